@@ -1,0 +1,131 @@
+"""What the client needs of whoever keeps the version: the seam between `statestore` and the rooms above it.
+
+The embedded backend (`tussock.compactor.embedded`) puts the version log and a compaction thread into this process;
+a platform's backend talks to a meta service. Both are loaded by name in `connect`, because the rooms import one
+way: `statestore` knows these protocols and nothing of who implements them.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from tussock.statestore.catalog import SubLevel, TableSpec, TableState
+
+__all__ = ["Backend", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
+
+
+class VersionView(Protocol):
+    """A version of the store: immutable, so it can be read from any thread."""
+
+    @property
+    def seq(self) -> int:
+        """Sequence of the last log entry in it; 0 for an empty store."""
+
+    @property
+    def max_committed_epoch(self) -> int:
+        """The newest epoch committed; 0 if none."""
+
+    @property
+    def safe_epoch(self) -> int:
+        """Compaction may have dropped what is only visible below this epoch."""
+
+    @property
+    def tables(self) -> Mapping[int, TableState]:
+        """Tables by id."""
+
+    def find_table(self, name: str) -> TableState | None:
+        """The table of that name, if there is one."""
+
+
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch to commit; its SSTs are in the bucket already."""
+
+    epoch: int
+    tables: dict[int, tuple[SubLevel, ...]] = {}
+    """Per table id the sorted runs of this epoch, newest first (several where the shared buffer was spilled)."""
+    writer: str | None = None
+    batch_id: int | None = None
+    expect: dict[int, int] = {}
+    """Per table id the epoch that the writer had read: the commit fails if the table has a newer one."""
+
+
+class PinInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease on an epoch, as found in the bucket."""
+
+    id: str
+    epoch: int
+    owner: str
+    """Host and process, for people."""
+    created_ms: int
+    expires_ms: int
+
+
+class PinHandle(Protocol):
+    """A pin that this process holds and renews until it is released."""
+
+    @property
+    def info(self) -> PinInfo:
+        """The lease as last written."""
+
+    def check(self) -> None:
+        """Raise `SnapshotExpired` if the lease was lost (this process slept past its expiry)."""
+
+    def release(self) -> None:
+        """Let go; a second call is no error."""
+
+
+class VacuumReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vacuum found and did."""
+
+    deleted: tuple[tuple[str, str], ...]
+    """(object path, reason); with `dry_run`, what would be deleted."""
+    kept_young: int
+    """Objects that no version names, younger than the grace period."""
+    bytes_freed: int
+    gc_horizon: str
+    """SST ids below this that no version names are garbage; a commit that names one is refused."""
+
+
+class Backend(Protocol):
+    """Keeps the version, commits to it, and looks after the tree."""
+
+    def version(self) -> VersionView:
+        """The newest version known here; no I/O."""
+
+    def refresh(self) -> VersionView:
+        """Read the tail of the log, then answer the newest version."""
+
+    def create_table(self, spec: TableSpec) -> TableState:
+        """Add a table (its `id` is assigned here); `TableExists` if the name is taken."""
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table; `TableNotFound` if there is none."""
+
+    def commit(self, request: CommitRequest) -> int:
+        """Commit an epoch; answers the epoch that holds.
+
+        A repeated (writer, batch) is a no-op that answers the first one's epoch. Raises `Conflict` if `expect` no
+        longer holds, `TableNotFound` if a table was dropped meanwhile, `CorruptObject` never.
+        """
+
+    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+        """The epoch that holds this (writer, batch) in the newest version known here, if it is committed."""
+
+    def oldest_readable(self) -> int:
+        """Smallest epoch that may be read now without a pin: the retention's edge or `safe_epoch`, the larger."""
+
+    def pin(self, epoch: int | None) -> PinHandle:
+        """Pin that epoch, or the newest committed one; `SnapshotExpired` if it is no longer kept."""
+
+    def pins(self) -> list[PinInfo]:
+        """All live pins on the store, whoever holds them."""
+
+    def compact(self, table: str) -> None:
+        """Merge the whole table into one sorted run at its bottom level, and return when that is done."""
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Delete what no version and no pin can reach."""
+
+    def close(self) -> None:
+        """Stop background work and release pins."""

@@ -1,0 +1,97 @@
+"""What the store knows about its tables and SSTs: the plain records that the rooms pass to each other.
+
+A `Version` (room `meta`) is made of these; the readers and writers here need only them. All are immutable and
+serialise as MessagePack maps by field name, as `docs/formats.md` lists them: a field may be added with a default,
+none may change its meaning.
+"""
+
+import msgspec
+import pyarrow as pa
+
+__all__ = ["SstInfo", "SubLevel", "TableLevels", "TableSpec", "TableState", "data_path", "meta_path"]
+
+
+class SstInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One SST as the version names it; its objects are `sst/<id>.data` and `sst/<id>.meta`."""
+
+    id: str
+    """32 lower-case hex digits: 48 bits of milliseconds at upload, 80 random bits; ids sort by time."""
+    smallest: bytes
+    """Smallest user key."""
+    largest: bytes
+    """Largest user key, inclusive."""
+    rows: int
+    """Rows, every version and delete counted."""
+    deletes: int
+    """Rows that are deletes."""
+    data_bytes: int
+    meta_bytes: int
+    epoch: int
+    """The epoch of every row where the rows carry none of their own (a commit's SST); 0 where they do."""
+    min_epoch: int
+    max_epoch: int
+
+
+class SubLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """One sorted run of L0: SSTs with ascending, non-overlapping key ranges."""
+
+    ssts: tuple[SstInfo, ...]
+
+
+class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as the catalog holds it."""
+
+    id: int
+    name: str
+    schema: bytes | None = None
+    """A typed table's Arrow schema as an IPC message; `None` for a raw table of `{key, value}`."""
+    primary_key: tuple[str, ...] = ()
+    distribution_key: tuple[str, ...] = ()
+    vnodes: int = 0
+    """Virtual nodes that keys are spread over, a power of two up to 256; 0: keys have no vnode prefix (raw)."""
+    block_bytes: int = 64 << 10
+    """Size of a block before compression, approximately."""
+    compression: str = "lz4"
+    """`none`, `lz4` or `zstd`."""
+
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the rows that users see; `{key: binary, value: binary}` for a raw table."""
+        if self.schema is None:
+            return pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+
+class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """The sorted runs of one table, from new to old: for one key a newer run always has the larger epochs."""
+
+    l0: tuple[SubLevel, ...] = ()
+    """Newest first."""
+    levels: tuple[tuple[SstInfo, ...], ...] = ()
+    """L1 first, then deeper and older; each level one sorted run."""
+
+    def runs(self) -> list[tuple[SstInfo, ...]]:
+        """All sorted runs that are not empty, newest first."""
+        return [sub.ssts for sub in self.l0] + [level for level in self.levels if level]
+
+    def ssts(self) -> list[SstInfo]:
+        """All SSTs, newest run first."""
+        return [sst for run in self.runs() for sst in run]
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in one version: what it is and where its rows are."""
+
+    spec: TableSpec
+    levels: TableLevels = TableLevels()
+    last_epoch: int = 0
+    """The newest epoch that wrote to the table; what a conditional commit is checked against."""
+
+
+def data_path(sst_id: str) -> str:
+    """Path of an SST's blocks in the bucket."""
+    return f"sst/{sst_id}.data"
+
+
+def meta_path(sst_id: str) -> str:
+    """Path of an SST's block index, bloom filter and statistics in the bucket."""
+    return f"sst/{sst_id}.meta"

@@ -1,0 +1,37 @@
+"""Epochs: 64-bit numbers that only ever grow, `milliseconds since the Unix epoch << 16 | serial`.
+
+Nobody computes the previous or the next epoch with -1 or +1: the clock may have moved, and other writers take
+epochs too. The bound is 2**63 so that every epoch fits a signed 64-bit column in Spark and SQL.
+"""
+
+from tussock.statestore.errors import InvalidBatch
+
+__all__ = ["MAX_EPOCH", "check_epoch", "epoch_at_ms", "epoch_ms", "next_epoch"]
+
+SERIAL_BITS = 16
+MAX_EPOCH = (1 << 63) - 1
+
+
+def check_epoch(epoch: object) -> int:
+    """Return `epoch` if it can be one, i.e. is an int in 1 .. 2**63-1; else raise `InvalidBatch`."""
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 1 <= epoch <= MAX_EPOCH:
+        raise InvalidBatch(f"epoch {epoch!r} is not an integer from 1 to 2**63-1; take one from store.new_epoch()")
+    return epoch
+
+
+def next_epoch(now_ms: int, newest: int) -> int:
+    """The smallest epoch that is both of this millisecond or later and greater than `newest`.
+
+    A clock that jumped back yields the epoch after `newest`, so epochs grow whatever the clock does.
+    """
+    return max(now_ms << SERIAL_BITS, newest + 1)
+
+
+def epoch_ms(epoch: int) -> int:
+    """The wall-clock milliseconds that an epoch from `next_epoch` carries."""
+    return epoch >> SERIAL_BITS
+
+
+def epoch_at_ms(ms: int) -> int:
+    """The largest epoch of that millisecond: reading at it shows what was committed until then."""
+    return min((ms << SERIAL_BITS) | ((1 << SERIAL_BITS) - 1), MAX_EPOCH)

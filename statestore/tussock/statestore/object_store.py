@@ -1,0 +1,50 @@
+"""The few operations that the store needs of a bucket; the implementations are in `buckets/`.
+
+`create` is what all safety rests on: of several callers that create the same path, exactly one succeeds.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+__all__ = ["ObjectInfo", "ObjectStore"]
+
+
+class ObjectInfo(NamedTuple):
+    """What a listing says of one object."""
+
+    path: str
+    size: int
+    modified_ms: int
+    """Milliseconds since the Unix epoch by the object store's own clock."""
+
+
+class ObjectStore(Protocol):
+    """A bucket, or a prefix in one. Paths are relative, with `/` between parts.
+
+    Every method may raise `ObjectStoreUnavailable`; every read may raise `ObjectNotFound`.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this is, without credentials, for messages."""
+
+    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+        """Write an object whole and durably, replacing one of that path; parts are concatenated."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object durably if none has that path; `False` if one has, and it is left alone."""
+
+    def get(self, path: str) -> bytes:
+        """The whole object."""
+
+    def get_range(self, path: str, start: int, length: int) -> memoryview:
+        """`length` bytes from `start`; fewer if the object ends before."""
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose path starts with `prefix` (a folder such as `log/`), by path ascending, those after `after`."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+
+    def close(self) -> None:
+        """Release connections; the store cannot be used afterwards."""
