@@ -1,0 +1,68 @@
+# Each target sets up what it needs in this folder; `make help` lists them.
+
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+CODE := statestore meta compactor compute cli tests
+EXTRA_CODE := $(wildcard benchmarks examples scripts)
+
+# A `pip install` underneath one target must not race with another under `make -j`.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench lock clean
+
+##@ Start here
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## Stream 336,776 flights through Spark into a store, then query it
+	@$(PYTHON) examples/flights_demo.py
+
+setup: ## Check Python and Java, then create .venv with the pinned packages
+	@scripts/setup.sh
+
+setup-no-java:
+	@scripts/setup.sh --no-java
+
+##@ Check
+test: setup lint ## Lint, then every test
+	@echo "Running all tests"
+	@$(PYTHON) -m pytest
+
+test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not slow
+	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"
+
+lint: setup-no-java lint-ruff lint-types lint-imports ## Ruff, mypy and the one-way rule of imports
+
+lint-ruff:
+	@echo "Checking style with ruff"
+	@$(PYTHON) -m ruff check --quiet $(CODE) $(EXTRA_CODE)
+	@$(PYTHON) -m ruff format --check --quiet $(CODE) $(EXTRA_CODE)
+
+lint-types:
+	@echo "Checking types with mypy"
+	@$(PYTHON) -m mypy
+
+lint-imports:
+	@echo "Checking that rooms import one way"
+	@.venv/bin/lint-imports --no-logo
+
+##@ Work on it
+format: setup-no-java ## Format the code and mend what ruff can mend
+	@$(PYTHON) -m ruff check --fix --quiet $(CODE) $(EXTRA_CODE) || true
+	@$(PYTHON) -m ruff format $(CODE) $(EXTRA_CODE)
+
+bench: setup ## Measure against RocksDB, SlateDB and Parquet; prints a table of ratios
+	@$(PYTHON) benchmarks/run.py
+
+lock: setup-no-java ## Write requirements.lock anew from pyproject.toml
+	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
+	@$(PYTHON) -m uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-header --all-extras --group dev \
+		--no-emit-package tussock --output-file requirements.lock $(LOCK_FLAGS)
+
+clean: ## Remove .venv, caches and what the demo left
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-store
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
