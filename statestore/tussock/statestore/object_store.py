@@ -46,5 +46,11 @@ class ObjectStore(Protocol):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are no error."""
 
+    def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
+        """What interrupted writes left, last touched before that time (Unix milliseconds); no listing shows these.
+
+        `delete` takes their paths. The caller gives a time so far back that no writer can still be busy with them.
+        """
+
     def close(self) -> None:
         """Release connections; the store cannot be used afterwards."""

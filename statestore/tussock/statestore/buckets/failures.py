@@ -1,0 +1,57 @@
+"""The one place where errors of the library obstore become errors of the store.
+
+The library says little by type, so its text is read too: how often it tried, whether it is the object or the whole
+bucket that is missing. The text is cleaned of whatever may be secret (signed URLs, user names) before anything of it
+is shown, and the chained cause is a cleaned copy.
+"""
+
+import re
+
+from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+from tussock.statestore.buckets.urls import without_secrets
+from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable, TussockError
+
+__all__ = ["is_past_end", "translate"]
+
+_DETAIL_MAX = 300
+_RETRIES = re.compile(r"after (\d+) retries")
+_PAST_END = re.compile(r"InvalidRange|StartTooLarge|Wanted range starting at|416 Range Not Satisfiable")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+
+
+def is_past_end(error: Exception) -> bool:
+    """Whether a ranged read failed because the object ends at or before the first byte asked for."""
+    return bool(_PAST_END.search(str(error)))
+
+
+def translate(error: Exception, operation: str, path: str, where: str, seconds: float) -> TussockError:
+    """The error to raise for the library's `error`, its `__cause__` set to a copy without secrets.
+
+    `where` names bucket and endpoint; `seconds` is how long the call took.
+    """
+    text = without_secrets(str(error))
+    # The library appends its internal structures, which repeat the message.
+    detail = " ".join(text.partition("\n\nDebug source")[0].split())[:_DETAIL_MAX]
+    no_bucket = bool(_NO_BUCKET.search(text))
+    failure: TussockError
+    if isinstance(error, FileNotFoundError) and not no_bucket and operation in ("get", "get_range"):
+        failure = ObjectNotFound(f"there is no object {path} in {where}")
+    else:
+        retries = _RETRIES.search(text)
+        attempts = int(retries[1]) + 1 if retries else 1
+        what = f"{operation} of {path}" if path else operation
+        failure = ObjectStoreUnavailable(
+            f"{what} in {where} failed after {attempts} attempt{'s' * (attempts > 1)} in {seconds:.1f} s: "
+            f"{_advice(error, no_bucket)} ({detail})"
+        )
+    failure.__cause__ = type(error)(detail)
+    return failure
+
+
+def _advice(error: Exception, no_bucket: bool) -> str:
+    if no_bucket or isinstance(error, FileNotFoundError):
+        return "the bucket does not exist; create it, or correct its name in the URL"
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
+        return "access was denied; check the credentials in the environment and the bucket's policy"
+    return "check that the endpoint can be reached and answers; the call is safe to repeat"

@@ -1,0 +1,266 @@
+"""A folder as a bucket: atomic, create-only and durable by the means of a POSIX file system.
+
+Every object is first written to a temporary file in its own folder and synced; only then does it get its name, by
+`rename` (put) or by `link` (create, which fails if the name is taken); then the folder is synced. So a crash at any
+point leaves either the whole object or none, plus perhaps a file named `.tmp-...`, which `leftovers` finds. The
+folder must be on a file system with hard links and honest fsync: any local Linux file system, not a FUSE mount of
+a bucket.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tussock.statestore.buckets.paths import check_path, check_prefix
+from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
+from tussock.statestore.object_store import ObjectInfo
+from tussock.statestore.system import System
+
+__all__ = ["FileBucket"]
+
+TEMPORARY = ".tmp-"
+_BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
+_BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; make room, then repeat the call",
+    errno.EDQUOT: "the disk quota is used up; make room, then repeat the call",
+    errno.EIO: "the disk failed; check the device and the system's log",
+    errno.EROFS: "the file system is read-only; mount it for writing",
+    errno.EACCES: "this user has no permission; check the folder's owner and mode",
+    errno.EPERM: "it is not permitted; check the folder's owner, and that its file system has hard links",
+    errno.EOPNOTSUPP: "the file system lacks hard links or fsync, which the store needs; use another one",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FileBucket:
+    """A bucket in a folder of a local file system; safe for many threads and processes at once."""
+
+    def __init__(self, root: Path, system: System) -> None:
+        """`root` is created, with its parents, if it is not there; `system` names the temporary files."""
+        self._root = root
+        self._system = system
+        self._synced_folders: set[Path] = set()
+        self._run("open", "", self._make_folder, root)
+
+    @property
+    def url(self) -> str:
+        """`file:///...`."""
+        return self._root.as_uri()
+
+    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+        """Write an object whole and durably, replacing one of that path."""
+        self._run("put", path, self._put, self._root / check_path(path), data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object durably if none has that path; `False` if one has."""
+        return self._run("create", path, self._create, self._root / check_path(path), data)
+
+    def get(self, path: str) -> bytes:
+        """The whole object."""
+        return self._run("get", path, _read, self._root / check_path(path), 0, None)
+
+    def get_range(self, path: str, start: int, length: int) -> memoryview:
+        """`length` bytes from `start`; fewer if the object ends before."""
+        if start < 0 or length < 0:
+            raise InvalidOption(f"cannot read {length} bytes from {start} of {path}: neither may be negative")
+        return memoryview(self._run("get_range", path, _read, self._root / check_path(path), start, length))
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose path starts with `prefix`, by path ascending, those after `after`; unfinished files never."""
+        folder, slash, _ = check_prefix(prefix).rpartition("/")
+        return self._walk(folder + slash, prefix, after)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects and leftovers; those that are not there are no error.
+
+        Folders are not synced: an object that a power failure brings back is garbage that vacuum finds again.
+        """
+        for path in paths:
+            folder, slash, name = path.rpartition("/")
+            check_path(folder + slash + name.removeprefix("."))
+            if name.startswith(".") and not name.startswith(TEMPORARY):
+                raise InvalidOption(f"{path!r} is neither an object nor a leftover of {self.url}; nothing was deleted")
+            self._run("delete", path, _unlink_if_there, self._root / path)
+
+    def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
+        """Unfinished files last written before that time (Unix milliseconds), for `delete`.
+
+        A crash in the middle of a `put` or `create` leaves one. The caller gives a time so far back that no writer
+        can still be busy with such a file.
+        """
+        return self._run("list", "", self._leftovers, before_ms)
+
+    def close(self) -> None:
+        """Nothing to release: no file stays open between calls."""
+
+    def _put(self, target: Path, data: bytes | Sequence[bytes | memoryview]) -> None:
+        temporary = self._write_temporary(target.parent, data)
+        try:
+            temporary.rename(target)
+        except OSError:
+            temporary.unlink()
+            raise
+        _sync_folder(target.parent)
+
+    def _create(self, target: Path, data: bytes) -> bool:
+        temporary = self._write_temporary(target.parent, data)
+        try:
+            os.link(temporary, target)
+            created = True
+        except FileExistsError:
+            created = False
+        finally:
+            temporary.unlink()
+        # Also after losing: what the caller does next rests on the winner's object, which the winner may not have
+        # synced yet.
+        _sync_folder(target.parent)
+        return created
+
+    def _write_temporary(self, folder: Path, data: bytes | Sequence[bytes | memoryview]) -> Path:
+        """A new file in `folder` with `data`, synced; on any failure it is removed again."""
+        self._make_folder(folder)
+        temporary = folder / (TEMPORARY + self._system.random_bytes(12).hex())
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                _write_all(descriptor, [data] if isinstance(data, bytes) else data)
+                # A failed fsync is a failed write: the kernel may have dropped the pages and reports it only once.
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            temporary.unlink()
+            raise
+        return temporary
+
+    def _make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents, each synced into its own parent before it is relied on.
+
+        A folder that is there already is synced once too: whoever created it may have died before doing so.
+        """
+        if folder in self._synced_folders:
+            return
+        if folder != self._root:
+            self._make_folder(folder.parent)
+        elif not folder.parent.is_dir():
+            for parent in [*reversed(folder.parents)][1:]:
+                _make_one(parent)
+        _make_one(folder)
+        self._synced_folders.add(folder)
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Objects below `folder` (empty, or ending in `/`), by path, without looking into folders ruled out."""
+        for name in self._run("list", folder, _sorted_names, self._root / folder):
+            path = folder + name
+            # Compared to the length of the shorter one, so that a folder on the way to the prefix is entered.
+            if not (path.startswith(prefix) or prefix.startswith(path)):
+                continue
+            if name.endswith("/"):
+                if path > after or after.startswith(path):
+                    yield from self._walk(path, prefix, after)
+            elif path > after and path.startswith(prefix):
+                found = self._run("list", path, _stat_if_there, self._root / path)
+                if found is not None:
+                    yield ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def _leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
+        found = []
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                if name.startswith(TEMPORARY):
+                    file = Path(folder, name)
+                    stat = _stat_if_there(file)
+                    if stat is not None and stat.st_mtime_ns // 1_000_000 < before_ms:
+                        path = file.relative_to(self._root).as_posix()
+                        found.append(ObjectInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000))
+        return found
+
+    def _run(self, operation: str, path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do `work`, with the file system's errors turned into the store's: the one place where that happens."""
+        try:
+            return work(*args, **kwargs)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            if operation in ("get", "get_range"):
+                raise ObjectNotFound(f"there is no object {path} in {self.url}") from error
+            raise self._unavailable(operation, path, error) from error
+        except OSError as error:
+            raise self._unavailable(operation, path, error) from error
+
+    def _unavailable(self, operation: str, path: str, error: OSError) -> ObjectStoreUnavailable:
+        advice = _ADVICE.get(error.errno or 0, "check the folder and repeat the call")
+        what = f"{operation} of {path}" if path else operation
+        return ObjectStoreUnavailable(f"{what} in {self.url} failed: {advice} ({error.strerror or error})")
+
+
+def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
+    """Write buffers one after the other without joining them, however little a call of the kernel takes."""
+    waiting = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+    first = 0
+    while first < len(waiting):
+        written = os.writev(descriptor, waiting[first : first + _BUFFERS_PER_WRITE])
+        while first < len(waiting) and written >= len(waiting[first]):
+            written -= len(waiting[first])
+            first += 1
+        if written:
+            waiting[first] = waiting[first][written:]
+
+
+def _read(file: Path, start: int, length: int | None) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # `pread` reserves as much as it is asked for, so an absurd length is cut to what is there.
+        size = os.fstat(descriptor).st_size
+        end = size if length is None else min(start + length, size)
+        parts = []
+        while start < end:
+            part = os.pread(descriptor, min(end - start, _BYTES_PER_CALL), start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _make_one(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sorted_names(folder: Path) -> list[str]:
+    """Names of objects and, with a `/` behind, of folders: so they sort as the paths that begin with them do."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name + "/" * e.is_dir() for e in entries if not e.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _stat_if_there(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _unlink_if_there(file: Path) -> None:
+    try:
+        file.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return

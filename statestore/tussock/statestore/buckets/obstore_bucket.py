@@ -1,0 +1,132 @@
+"""Buckets that the library obstore reaches: memory, S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+All of them have a conditional create (`If-None-Match: *` on S3). Requests are repeated inside obstore, with growing
+pauses. One trap follows from that: a `create` whose answer was lost is repeated, meets the object that it has itself
+created, and answers `False`. Whoever must know reads the object back; the version log does, and knows its own entry
+by the entry's id.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore as LibraryStore
+
+from tussock.statestore.buckets.failures import is_past_end, translate
+from tussock.statestore.buckets.paths import check_path, check_prefix
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.object_store import ObjectInfo
+from tussock.statestore.system import System
+
+__all__ = ["ObstoreBucket"]
+
+MULTIPART_BYTES = 8 << 20
+"""Objects above this go up in parts of this size, several at once; below, joining the buffers costs less than the
+two more requests that a multipart upload takes."""
+
+_LIST_CHUNK = 1000  # what S3 answers per page
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ObstoreBucket:
+    """A bucket, or a prefix in one, behind obstore; safe for many threads."""
+
+    def __init__(self, store: LibraryStore, url: str, system: System, *, endpoint: str = "") -> None:
+        """`url` names the bucket, and `endpoint` the server where it is not implied, in messages."""
+        self._store = store
+        self._url = url
+        self._where = f"{url} at {endpoint}" if endpoint else url
+        self._system = system
+
+    @property
+    def url(self) -> str:
+        """Where this is, without credentials."""
+        return self._url
+
+    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+        """Write an object whole and durably, replacing one of that path; it appears when all parts are there."""
+        size = len(data) if isinstance(data, bytes) else sum(len(part) for part in data)
+        self._run("put", path, self._put, check_path(path), data, size > MULTIPART_BYTES)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object if none has that path; `False` if one has, which may be this very call's (see above)."""
+        return self._run("create", path, self._create, check_path(path), data)
+
+    def get(self, path: str) -> bytes:
+        """The whole object."""
+        return self._run("get", path, self._get, check_path(path))
+
+    def get_range(self, path: str, start: int, length: int) -> memoryview:
+        """`length` bytes from `start`; fewer if the object ends before."""
+        if start < 0 or length < 0:
+            raise InvalidOption(f"cannot read {length} bytes from {start} of {path}: neither may be negative")
+        return self._run("get_range", path, self._get_range, check_path(path), start, length)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose path starts with `prefix`, by path ascending, those after `after`; a request per 1,000."""
+        folder = check_prefix(prefix).rpartition("/")[0]
+        return self._list(folder, prefix, after)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+        checked = [check_path(path) for path in paths]
+        if checked:
+            what = checked[0] if len(checked) == 1 else f"{checked[0]} and {len(checked) - 1} more"
+            self._run("delete", what, obstore.delete, self._store, checked)
+
+    def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:  # noqa: ARG002 - the same call as FileBucket's
+        """None: unfinished uploads are not objects here; a lifecycle rule of the bucket clears them."""
+        return []
+
+    def close(self) -> None:
+        """Nothing to do: connections end when the last reference to this bucket does."""
+
+    def _put(self, path: str, data: bytes | Sequence[bytes | memoryview], multipart: bool) -> None:
+        if multipart:
+            obstore.put(self._store, path, data, use_multipart=True, chunk_size=MULTIPART_BYTES)
+        else:
+            whole = data if isinstance(data, bytes) else b"".join(data)
+            obstore.put(self._store, path, whole, use_multipart=False)
+
+    def _create(self, path: str, data: bytes) -> bool:
+        try:
+            obstore.put(self._store, path, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def _get(self, path: str) -> bytes:
+        return bytes(obstore.get(self._store, path).bytes())
+
+    def _get_range(self, path: str, start: int, length: int) -> memoryview:
+        if length == 0:
+            obstore.head(self._store, path)
+            return memoryview(b"")
+        try:
+            return memoryview(obstore.get_range(self._store, path, start=start, length=length))
+        except BaseError as error:
+            if is_past_end(error):
+                return memoryview(b"")
+            raise
+
+    def _list(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        chunks = obstore.list(self._store, folder or None, offset=after or None, chunk_size=_LIST_CHUNK)
+        while chunk := self._run("list", prefix, next, chunks, None):
+            for found in chunk:
+                if found["path"].startswith(prefix):
+                    modified_ms = int(found["last_modified"].timestamp() * 1000)
+                    yield ObjectInfo(found["path"], found["size"], modified_ms)
+
+    def _run(self, operation: str, path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do `work`, with the library's errors turned into the store's."""
+        started = self._system.monotonic()
+        try:
+            return work(*args, **kwargs)
+        except (BaseError, OSError) as error:
+            failure = translate(error, operation, path, self._where, self._system.monotonic() - started)
+        # Raised outside the handler, so that the library's error, whose text may hold secrets, does not ride along
+        # as the context: the cause is its cleaned copy.
+        raise failure from failure.__cause__

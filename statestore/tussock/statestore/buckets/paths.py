@@ -1,0 +1,36 @@
+"""What a path in a bucket may look like: the same rules for every kind of bucket.
+
+The alphabet is the part of ASCII that no store, file system or URL escapes, so a path reads the same everywhere and
+sorts the same everywhere. A part that starts with a dot is kept for the buckets themselves: `FileBucket` gives its
+unfinished files such names, and no object can be mistaken for one.
+"""
+
+import re
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["check_path", "check_prefix"]
+
+PATH_BYTES_MAX = 900
+"""Below the 1,024 bytes that S3 and GCS allow, which leaves room for the bucket's own prefix."""
+
+_PART = r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]{0,199}"
+_PATH = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
+_PREFIX = re.compile(rf"(?:{_PART}/)*(?:{_PART})?", re.ASCII)
+
+
+def check_path(path: str) -> str:
+    """Return `path` if an object may have it, else raise `InvalidOption`."""
+    if not _PATH.fullmatch(path) or len(path) > PATH_BYTES_MAX:
+        raise InvalidOption(
+            f"{path!r} is not an object path; expected parts of 1 to 200 letters, digits, '_', '-', '=' and '.' (not "
+            f"in front), separated by single '/', at most {PATH_BYTES_MAX} bytes in all"
+        )
+    return path
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if it is the beginning of a path (or empty), else raise `InvalidOption`."""
+    if not _PREFIX.fullmatch(prefix):
+        raise InvalidOption(f"{prefix!r} is not the beginning of an object path; give a folder such as 'log/' or ''")
+    return prefix

@@ -1,0 +1,80 @@
+"""Reading a bucket's URL: what kind of bucket it is, where it is, and nothing secret.
+
+Credentials come from the environment only. A URL ends up in configuration files, process lists and logs, so one that
+carries credentials is refused, and the refusal does not repeat them.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["BucketUrl", "parse_bucket_url", "without_secrets"]
+
+ACCEPTED = (
+    "memory://, memory://NAME, file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
+)
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,221}", re.ASCII)
+_PREFIX = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*", re.ASCII)
+
+
+class BucketUrl(NamedTuple):
+    """A bucket's URL in parts."""
+
+    scheme: str
+    """`memory`, `file`, `s3`, `gs` or `az`."""
+    bucket: str
+    """Name of the bucket or container, or of the memory store; empty for `file` and for a private memory store."""
+    prefix: str
+    """Path in the bucket without `/` at its ends; for `file` the absolute path of the folder."""
+
+    def __str__(self) -> str:
+        """The URL in its plain form, fit for messages."""
+        if self.scheme == "file":
+            return Path(self.prefix).as_uri()
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+
+def parse_bucket_url(url: str) -> BucketUrl:
+    """Take a URL apart; raises `InvalidOption` naming what is wrong with it and the accepted forms."""
+    parts = urlsplit(url)
+    if parts.scheme != "file" and "@" in parts.netloc:
+        raise _refused(
+            url, "it carries credentials; give them in the environment (for S3: AWS_ACCESS_KEY_ID and so on)"
+        )
+    if parts.query or parts.fragment:
+        raise _refused(url, "it has a query or a fragment; options and credentials are not given in the URL")
+    path = unquote(parts.path)
+    match parts.scheme:
+        case "memory":
+            if path.strip("/") or (parts.netloc and not _BUCKET.fullmatch(parts.netloc)):
+                raise _refused(url, "a memory store has at most a plain name")
+            return BucketUrl("memory", parts.netloc, "")
+        case "file":
+            if parts.netloc or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+                raise _refused(url, "a folder is given by its absolute path, after three slashes and without '..'")
+            return BucketUrl("file", "", str(Path(path)))
+        case "s3" | "gs" | "az" as scheme:
+            prefix = path.strip("/")
+            if not _BUCKET.fullmatch(parts.netloc) or (prefix and not _PREFIX.fullmatch(prefix)):
+                raise _refused(
+                    url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one"
+                )
+            return BucketUrl(scheme, parts.netloc, prefix)
+        case _:
+            raise _refused(url, "its scheme is unknown")
+
+
+def without_secrets(text: str) -> str:
+    """`text` with user names, passwords and queries of the URLs in it replaced."""
+    text = re.sub(r"//[^\s/'\"()]*@", "//***@", text)
+    return re.sub(r"\?[^\s'\"()]+", "?***", text)
+
+
+def _refused(url: str, why: str) -> InvalidOption:
+    # A URL with a missing slash or scheme has its credentials in a place where no parser finds them: cut at any '@'.
+    shown = url if url.startswith("file:") else re.sub(r"^([a-z0-9]*:?/*).*@", r"\1***@", url)
+    return InvalidOption(f"cannot open the bucket {without_secrets(shown)!r}: {why}. Accepted forms: {ACCEPTED}")
