@@ -19,6 +19,7 @@ __all__ = [
     "ObjectStoreUnavailable",
     "SchemaMismatch",
     "SnapshotExpired",
+    "StaleUpload",
     "StoreClosed",
     "TableExists",
     "TableNotFound",
@@ -82,6 +83,10 @@ class Conflict(TussockError, RuntimeError):
 
 class ObjectStoreUnavailable(TussockError, OSError):
     """The object store did not do it within the deadline; the call is safe to repeat."""
+
+
+class StaleUpload(TussockError, RuntimeError):
+    """A commit names SSTs that were uploaded so long ago that vacuum may have taken them; upload them again."""
 
 
 class WaitTimeout(TussockError, TimeoutError):
