@@ -1,0 +1,266 @@
+"""The rules of the house that no linter checks: sizes, docstrings, banned calls, dead modules, words, errors.
+
+Each exemption stands in `EXEMPT` with its reason, and one that is no longer needed fails, so the list can only
+shrink.
+Sorted `__all__` lists are held by ruff (RUF022), the one-way imports by import-linter.
+"""
+
+import ast
+import importlib
+import pickle
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tussock.statestore import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("statestore", "meta", "compactor", "compute", "cli")
+MODULE_LINES_MAX = 400
+SCRIPT_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+
+BANNED_CALLS = {
+    "time.time": "System.now_ms",
+    "time.time_ns": "System.now_ms",
+    "time.monotonic": "System.monotonic",
+    "time.monotonic_ns": "System.monotonic",
+    "time.perf_counter": "System.monotonic",
+    "time.perf_counter_ns": "System.monotonic",
+    "time.sleep": "System.sleep",
+    "datetime.datetime.now": "System.now_ms",
+    "datetime.datetime.utcnow": "System.now_ms",
+    "datetime.datetime.today": "System.now_ms",
+    "datetime.date.today": "System.now_ms",
+    "os.urandom": "System.random_bytes",
+}
+BANNED_MODULES = {
+    "random": "System.random_bytes",
+    "secrets": "System.random_bytes",
+    "uuid": "System.random_bytes",
+    "numpy.random": "System.random_bytes",
+}
+# Put together from pieces, so that this file does not find itself.
+BANNED_TEXT = {
+    "an absolute path of a developer's machine": re.compile(r"(?<![\w.$}])/" + r"(work|root|Users|home)/"),
+    "unfinished work": re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b"),
+    "an index of packages": re.compile(r"--(extra-)?index" + r"-url[ =]|--find" + r"-links[ =]"),
+}
+
+# (rule, what it is about) -> why it may stand.
+EXEMPT: dict[tuple[str, str], str] = {
+    ("time", "statestore/tussock/statestore/system.py"): "the one module that may ask the machine",
+}
+
+
+def unexempted(rule: str, violations: dict[str, str]) -> list[str]:
+    """The violations that no exemption covers, and the exemptions of that rule that cover nothing."""
+    exempt = {subject for kind, subject in EXEMPT if kind == rule}
+    stale = [f"{subject}: its exemption from {rule!r} is no longer needed" for subject in exempt - violations.keys()]
+    return [f"{subject}: {found}" for subject, found in violations.items() if subject not in exempt] + stale
+
+
+def python_files(*folders: str) -> list[Path]:
+    """The Python files of some folders of the project, caches aside."""
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in found if "__pycache__" not in path.parts]
+
+
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def relative(path: Path) -> str:
+    """A path as the exemptions and the messages name it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_name(path: Path) -> str:
+    """`statestore/tussock/statestore/keys.py` is `tussock.statestore.keys`; a package is its folder."""
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Pairs (name in the file, dotted origin) of every import in a file, also those inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.split(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
+                yield "", alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield "", node.module
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def dotted(node: ast.expr, origins: dict[str, str]) -> str | None:
+    """`np.random.default_rng` as `numpy.random.default_rng`, if `np` was imported in that file."""
+    if isinstance(node, ast.Attribute):
+        value = dotted(node.value, origins)
+        return f"{value}.{node.attr}" if value else None
+    return origins.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def banned_uses(tree: ast.Module) -> list[str]:
+    """Uses of the machine's time and randomness in a file, each with what stands in for it."""
+    origins = {name: origin for name, origin in imported_names(tree) if name}
+    found = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute | ast.Name):
+            continue
+        name = dotted(node, origins)
+        if name is None:
+            continue
+        module = next((banned for banned in BANNED_MODULES if name == banned or name.startswith(banned + ".")), None)
+        instead = BANNED_CALLS.get(name) or (BANNED_MODULES[module] if module else None)
+        if instead:
+            found[f"line {node.lineno}: {name}, use {instead}"] = None
+    return list(found)
+
+
+def tracked_files() -> list[Path]:
+    """The files that git tracks and that are still there."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True)
+    if listed.returncode:
+        pytest.skip("not a git work tree, so nobody knows which files belong to the project")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_files_stay_short() -> None:
+    """A module has at most 400 lines; a file of tests, benchmarks or examples at most 600."""
+    long = {}
+    for limit, folders in ((MODULE_LINES_MAX, ROOMS), (SCRIPT_LINES_MAX, ("tests", "benchmarks", "examples"))):
+        for path in python_files(*folders):
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            if lines > limit:
+                long[relative(path)] = f"{lines} lines, {limit} at most: split it by idea"
+    assert not unexempted("length", long)
+
+
+def test_functions_stay_short() -> None:
+    """A function of a room has at most 70 lines, its decorators and docstring counted."""
+    long = {}
+    for path in python_files(*ROOMS):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                lines = node.end_lineno - first + 1
+                if lines > FUNCTION_LINES_MAX:
+                    long[f"{relative(path)}:{node.name}"] = f"{lines} lines, {FUNCTION_LINES_MAX} at most"
+    assert not unexempted("function", long)
+
+
+def test_public_names_are_documented() -> None:
+    """Every name of an `__all__` exists, and a class has a docstring of its own, not only its base's."""
+    bare = {}
+    for path in python_files(*ROOMS):
+        module = importlib.import_module(module_name(path))
+        for name in getattr(module, "__all__", ()):
+            public = getattr(module, name, None)
+            if public is None:
+                bare[f"{relative(path)}:{name}"] = "is in __all__ but not in the module"
+            # A class is asked for its own docstring, because `__doc__` would answer with that of its base.
+            elif not (vars(public).get("__doc__") if isinstance(public, type) else public.__doc__):
+                bare[f"{relative(path)}:{name}"] = "has no docstring"
+    assert not unexempted("docstring", bare)
+
+
+def test_time_and_randomness_come_from_system() -> None:
+    """Only `System` asks the machine for time and randomness, so that a test can decide both."""
+    banned = {relative(path): "; ".join(uses) for path in python_files(*ROOMS) if (uses := banned_uses(parse(path)))}
+    assert not unexempted("time", banned)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\ntime.sleep(1)",
+        "import time as t\nt.monotonic()",
+        "from time import time\ntime()",
+        "import datetime\ndatetime.datetime.now()",
+        "from datetime import datetime, UTC\ndatetime.now(UTC)",
+        "import numpy as np\nnp.random.default_rng(1)",
+        "import uuid\nuuid.uuid4()",
+        "from random import shuffle\nshuffle([])",
+        "def later():\n    import secrets\n    return secrets.token_hex()",
+        "import time\nclock = time.monotonic",
+    ],
+)
+def test_ban_is_found_under_any_name(code: str) -> None:
+    """An alias, an import inside a function or a call through a variable does not hide a banned function."""
+    assert banned_uses(ast.parse(code))
+
+
+def test_ban_spares_namesakes() -> None:
+    """A method or parameter that is called like a banned function is none."""
+    assert not banned_uses(ast.parse("import datetime\nsystem.sleep(1)\ntime = 3\ndatetime.datetime(2013, 1, 1)"))
+
+
+def test_no_module_is_dead() -> None:
+    """Every module is imported by another one, named by one (`connect` loads backends so), or an entry point."""
+    modules = {module_name(path): path for path in python_files(*ROOMS) if path.name != "__init__.py"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    used = {target.split(":")[0] for target in project["scripts"].values()}
+    for path in python_files(*ROOMS):
+        tree = parse(path)
+        here = module_name(path)
+        named = {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        used |= ({origin for _, origin in imported_names(tree)} | named) - {here}
+    dead = {relative(path): "nobody imports it" for name, path in modules.items() if name not in used}
+    assert not unexempted("dead", dead)
+
+
+def test_test_files_have_unique_names() -> None:
+    """Tests are collected without packages, so two files of one name would hide each other."""
+    names = Counter(path.name for path in python_files("tests") if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_tracked_text_is_clean() -> None:
+    """No tracked text names a developer's folders, unfinished work or an index of packages."""
+    dirty = {}
+    for path in tracked_files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            for what, pattern in BANNED_TEXT.items():
+                if pattern.search(line):
+                    dirty[relative(path)] = f"line {number} holds {what}"
+    assert not unexempted("text", dirty)
+
+
+PUBLIC_ERRORS = [getattr(errors, name) for name in errors.__all__]
+
+
+@pytest.mark.parametrize("error", PUBLIC_ERRORS, ids=lambda error: error.__name__)
+def test_error_survives_pickling(error: type[errors.TussockError]) -> None:
+    """An error keeps type, message and facts between processes, and derives from the one root."""
+    raised = error("table 'kv' at epoch 7", "kv", 7)
+    again = pickle.loads(pickle.dumps(raised))
+    assert issubclass(error, errors.TussockError)
+    assert (type(again), again.args, str(again)) == (error, raised.args, str(raised))
+
+
+def test_every_error_is_in_the_table() -> None:
+    """`docs/errors.md` has one row for each public error, and no row for an error that is gone."""
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted(errors.__all__)
+
+
+def test_all_errors_are_public() -> None:
+    """An error class that is missing from `__all__` would be missing from the table too."""
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert defined == set(errors.__all__)
