@@ -32,10 +32,8 @@ check_java() {
     # The first line with a quoted version: options picked up from the environment are printed before it.
     line=$("$java" -version 2>&1 | grep -m 1 'version "') || line=""
     major=$(sed -E 's/.*version "(1\.)?([0-9]+).*/\2/' <<<"$line")
-    if [ -z "$major" ]; then
-        fail "Spark needs Java 17 or newer and there is none; install it (Debian: apt-get install openjdk-17-jre-headless, macOS: brew install openjdk@17)"
-    elif [ "$major" -lt 17 ]; then
-        fail "Spark needs Java 17 or newer, and '$java' is Java $major; install it (Debian: apt-get install openjdk-17-jre-headless, macOS: brew install openjdk@17) and set JAVA_HOME"
+    if [ "${major:-0}" -lt 17 ]; then
+        fail "Spark needs Java 17 or newer, and '$java' is ${major:+Java }${major:-not there}; install it (Debian: apt-get install openjdk-17-jre-headless, macOS: brew install openjdk@17, then set JAVA_HOME)"
     fi
 }
 
