@@ -3,6 +3,7 @@
 The rest of the store knows only the protocol `ObjectStore`; `open_bucket` picks the implementation by the URL.
 """
 
+from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.buckets.opening import open_bucket
 
-__all__ = ["open_bucket"]
+__all__ = ["RequestCounts", "open_bucket"]

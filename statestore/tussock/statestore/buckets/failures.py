@@ -18,6 +18,8 @@ _DETAIL_MAX = 300
 _RETRIES = re.compile(r"after (\d+) retries")
 _PAST_END = re.compile(r"InvalidRange|StartTooLarge|Wanted range starting at|416 Range Not Satisfiable")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_DENIED = re.compile(r"403 Forbidden|401 Unauthorized")  # a listing that is denied comes as a plain `GenericError`
+_ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
 def is_past_end(error: Exception) -> bool:
@@ -30,9 +32,8 @@ def translate(error: Exception, operation: str, path: str, where: str, seconds: 
 
     `where` names bucket and endpoint; `seconds` is how long the call took.
     """
-    text = without_secrets(str(error))
-    # The library appends its internal structures, which repeat the message.
-    detail = " ".join(text.partition("\n\nDebug source")[0].split())[:_DETAIL_MAX]
+    text = str(error)
+    detail = _detail(text)
     no_bucket = bool(_NO_BUCKET.search(text))
     failure: TussockError
     if isinstance(error, FileNotFoundError) and not no_bucket and operation in ("get", "get_range"):
@@ -43,15 +44,26 @@ def translate(error: Exception, operation: str, path: str, where: str, seconds: 
         what = f"{operation} of {path}" if path else operation
         failure = ObjectStoreUnavailable(
             f"{what} in {where} failed after {attempts} attempt{'s' * (attempts > 1)} in {seconds:.1f} s: "
-            f"{_advice(error, no_bucket)} ({detail})"
+            f"{_advice(error, text, no_bucket)} ({detail})"
         )
     failure.__cause__ = type(error)(detail)
     return failure
 
 
-def _advice(error: Exception, no_bucket: bool) -> str:
+def _detail(text: str) -> str:
+    """The part of the library's text that helps a person: what it asked of which URL, and the server's answer."""
+    # The library appends its internal structures, which repeat the message, and shows the server's XML as it came,
+    # which may hold what was signed.
+    asked = text.partition("\n\nDebug source")[0].partition("<?xml")[0]
+    answer = _ANSWER.search(text)
+    if answer:
+        asked += " ".join(filter(None, answer.groups()))
+    return " ".join(without_secrets(asked).split())[:_DETAIL_MAX]
+
+
+def _advice(error: Exception, text: str, no_bucket: bool) -> str:
     if no_bucket or isinstance(error, FileNotFoundError):
         return "the bucket does not exist; create it, or correct its name in the URL"
-    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(text):
         return "access was denied; check the credentials in the environment and the bucket's policy"
     return "check that the endpoint can be reached and answers; the call is safe to repeat"

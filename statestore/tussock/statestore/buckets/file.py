@@ -143,16 +143,21 @@ class FileBucket:
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its parents, each synced into its own parent before it is relied on.
 
-        A folder that is there already is synced once too: whoever created it may have died before doing so.
+        A folder inside the bucket that is there already is synced once too: whoever created it may have died before
+        doing so.
         """
         if folder in self._synced_folders:
             return
         if folder != self._root:
             self._make_folder(folder.parent)
-        elif not folder.parent.is_dir():
-            for parent in [*reversed(folder.parents)][1:]:
-                _make_one(parent)
-        _make_one(folder)
+            _make_and_sync(folder)
+        else:
+            absent = []
+            while not folder.is_dir():
+                absent.append(folder)
+                folder = folder.parent
+            for folder in reversed(absent):
+                _make_and_sync(folder)
         self._synced_folders.add(folder)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
@@ -189,6 +194,7 @@ class FileBucket:
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if operation in ("get", "get_range"):
                 raise ObjectNotFound(f"there is no object {path} in {self.url}") from error
+            self._synced_folders.clear()  # someone removed a folder: the next call makes it again
             raise self._unavailable(operation, path, error) from error
         except OSError as error:
             raise self._unavailable(operation, path, error) from error
@@ -201,7 +207,7 @@ class FileBucket:
 
 def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
     """Write buffers one after the other without joining them, however little a call of the kernel takes."""
-    waiting = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+    waiting = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
     first = 0
     while first < len(waiting):
         written = os.writev(descriptor, waiting[first : first + _BUFFERS_PER_WRITE])
@@ -230,7 +236,7 @@ def _read(file: Path, start: int, length: int | None) -> bytes:
         os.close(descriptor)
 
 
-def _make_one(folder: Path) -> None:
+def _make_and_sync(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
 

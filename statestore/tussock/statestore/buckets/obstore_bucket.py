@@ -25,7 +25,10 @@ MULTIPART_BYTES = 8 << 20
 """Objects above this go up in parts of this size, several at once; below, joining the buffers costs less than the
 two more requests that a multipart upload takes."""
 
+_PARTS_AT_ONCE = 4  # bounds the memory of one upload at four parts
 _LIST_CHUNK = 1000  # what S3 answers per page
+_CREATE_ATTEMPTS = 5
+_CREATE_PAUSE_SECONDS = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +51,8 @@ class ObstoreBucket:
 
     def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
         """Write an object whole and durably, replacing one of that path; it appears when all parts are there."""
-        size = len(data) if isinstance(data, bytes) else sum(len(part) for part in data)
-        self._run("put", path, self._put, check_path(path), data, size > MULTIPART_BYTES)
+        parts = [memoryview(part).cast("B") for part in ([data] if isinstance(data, bytes) else data)]
+        self._run("put", path, self._put, check_path(path), parts)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if none has that path; `False` if one has, which may be this very call's (see above)."""
@@ -84,17 +87,34 @@ class ObstoreBucket:
     def close(self) -> None:
         """Nothing to do: connections end when the last reference to this bucket does."""
 
-    def _put(self, path: str, data: bytes | Sequence[bytes | memoryview], multipart: bool) -> None:
-        if multipart:
-            obstore.put(self._store, path, data, use_multipart=True, chunk_size=MULTIPART_BYTES)
+    def _put(self, path: str, parts: Sequence[memoryview]) -> None:
+        if sum(map(len, parts)) > MULTIPART_BYTES:
+            obstore.put(self._store, path, parts, chunk_size=MULTIPART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         else:
-            whole = data if isinstance(data, bytes) else b"".join(data)
-            obstore.put(self._store, path, whole, use_multipart=False)
+            obstore.put(self._store, path, parts[0] if len(parts) == 1 else b"".join(parts), use_multipart=False)
 
     def _create(self, path: str, data: bytes) -> bool:
+        # S3 answers 409 when a create meets another request for the same path, and the library says "already exists"
+        # to that too, though nothing may be there yet. So the object itself is asked, and the create repeated if it
+        # is absent.
+        refused: AlreadyExistsError | None = None
+        for attempt in range(_CREATE_ATTEMPTS):
+            if refused:
+                self._system.sleep(_CREATE_PAUSE_SECONDS * 2**attempt)
+            try:
+                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+                return True
+            except AlreadyExistsError as error:
+                refused = error
+            if self._exists(path):
+                return False
+        assert refused
+        raise refused
+
+    def _exists(self, path: str) -> bool:
         try:
-            obstore.put(self._store, path, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
+            obstore.head(self._store, path)
+        except FileNotFoundError:
             return False
         return True
 

@@ -4,13 +4,16 @@ Endpoint and credentials of remote buckets come from the environment, under the 
 (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_*`, `AZURE_*`).
 """
 
+import os
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
@@ -19,10 +22,19 @@ from tussock.statestore.errors import InvalidOption
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem, System
 
-if TYPE_CHECKING:  # the library has these two names for type checkers only
-    from obstore.store import ClientConfig, RetryConfig
+if TYPE_CHECKING:  # the library has this name for type checkers only
+    from obstore.store import RetryConfig
 
 __all__ = ["open_bucket"]
+
+CONNECT_MS_MAX = 5000
+
+_REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
+    "s3": (S3Store, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")),
+    "gs": (GCSStore, ()),
+    "az": (AzureStore, ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
+}
+"""Per scheme the library's class, and where the environment names another server than the provider's own."""
 
 _named_memory: dict[str, MemoryStore] = {}
 _named_memory_lock = threading.Lock()
@@ -55,26 +67,31 @@ def _memory(name: str) -> MemoryStore:
 
 
 def _remote(where: BucketUrl, deadline_seconds: float, system: System) -> ObstoreBucket:
-    # The library starts no new attempt after `retry_timeout`, and the last attempt may take `timeout` more: half of
-    # the deadline each keeps the sum within it.
-    half = timedelta(seconds=deadline_seconds / 2)
+    # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
+    # three shares together are the deadline.
+    deadline_ms = max(10, int(deadline_seconds * 1000))
     retry: RetryConfig = {
         "max_retries": 100,
-        "retry_timeout": half,
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": half / 4, "base": 2},
+        "retry_timeout": timedelta(milliseconds=deadline_ms * 0.4),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=min(100, deadline_ms * 0.1)),
+            "max_backoff": timedelta(milliseconds=deadline_ms * 0.1),
+            "base": 2,
+        },
     }
-    client: ClientConfig = {"timeout": half, "connect_timeout": min(half, timedelta(seconds=5))}
-    prefix = where.prefix or None
+    # Given as settings and not as `client_options`, which would switch off what the environment says (AWS_ALLOW_HTTP).
+    settings: dict[str, Any] = {
+        "retry_config": retry,
+        "timeout": f"{deadline_ms // 2}ms",
+        "connect_timeout": f"{min(deadline_ms // 2, CONNECT_MS_MAX)}ms",
+    }
+    if where.prefix:
+        settings["prefix"] = where.prefix
+    library_store, endpoint_variables = _REMOTE[where.scheme]
     try:
-        store: S3Store | GCSStore | AzureStore
-        if where.scheme == "s3":
-            store = S3Store(where.bucket, prefix=prefix, retry_config=retry, client_options=client)
-        elif where.scheme == "gs":
-            store = GCSStore(where.bucket, prefix=prefix, retry_config=retry, client_options=client)
-        else:
-            store = AzureStore(where.bucket, prefix=prefix, retry_config=retry, client_options=client)
+        store = library_store(where.bucket, **settings)
     except (BaseError, ValueError) as error:
         detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
         raise InvalidOption(f"cannot set up {where}: {detail}; check the environment's settings for it") from None
-    endpoint = without_secrets(str(store.config.get("endpoint") or ""))
-    return ObstoreBucket(store, str(where), system, endpoint=endpoint)
+    endpoint = next((os.environ[name] for name in endpoint_variables if os.environ.get(name)), "")
+    return ObstoreBucket(store, str(where), system, endpoint=without_secrets(endpoint))

@@ -1,0 +1,106 @@
+"""Who asks the bucket for how much: requests and bytes per caller.
+
+A bucket costs money by the request, and an idle store must make none; so each part of the store (reads, scans,
+flushes, compaction, vacuum, the log) gets its own view of the one bucket, and all views count into one table. A view
+is passed explicitly rather than found in a context variable, because work moves between threads of a pool, which
+context variables do not follow.
+
+One call counts as one request, a listing as one per started page of 1,000; retries and the parts of a large upload,
+which happen inside the library, are not seen here.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from tussock.statestore.object_store import ObjectInfo, ObjectStore
+
+__all__ = ["RequestCounts"]
+
+LIST_PAGE = 1000
+
+
+class RequestCounts:
+    """The table of counts, and the views of a bucket that fill it."""
+
+    def __init__(self, bucket: ObjectStore) -> None:
+        """Nothing is counted yet; `bucket` itself stays usable, uncounted."""
+        self._bucket = bucket
+        self._lock = threading.Lock()
+        self._table: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def for_caller(self, caller: str) -> ObjectStore:
+        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name."""
+        return _CountedBucket(self._bucket, caller, self)
+
+    def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Per caller and operation (requests, bytes sent or received) since the start; failed calls have no bytes."""
+        with self._lock:
+            return {caller: dict(operations) for caller, operations in self._table.items()}
+
+    def add(self, caller: str, operation: str, requests: int, size: int) -> None:
+        """Count `requests` that moved `size` bytes in all."""
+        with self._lock:
+            operations = self._table.setdefault(caller, {})
+            before = operations.get(operation, (0, 0))
+            operations[operation] = (before[0] + requests, before[1] + size)
+
+
+class _CountedBucket:
+    """A bucket that counts what one caller does with it. A call counts before it is made, its bytes after."""
+
+    def __init__(self, bucket: ObjectStore, caller: str, table: RequestCounts) -> None:
+        self._bucket = bucket
+        self._caller = caller
+        self._table = table
+
+    @property
+    def url(self) -> str:
+        return self._bucket.url
+
+    def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
+        self._count("put")
+        self._bucket.put(path, data)
+        self._moved("put", len(data) if isinstance(data, bytes) else sum(memoryview(part).nbytes for part in data))
+
+    def create(self, path: str, data: bytes) -> bool:
+        self._count("create")
+        created = self._bucket.create(path, data)
+        self._moved("create", len(data))
+        return created
+
+    def get(self, path: str) -> bytes:
+        self._count("get")
+        data = self._bucket.get(path)
+        self._moved("get", len(data))
+        return data
+
+    def get_range(self, path: str, start: int, length: int) -> memoryview:
+        self._count("get_range")
+        data = self._bucket.get_range(path, start, length)
+        self._moved("get_range", len(data))
+        return data
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        self._count("list")
+        for found, info in enumerate(self._bucket.list(prefix, after), 1):
+            yield info
+            if found % LIST_PAGE == 0:
+                self._count("list")
+
+    def delete(self, paths: Sequence[str]) -> None:
+        if paths:
+            self._count("delete")
+        self._bucket.delete(paths)
+
+    def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
+        self._count("list")
+        return self._bucket.leftovers(before_ms)
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def _count(self, operation: str) -> None:
+        self._table.add(self._caller, operation, 1, 0)
+
+    def _moved(self, operation: str, size: int) -> None:
+        self._table.add(self._caller, operation, 0, size)

@@ -1,0 +1,181 @@
+"""A cache with a limit in bytes for decoded blocks and SST metas; every read of the store goes through one.
+
+The budget of a hot single-key read is a few microseconds, so a hit is one look-up in a dict and one flag set, with
+no lock and no reordering. All order is kept by `put`, under a lock, with the S3-FIFO policy: new values wait in a
+small queue; whoever was hit there by the time it reaches the end moves to the main queue, the others leave and
+only their keys are remembered for a while (a value that comes back meanwhile goes to the main queue at once); in the
+main queue a value that was hit goes round again. A scan of cold values thus passes through the small queue and
+leaves the main one alone, which an LRU list would flush. Source: Yang et al., "FIFO queues are all you need for
+cache eviction", SOSP 2023; simplified to one bit per value instead of two.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Collection, Hashable
+from typing import Any, NamedTuple
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["ByteCache", "CacheStats"]
+
+SMALL_SHARE = 0.1
+"""Part of the capacity for values that have not been hit since they came; the paper's measured choice."""
+
+
+class CacheStats(NamedTuple):
+    """What a cache holds and did. Hits are not counted: that would cost more than the look-up itself."""
+
+    entries: int
+    bytes: int
+    capacity_bytes: int
+    misses: int
+    """Approximate when several threads miss at the same moment."""
+    evictions: int
+
+
+class _Entry:
+    __slots__ = ("hit", "key", "size", "value")
+
+    def __init__(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
+        self.key = key
+        self.value = value
+        self.size = size
+        self.hit = False
+
+
+class _Queue:
+    """Entries in order of arrival, and their bytes."""
+
+    def __init__(self) -> None:
+        self.entries: deque[_Entry] = deque()
+        self.bytes = 0
+
+    def append(self, entry: _Entry) -> None:
+        self.entries.append(entry)
+        self.bytes += entry.size
+
+    def popleft(self) -> _Entry:
+        entry = self.entries.popleft()
+        self.bytes -= entry.size
+        return entry
+
+    def keep(self, entries: dict[tuple[Hashable, ...], _Entry]) -> None:
+        """Forget the entries that are no longer among `entries`."""
+        self.entries = deque(entry for entry in self.entries if entries.get(entry.key) is entry)
+        self.bytes = sum(entry.size for entry in self.entries)
+
+
+class ByteCache:
+    """Values by tuple key, at most `capacity_bytes` of them by the sizes that `put` is told. Thread-safe.
+
+    The first element of a key groups the values that `drop` removes together: an SST's id. The keys remembered after
+    eviction are not part of the limit; there are never more of them than bytes of values would fit, counted by the
+    sizes of the values that they had.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        """`capacity_bytes` may be 0: then nothing is kept."""
+        if capacity_bytes < 0:
+            raise InvalidOption(f"a cache cannot have {capacity_bytes} bytes; give 0 or more")
+        self._capacity = capacity_bytes
+        self._small_target = int(capacity_bytes * SMALL_SHARE)
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[Hashable, ...], _Entry] = {}
+        self._small = _Queue()
+        self._main = _Queue()
+        self._gone: dict[tuple[Hashable, ...], int] = {}
+        self._gone_bytes = 0
+        self._misses = 0
+        self._evictions = 0
+
+    def get(self, key: tuple[Hashable, ...]) -> Any:
+        """The value of `key`, or `None`.
+
+        Without the lock: the look-up is one atomic operation of the dict, and an entry is never reused for another
+        key, so the value belongs to the key even if another thread evicts it at this moment. The flag may then be
+        set on an entry that has left, or cleared by an eviction in the same moment: that costs a refetch at worst.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            self._misses += 1
+            return None
+        entry.hit = True
+        return entry.value
+
+    def put(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
+        """Keep `value`, of `size` bytes (1 or more), in place of what `key` had; others are evicted first to make room.
+
+        A value larger than the whole capacity is not kept.
+        """
+        if size < 1:
+            raise InvalidOption(f"the value of {key!r} cannot have {size} bytes; a value has 1 or more")
+        with self._lock:
+            before = self._entries.get(key)
+            if before is not None and before.size == size:
+                before.value = value  # two readers have missed and fetched the same block
+                return
+            if before is not None:
+                del self._entries[key]
+                self._small.keep(self._entries)
+                self._main.keep(self._entries)
+            if size > self._capacity:
+                return
+            self._make_room(size)
+            known_size = self._gone.pop(key, None)
+            entry = _Entry(key, value, size)
+            if known_size is None:
+                self._small.append(entry)
+            else:
+                self._gone_bytes -= known_size
+                self._main.append(entry)
+            self._entries[key] = entry
+
+    def drop(self, groups: Collection[Hashable]) -> None:
+        """Remove every value whose key begins with one of `groups`; takes time in proportion to the whole cache."""
+        with self._lock:
+            for key in [key for key in self._entries if key[0] in groups]:
+                del self._entries[key]
+            self._small.keep(self._entries)
+            self._main.keep(self._entries)
+            for key in [key for key in self._gone if key[0] in groups]:
+                self._gone_bytes -= self._gone.pop(key)
+
+    def clear(self) -> None:
+        """Remove everything; the counts of misses and evictions stay."""
+        with self._lock:
+            self._entries.clear()
+            self._small = _Queue()
+            self._main = _Queue()
+            self._gone.clear()
+            self._gone_bytes = 0
+
+    def stats(self) -> CacheStats:
+        """Sizes and counts at this moment."""
+        with self._lock:
+            used = self._small.bytes + self._main.bytes
+            return CacheStats(len(self._entries), used, self._capacity, self._misses, self._evictions)
+
+    def _make_room(self, size: int) -> None:
+        # Values may be hit as fast as their flags are cleared here, so second chances are limited to one a value.
+        chances = len(self._main.entries) + len(self._small.entries)
+        while self._small.bytes + self._main.bytes + size > self._capacity:
+            from_small = bool(self._small.entries) and (
+                self._small.bytes > self._small_target or not self._main.entries
+            )
+            entry = (self._small if from_small else self._main).popleft()
+            if entry.hit and chances > 0:
+                chances -= 1
+                entry.hit = False
+                self._main.append(entry)
+            else:
+                del self._entries[entry.key]
+                self._evictions += 1
+                if from_small:
+                    self._remember(entry)
+
+    def _remember(self, entry: _Entry) -> None:
+        self._gone[entry.key] = entry.size
+        self._gone_bytes += entry.size
+        while self._gone_bytes > self._capacity:
+            oldest = next(iter(self._gone))
+            self._gone_bytes -= self._gone.pop(oldest)
