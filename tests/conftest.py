@@ -1,0 +1,50 @@
+"""Fixtures that more than one room's tests use."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from support.minio import BUILD_SECONDS_MAX, MinioServer, NoMinio, build_binary, find_binary
+
+_memory_names = count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the first run of MinIO's tests the time to build it."""
+    try:
+        must_build = find_binary() is None
+    except NoMinio:
+        must_build = False
+    if must_build:
+        for item in items:
+            if item.get_closest_marker("minio"):
+                item.add_marker(pytest.mark.timeout(BUILD_SECONDS_MAX + 300))
+
+
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
+    """A running MinIO, with the environment set so that `s3://` URLs reach it; its tests carry the mark `minio`."""
+    try:
+        binary = find_binary() or build_binary()
+    except NoMinio as error:
+        pytest.skip(str(error))
+    server = MinioServer(binary, tmp_path_factory.mktemp("minio"))
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.minio)])
+def bucket_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty bucket of each kind; opening it twice gives the same bucket."""
+    if request.param == "memory":
+        return f"memory://test-{next(_memory_names)}"
+    if request.param == "file":
+        return (tmp_path / "bucket").as_uri()
+    server: MinioServer = request.getfixturevalue("minio")
+    return server.fresh_url()

@@ -1,0 +1,156 @@
+"""The cache keeps to its limit, keeps what is used, and gives out nothing wrong."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tussock.statestore.cache import ByteCache
+from tussock.statestore.errors import InvalidOption
+
+KEYS = st.tuples(st.sampled_from(["s1", "s2", "s3"]), st.integers(0, 12))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, st.integers(1, 60)),
+        st.tuples(st.just("get"), KEYS, st.just(0)),
+        st.tuples(st.just("drop"), KEYS, st.just(0)),
+    ),
+    max_size=150,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS, capacity=st.integers(0, 200))
+def test_never_above_the_limit_and_never_a_wrong_value(
+    steps: list[tuple[str, tuple[str, int], int]], capacity: int
+) -> None:
+    """After any steps: bytes within the limit and equal to the sum of what is there; a hit is the last value put."""
+    cache = ByteCache(capacity)
+    newest: dict[tuple[str, int], tuple[int, int]] = {}
+    for number, (operation, key, size) in enumerate(steps):
+        if operation == "put":
+            cache.put(key, number, size)
+            newest[key] = (number, size)
+            assert (cache.get(key) == number) == (size <= capacity)
+        elif operation == "get":
+            assert cache.get(key) in (None, newest.get(key, (None,))[0])
+        else:
+            cache.drop({key[0]})
+            newest = {other: value for other, value in newest.items() if other[0] != key[0]}
+            assert all(cache.get((key[0], block)) is None for block in range(13))
+        there = [size for other, (_, size) in newest.items() if cache.get(other) is not None]
+        assert cache.stats().bytes == sum(there) <= capacity
+        assert cache.stats().entries == len(there)
+
+
+@pytest.mark.parametrize("rounds_between_hits", [1, 20])
+def test_a_scan_larger_than_the_cache_leaves_what_is_hit_constantly(rounds_between_hits: int) -> None:
+    """Cold values of ten times the capacity go by; every hot value that was hit once before is still there."""
+    cache = ByteCache(1000)
+    hot = [("hot", number) for number in range(50)]
+    for _ in range(2):  # the second round finds those that had to leave before they were hit
+        for key in hot:
+            if cache.get(key) is None:
+                cache.put(key, "hot", 10)
+            assert cache.get(key) == "hot"
+    for number in range(1000):
+        if number % rounds_between_hits == 0:
+            for key in hot:
+                assert cache.get(key) == "hot", (number, key)
+        cache.put(("cold", number), "cold", 10)
+    assert cache.stats().bytes <= 1000
+
+
+def test_a_value_that_comes_back_soon_outlives_a_scan() -> None:
+    """A key that was evicted unhit and is fetched again goes to the main queue, past which a scan does not reach."""
+    cache = ByteCache(100)
+    cache.put(("a", 0), "first", 10)
+    for number in range(10):
+        cache.put(("scan", number), "", 10)
+    assert cache.get(("a", 0)) is None
+    cache.put(("a", 0), "again", 10)
+    for number in range(10, 60):
+        cache.put(("scan", number), "", 10)
+    assert cache.get(("a", 0)) == "again"
+
+
+def test_a_value_larger_than_the_capacity_is_not_kept() -> None:
+    """It evicts nobody, and takes its own older value out."""
+    cache = ByteCache(100)
+    cache.put(("a", 0), "small", 40)
+    cache.put(("b", 0), "small", 40)
+    cache.put(("a", 0), "large", 101)
+    assert cache.get(("a", 0)) is None
+    assert cache.get(("b", 0)) == "small"
+    assert cache.stats().bytes == 40
+
+
+def test_a_cache_of_no_bytes_keeps_nothing() -> None:
+    """The setting that switches caching off."""
+    cache = ByteCache(0)
+    cache.put(("a", 0), "value", 1)
+    assert cache.get(("a", 0)) is None
+
+
+def test_drop_removes_the_values_of_an_sst_only() -> None:
+    """A vacuumed SST leaves at once, its keys' later life included."""
+    cache = ByteCache(1000)
+    for sst in ("s1", "s2", "s3"):
+        for block in range(3):
+            cache.put((sst, block), block, 10)
+    cache.drop({"s1", "s3"})
+    assert [cache.get((sst, 1)) for sst in ("s1", "s2", "s3")] == [None, 1, None]
+    assert cache.stats().bytes == 30
+    cache.clear()
+    assert cache.get(("s2", 1)) is None
+    assert cache.stats().bytes == 0
+
+
+def test_stats_count_misses_and_evictions() -> None:
+    """What tells a user whether the cache is too small."""
+    cache = ByteCache(20)
+    assert cache.get(("a", 0)) is None
+    for number in range(3):
+        cache.put(("a", number), number, 10)
+    stats = cache.stats()
+    assert (stats.entries, stats.bytes, stats.capacity_bytes, stats.misses, stats.evictions) == (2, 20, 20, 1, 1)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_sizes_that_cannot_be_are_refused(size: int) -> None:
+    """A value without a size would never be evicted."""
+    with pytest.raises(InvalidOption, match=f"cannot have {size} bytes"):
+        ByteCache(10).put(("a", 0), "value", size)
+
+
+def test_a_negative_capacity_is_refused() -> None:
+    """The message says what is accepted."""
+    with pytest.raises(InvalidOption, match="give 0 or more"):
+        ByteCache(-1)
+
+
+def test_threads_get_the_right_values_within_the_limit() -> None:
+    """Four threads put, hit and drop at once; no value is ever another key's."""
+    cache = ByteCache(2000)
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for step in range(3000):
+            key = (f"s{step % 3}", (step * (seed + 7)) % 50)
+            value = cache.get(key)
+            if value is None:
+                cache.put(key, key, 1 + key[1])
+            elif value != key:
+                wrong.append((key, value))
+            if step % 500 == 499:
+                cache.drop({f"s{seed % 3}"})
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    cache.put(("last", 0), "value", 1)
+    assert cache.stats().bytes <= 2000

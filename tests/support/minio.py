@@ -1,0 +1,136 @@
+"""A real MinIO server for the tests: found, or built once with Go; started on a free port with its own credentials."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from itertools import count
+from pathlib import Path
+
+BUCKET = "tussock-tests"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "minio"
+BUILD_SECONDS_MAX = 1200
+START_SECONDS_MAX = 30
+
+
+class NoMinio(Exception):
+    """There is no MinIO here and none can be built; the text says why."""
+
+
+def find_binary() -> Path | None:
+    """The server's binary from `$MINIO_BIN`, the PATH or an earlier build; `None` if it would have to be built."""
+    named = os.environ.get("MINIO_BIN")
+    if named and not os.access(named, os.X_OK):
+        raise NoMinio(f"$MINIO_BIN names {named}, which is not an executable file")
+    found = named or shutil.which("minio") or shutil.which("minio", path=str(CACHE / "bin"))
+    return Path(found) if found else None
+
+
+def build_binary() -> Path:
+    """Build the server with Go, which takes some minutes the first time."""
+    if not shutil.which("go"):
+        raise NoMinio("no MinIO: set $MINIO_BIN, put minio on the PATH, or install Go, with which it is built")
+    # Installed into a folder of its own and then renamed, so that an interrupted build is not taken for a server.
+    building = CACHE / "building"
+    building.mkdir(parents=True, exist_ok=True)
+    print("Building MinIO with Go, once; this takes some minutes.", flush=True)
+    try:
+        subprocess.run(
+            ["go", "install", "github.com/minio/minio@latest"],
+            env={**os.environ, "GOBIN": str(building)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS_MAX,
+        )
+    except subprocess.CalledProcessError as error:
+        raise NoMinio(f"no MinIO, and Go could not build it: {error.stderr.strip()[-400:]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NoMinio(f"no MinIO, and Go did not build it within {BUILD_SECONDS_MAX} s") from error
+    (CACHE / "bin").mkdir(exist_ok=True)
+    return (building / "minio").rename(CACHE / "bin" / "minio")
+
+
+class MinioServer:
+    """One server with one bucket, in one folder. `environment` is what a client of it needs."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        self._binary = binary
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._prefixes = count(1)
+        self.port = free_port()
+        self.user = "user" + secrets.token_hex(4)
+        self.password = secrets.token_hex(16)
+        # A server with a single drive takes each folder in it for a bucket.
+        (folder / "data" / BUCKET).mkdir(parents=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": self.user,
+            "AWS_SECRET_ACCESS_KEY": self.password,
+        }
+
+    def fresh_url(self) -> str:
+        """An empty place in the bucket."""
+        return f"s3://{BUCKET}/{next(self._prefixes)}"
+
+    def start(self) -> None:
+        """Start the server, also again after `stop`, on the same port and data; returns when it answers."""
+        log = self._folder / "minio.log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._binary, "server", "--quiet", "--address", f"127.0.0.1:{self.port}", self._folder / "data"],
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "HOME": str(self._folder),
+                    "MINIO_ROOT_USER": self.user,
+                    "MINIO_ROOT_PASSWORD": self.password,
+                    "MINIO_BROWSER": "off",
+                },
+                stdout=output,
+                stderr=output,
+            )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"MinIO did not start: {log.read_text(errors='replace')[-1000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server; its data stay."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=2).close()
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
