@@ -1,0 +1,209 @@
+"""Committing an epoch: the stamp that makes it final, and the delta that puts its SSTs on top of L0.
+
+Everything is checked on the version at the tail of the log, inside the append's retry loop: of two writers that
+commit at once, the second is stamped again on the version that the first left. Pure; the clock is a parameter.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from tussock.meta.ranges import is_sorted_run
+from tussock.meta.version import Version
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
+from tussock.statestore.errors import Conflict, EpochTooOld, InvalidBatch, InvalidOption, StaleUpload, TableNotFound
+
+__all__ = ["AlreadyCommitted", "CommitEpoch", "apply_commit", "check_uploads", "stamp", "validate_commit"]
+
+BATCHES_REMEMBERED = 16
+TIMELINE_SAMPLES_MAX = 2048
+TIMELINE_RESOLUTION = 32
+"""After thinning, two samples of age `a` are about `a / 32` apart: retention is exact to 3 %."""
+
+
+class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch", tag_field="type"):
+    """An epoch becomes final: its sorted runs go on top of L0, all or none."""
+
+    epoch: int
+    at_ms: int
+    tables: dict[int, tuple[SubLevel, ...]] = {}
+    """Per table id the sorted runs, newest first; every SST carries `epoch`."""
+    writer: str | None = None
+    batch_id: int | None = None
+
+
+class AlreadyCommitted(msgspec.Struct, frozen=True):
+    """The (writer, batch) was committed before; nothing is to be appended."""
+
+    epoch: int
+    """The epoch that holds it."""
+
+
+def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch | AlreadyCommitted:
+    """Turn a request into the delta that may be appended to `version`, with its final epoch.
+
+    Where another writer has committed the request's epoch or a newer one, the commit gets a fresh epoch, and its SSTs
+    are rewritten to carry that one (their rows carry none).
+
+    Raises:
+        Conflict: a table of `expect` has a newer epoch than the writer had read.
+        TableNotFound: a table is not in `version`.
+        StaleUpload: an SST lies below the GC horizon.
+        InvalidBatch: the request contradicts itself.
+    """
+    if (request.writer is None) != (request.batch_id is None):
+        raise InvalidOption(
+            f"writer is {request.writer!r}, batch_id is {request.batch_id!r}: give both, for an "
+            "idempotent commit, or none"
+        )
+    check_epoch(request.epoch)
+    if request.writer is not None and request.batch_id is not None:
+        holding = version.committed_epoch_of(request.writer, request.batch_id)
+        if holding is not None:
+            return AlreadyCommitted(holding)
+    for table_id in (*request.tables, *request.expect):
+        if table_id not in version.tables:
+            raise TableNotFound(
+                f"table with id {table_id} is not in the store (dropped meanwhile?); epoch not committed"
+            )
+    for table_id, read_epoch in request.expect.items():
+        state = version.tables[table_id]
+        if state.last_epoch > read_epoch:
+            raise Conflict(
+                f"table {state.spec.name!r} was read at epoch {read_epoch}, but epoch {state.last_epoch} has been "
+                "committed to it since; nothing of this commit is visible: read again and retry"
+            )
+    epoch = request.epoch
+    if epoch <= version.max_committed_epoch:
+        epoch = next_epoch(now_ms, version.max_committed_epoch)
+    if epoch > MAX_EPOCH:
+        raise EpochTooOld(
+            f"epoch {version.max_committed_epoch} is committed and is the largest there is: no commit can follow"
+        )
+    delta = CommitEpoch(
+        epoch=epoch,
+        at_ms=now_ms,
+        tables={table: _at_epoch(runs, epoch) for table, runs in request.tables.items() if runs},
+        writer=request.writer,
+        batch_id=request.batch_id,
+    )
+    validate_commit(version, delta)
+    return delta
+
+
+def validate_commit(version: Version, delta: CommitEpoch) -> None:
+    """Raise unless `delta` may be applied to `version`."""
+    if not version.max_committed_epoch < delta.epoch <= MAX_EPOCH:
+        raise EpochTooOld(
+            f"epoch {delta.epoch} cannot be committed: epoch {version.max_committed_epoch} is the newest committed "
+            "one, and epochs only grow; take one from store.new_epoch()"
+        )
+    check_uploads(version, [sst.id for sst in _all_ssts(delta)])
+    named: set[str] = set()
+    for table_id, runs in delta.tables.items():
+        state = version.tables.get(table_id)
+        if state is None:
+            raise TableNotFound(
+                f"table with id {table_id} is not in the store (dropped meanwhile?); epoch not committed"
+            )
+        for run in runs:
+            if not run.ssts or not is_sorted_run(run.ssts):
+                raise InvalidBatch(
+                    f"table {state.spec.name!r}, epoch {delta.epoch}: a sorted run is empty or its SSTs overlap: "
+                    f"{[sst.id for sst in run.ssts]}; nothing was committed"
+                )
+            for sst in run.ssts:
+                if (sst.epoch, sst.min_epoch, sst.max_epoch) != (delta.epoch,) * 3 or sst.id in named:
+                    raise InvalidBatch(
+                        f"SST {sst.id} is named twice or not of epoch {delta.epoch}; nothing was committed"
+                    )
+                named.add(sst.id)
+                if _holds(state.levels, sst):
+                    raise InvalidBatch(
+                        f"SST {sst.id} is in table {state.spec.name!r} already; a commit brings new SSTs"
+                    )
+    known = next((sst.id for sst in version.dropped if sst.id in named), None)
+    if known is not None:
+        raise InvalidBatch(f"SST {known} was in the store and has been compacted away; a commit brings new SSTs")
+
+
+def apply_commit(version: Version, delta: CommitEpoch) -> Version:
+    """The version with the epoch in it; O(tables + sublevels of the touched tables), not O(SSTs)."""
+    tables = dict(version.tables)
+    for table_id, runs in delta.tables.items():
+        state = tables[table_id]
+        levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
+        tables[table_id] = TableState(spec=state.spec, levels=levels, last_epoch=delta.epoch)
+    ledger = version.ledger
+    if delta.writer is not None and delta.batch_id is not None:
+        batches = (*ledger.get(delta.writer, ()), (delta.batch_id, delta.epoch))[-BATCHES_REMEMBERED:]
+        ledger = {**ledger, delta.writer: batches}
+    return replace(
+        version,
+        tables=tables,
+        ledger=ledger,
+        max_committed_epoch=delta.epoch,
+        timeline=_with_sample(version.timeline, delta.at_ms, delta.epoch),
+    )
+
+
+def check_uploads(version: Version, ids: Sequence[str]) -> None:
+    """Raise `StaleUpload` if one of the SST ids lies below the GC horizon: vacuum may have deleted it."""
+    stale = [sst_id for sst_id in ids if sst_id < version.gc_horizon]
+    if stale:
+        raise StaleUpload(
+            f"SST {stale[0]} (of {len(stale)} such) is below the garbage horizon {version.gc_horizon}: its upload "
+            "is so long ago that vacuum may have deleted it; upload again under a new id at or above the horizon"
+        )
+
+
+def _at_epoch(runs: Sequence[SubLevel], epoch: int) -> tuple[SubLevel, ...]:
+    return tuple(
+        SubLevel(ssts=tuple(replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in run.ssts))
+        for run in runs
+    )
+
+
+def _all_ssts(delta: CommitEpoch) -> Iterator[SstInfo]:
+    for runs in delta.tables.values():
+        for run in runs:
+            yield from run.ssts
+
+
+def _holds(levels: TableLevels, sst: SstInfo) -> bool:
+    """Whether an SST of that id is in the tree; found by its smallest key, so that a commit does not scan all SSTs."""
+    for run in levels.runs():
+        index = bisect_left(run, sst.smallest, key=lambda candidate: candidate.smallest)
+        if index < len(run) and run[index].id == sst.id:
+            return True
+    return False
+
+
+def _with_sample(timeline: tuple[tuple[int, int], ...], at_ms: int, epoch: int) -> tuple[tuple[int, int], ...]:
+    """The timeline with one more commit.
+
+    Times are made to ascend: a commit by a clock that lags is taken to be as late as the one before it. The other
+    choice, to believe it, could end the retention of a row before its time; this one can only keep rows longer.
+    """
+    last_ms = timeline[-1][0] if timeline else at_ms
+    kept = timeline[:-1] if timeline and at_ms <= last_ms else timeline
+    grown = (*kept, (max(at_ms, last_ms), epoch))
+    return grown if len(grown) <= TIMELINE_SAMPLES_MAX else _thinned(grown)
+
+
+def _thinned(timeline: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Keep samples as far apart as a thirty-second of their age: about `32 * ln(span)` of them, under a thousand.
+
+    Dropping every second sample was the other idea; repeated, it forgets everything that is older than a few
+    thousand commits, and a busy store would never find an epoch old enough for its retention.
+    """
+    newest_ms = timeline[-1][0]
+    kept = [timeline[-1]]
+    for sample in reversed(timeline[:-1]):
+        if (kept[-1][0] - sample[0]) * TIMELINE_RESOLUTION >= newest_ms - sample[0]:
+            kept.append(sample)
+    return tuple(reversed(kept))

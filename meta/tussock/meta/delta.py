@@ -1,0 +1,180 @@
+"""Deltas: the frozen records of every change that a version can undergo, with `validate` and `apply`.
+
+Both are pure: no bucket, no clock, no logger; times ride in the deltas. The log, the service and the tests all change
+a version through these two functions only, so replaying a log gives byte for byte the version that its writers had.
+The shape (a record per change, requirements checked against the state it lands on) is known from Iceberg's table
+updates and LevelDB's `VersionEdit`. A tag on disk is never used again with another meaning.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from tussock.meta.commits import AlreadyCommitted, CommitEpoch, apply_commit, stamp, validate_commit
+from tussock.meta.tasks import (
+    ClaimCompaction,
+    ReleaseCompaction,
+    ReportCompaction,
+    apply_claim,
+    apply_release,
+    apply_report,
+    drop_ssts,
+    validate_claim,
+    validate_release,
+    validate_report,
+)
+from tussock.meta.version import Version
+from tussock.statestore.catalog import TableSpec, TableState
+from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
+
+__all__ = [
+    "AdvanceHorizon",
+    "AdvanceSafeEpoch",
+    "AlreadyCommitted",
+    "ClaimCompaction",
+    "CommitEpoch",
+    "CreateTable",
+    "Delta",
+    "DropTable",
+    "ForgetDropped",
+    "ReleaseCompaction",
+    "ReportCompaction",
+    "advance",
+    "apply",
+    "stamp",
+    "validate",
+]
+
+
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag="create_table", tag_field="type"):
+    """A table comes into being, empty; `spec.id` is the version's `next_table_id`."""
+
+    spec: TableSpec
+
+
+class DropTable(msgspec.Struct, frozen=True, kw_only=True, tag="drop_table", tag_field="type"):
+    """A table goes, with its compaction tasks; its SSTs become dropped. Its id is never given again."""
+
+    table_id: int
+    at_ms: int
+
+
+class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
+    """From now on, nothing below `epoch` can be pinned. Only grows; never above the newest committed epoch."""
+
+    epoch: int
+
+
+class AdvanceHorizon(msgspec.Struct, frozen=True, kw_only=True, tag="advance_horizon", tag_field="type"):
+    """From now on, no commit may name an SST id below `horizon`. Only grows."""
+
+    horizon: str
+
+
+class ForgetDropped(msgspec.Struct, frozen=True, kw_only=True, tag="forget_dropped", tag_field="type"):
+    """The objects of these dropped SSTs are deleted; unknown ids are ignored (another vacuum was faster)."""
+
+    ids: tuple[str, ...]
+
+
+Delta: TypeAlias = (
+    CommitEpoch
+    | CreateTable
+    | DropTable
+    | ClaimCompaction
+    | ReportCompaction
+    | ReleaseCompaction
+    | AdvanceSafeEpoch
+    | AdvanceHorizon
+    | ForgetDropped
+)
+
+
+def validate(version: Version, delta: Delta) -> None:
+    """Raise a named error unless `delta` may be applied to `version`."""
+    match delta:
+        case CommitEpoch():
+            validate_commit(version, delta)
+        case CreateTable(spec=spec):
+            if version.find_table(spec.name) is not None:
+                raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
+            if spec.id != version.next_table_id:
+                raise Conflict(
+                    f"table {spec.name!r} was to get id {spec.id}, but the next id is {version.next_table_id}"
+                )
+        case DropTable(table_id=table_id):
+            if table_id not in version.tables:
+                raise TableNotFound(f"table with id {table_id} is not in the store; nothing was dropped")
+        case ClaimCompaction():
+            validate_claim(version, delta)
+        case ReportCompaction():
+            validate_report(version, delta)
+        case ReleaseCompaction():
+            validate_release(version, delta)
+        case AdvanceSafeEpoch(epoch=epoch):
+            if not version.safe_epoch < epoch <= version.max_committed_epoch:
+                raise InvalidOption(
+                    f"safe epoch {epoch} must be above the present one, {version.safe_epoch}, and at most the newest "
+                    f"committed one, {version.max_committed_epoch}"
+                )
+        case AdvanceHorizon(horizon=horizon):
+            if horizon <= version.gc_horizon:
+                raise InvalidOption(
+                    f"garbage horizon {horizon!r} must be above the present one, {version.gc_horizon!r}"
+                )
+        case ForgetDropped():
+            pass
+        case _:
+            assert_never(delta)
+
+
+def apply(version: Version, delta: Delta) -> Version:
+    """The version after `delta`, which `validate` has passed; `seq` stays (an entry of several deltas has one)."""
+    match delta:
+        case CommitEpoch():
+            return apply_commit(version, delta)
+        case CreateTable(spec=spec):
+            tables = {**version.tables, spec.id: TableState(spec=spec)}
+            return replace(version, tables=tables, next_table_id=spec.id + 1)
+        case DropTable():
+            return _apply_drop(version, delta)
+        case ClaimCompaction():
+            return apply_claim(version, delta)
+        case ReportCompaction():
+            return apply_report(version, delta)
+        case ReleaseCompaction():
+            return apply_release(version, delta)
+        case AdvanceSafeEpoch(epoch=epoch):
+            return replace(version, safe_epoch=epoch)
+        case AdvanceHorizon(horizon=horizon):
+            return replace(version, gc_horizon=horizon)
+        case ForgetDropped(ids=ids):
+            forgotten = set(ids)
+            return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
+        case _:
+            assert_never(delta)
+
+
+def advance(version: Version, deltas: Sequence[Delta], *, check: bool = True) -> Version:
+    """The version after the log entry that holds `deltas`: its sequence is one more.
+
+    `check` validates each delta on the state that the ones before it left; a replay of the log leaves it out.
+    """
+    after = version
+    for delta in deltas:
+        if check:
+            validate(after, delta)
+        after = apply(after, delta)
+    return replace(after, seq=version.seq + 1)
+
+
+def _apply_drop(version: Version, delta: DropTable) -> Version:
+    gone = version.tables[delta.table_id]
+    without = replace(
+        version,
+        tables={key: state for key, state in version.tables.items() if key != delta.table_id},
+        tasks={key: task for key, task in version.tasks.items() if task.table_id != delta.table_id},
+    )
+    return drop_ssts(without, [sst.id for sst in gone.levels.ssts()], delta.at_ms)

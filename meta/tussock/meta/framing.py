@@ -1,0 +1,161 @@
+"""Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, snapshots and pins.
+
+Frozen, because it is on disk; `docs/version-log.md` lists every byte, and golden files hold it. All integers are
+little-endian: magic (4 bytes), format version (u16), reserved flags (u16, zero), sequence (u64), payload length
+(u32), payload, crc32c over all of that (u32).
+"""
+
+import struct
+from typing import TypeVar
+
+import crc32c
+import msgspec
+
+from tussock.meta.delta import Delta
+from tussock.meta.version import Version
+from tussock.statestore.backend import PinInfo
+from tussock.statestore.errors import CorruptLog
+
+__all__ = [
+    "LogEntry",
+    "decode_entry",
+    "decode_pin",
+    "decode_snapshot",
+    "encode_entry",
+    "encode_pin",
+    "encode_snapshot",
+    "entry_path",
+    "marker_path",
+    "sequence_of",
+    "snapshot_path",
+]
+
+ENTRY_MAGIC = b"TSKL"
+SNAPSHOT_MAGIC = b"TSKS"
+PIN_MAGIC = b"TSKP"
+FORMAT_VERSION = 1
+
+HEADER = struct.Struct("<4sHHQI")
+CHECKSUM = struct.Struct("<I")
+SEQUENCE_DIGITS = 20
+
+Record = TypeVar("Record")
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the log: deltas that take effect together."""
+
+    id: bytes
+    """16 random bytes, by which a writer whose create was answered with an error knows its own entry again."""
+    writer: str
+    """Host, process and store that appended it, for people."""
+    at_ms: int
+    deltas: tuple[Delta, ...]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
+_SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
+_PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
+
+
+def entry_path(seq: int) -> str:
+    """Path of the log entry with that sequence; from 1 on."""
+    return f"log/{seq:0{SEQUENCE_DIGITS}d}.delta"
+
+
+def snapshot_path(seq: int) -> str:
+    """Path of the snapshot that holds all entries up to `seq`."""
+    return f"snapshot/{seq:0{SEQUENCE_DIGITS}d}"
+
+
+def marker_path(seq: int) -> str:
+    """Path of the marker that says: entries up to `seq` may be deleted, and no append up to it counts."""
+    return f"log/boundary/{seq:0{SEQUENCE_DIGITS}d}"
+
+
+def sequence_of(path: str) -> int | None:
+    """The sequence in the path of an entry, a snapshot or a marker; `None` for a foreign name."""
+    digits = path.rpartition("/")[2].removesuffix(".delta")
+    return int(digits) if len(digits) == SEQUENCE_DIGITS and digits.isascii() and digits.isdigit() else None
+
+
+def encode_entry(seq: int, entry: LogEntry) -> bytes:
+    """The bytes of a log entry."""
+    return _frame(ENTRY_MAGIC, seq, _ENCODER.encode(entry))
+
+
+def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
+    """The entry in `data`, read from `path`; `CorruptLog` if it is not the intact entry `seq`."""
+    return _decoded(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, data)
+
+
+def encode_snapshot(version: Version) -> bytes:
+    """The bytes of a snapshot."""
+    return _frame(SNAPSHOT_MAGIC, version.seq, _ENCODER.encode(version))
+
+
+def decode_snapshot(path: str, seq: int, data: bytes) -> Version:
+    """The version in `data`; `CorruptLog` if it is not the intact snapshot of `seq`."""
+    version = _decoded(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
+    if version.seq != seq:
+        raise CorruptLog(f"{path}: expected a version of sequence {seq}, found sequence {version.seq} in the payload")
+    return version
+
+
+def encode_pin(pin: PinInfo) -> bytes:
+    """The bytes of a pin; its sequence field is 0."""
+    return _frame(PIN_MAGIC, 0, _ENCODER.encode(pin))
+
+
+def decode_pin(path: str, data: bytes) -> PinInfo:
+    """The pin in `data`; `CorruptLog` if it is damaged."""
+    return _decoded(_PIN_DECODER, path, PIN_MAGIC, 0, data)
+
+
+def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
+    body = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload)) + payload
+    return body + CHECKSUM.pack(crc32c.crc32c(body))
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes, seq: int, data: bytes) -> Record:
+    payload = _payload(path, magic, seq, data)
+    try:
+        return decoder.decode(payload)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(f"{path}: payload at offset {HEADER.size} is intact but not understood: {error}") from error
+
+
+def _payload(path: str, magic: bytes, seq: int, data: bytes) -> bytes:
+    least = HEADER.size + CHECKSUM.size
+    if len(data) < least:
+        raise CorruptLog(
+            f"{path}: expected at least {least} bytes, found {len(data)}; the object is cut off or foreign"
+        )
+    found_magic, version, flags, found_seq, length = HEADER.unpack_from(data)
+    if found_magic != magic:
+        raise CorruptLog(f"{path}: offset 0: expected magic {magic!r}, found {found_magic!r}; the object is foreign")
+    # The version is looked at before the checksum: a newer format may lay out the rest in another way.
+    if version > FORMAT_VERSION:
+        raise CorruptLog(
+            f"{path}: offset 4: written in format version {version}, and this reader knows versions up to "
+            f"{FORMAT_VERSION}; open the store with a newer Tussock"
+        )
+    if len(data) != least + length:
+        raise CorruptLog(f"{path}: offset 16: expected {least + length} bytes in all, found {len(data)}")
+    (expected,) = CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)
+    found = crc32c.crc32c(memoryview(data)[: -CHECKSUM.size])
+    if found != expected:
+        raise CorruptLog(
+            f"{path}: offset {len(data) - CHECKSUM.size}: expected crc32c {expected:#010x}, found {found:#010x} over "
+            "the bytes before it; the object is damaged"
+        )
+    if version != FORMAT_VERSION or flags != 0:
+        raise CorruptLog(
+            f"{path}: offset 4: expected version {FORMAT_VERSION}, flags 0; found {version}, flags {flags}"
+        )
+    if found_seq != seq:
+        raise CorruptLog(
+            f"{path}: offset 8: expected sequence {seq}, found {found_seq}; the object was renamed or copied"
+        )
+    return bytes(memoryview(data)[HEADER.size : HEADER.size + length])

@@ -1,0 +1,79 @@
+"""Key ranges of SSTs and the age order of runs: what claiming, picking and checking have in common.
+
+Ranges include both ends, so two SSTs that touch in one key overlap. The *rank* of an SST says how old its run is:
+sublevel `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`. For one key, a smaller rank always
+holds the newer row; compaction must never turn that around.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tussock.statestore.catalog import SstInfo, TableLevels
+
+__all__ = [
+    "hull",
+    "is_sorted_run",
+    "older_overlap",
+    "overlap_in_run",
+    "overlaps",
+    "ranks",
+    "target_rank",
+    "total_bytes",
+]
+
+Range = tuple[bytes, bytes]
+
+
+def overlaps(left: SstInfo, right: SstInfo) -> bool:
+    """Whether the two SSTs may hold the same key; touching bounds do."""
+    return left.smallest <= right.largest and right.smallest <= left.largest
+
+
+def hull(ssts: Iterable[SstInfo]) -> Range:
+    """Smallest and largest key over all of `ssts`, of which there is at least one."""
+    listed = list(ssts)
+    return min(sst.smallest for sst in listed), max(sst.largest for sst in listed)
+
+
+def overlap_in_run(run: Sequence[SstInfo], bounds: Range) -> tuple[SstInfo, ...]:
+    """The SSTs of a sorted run that meet `bounds`, by bisection."""
+    first = bisect_left(run, bounds[0], key=lambda sst: sst.largest)
+    end = first
+    while end < len(run) and run[end].smallest <= bounds[1]:
+        end += 1
+    return tuple(run[first:end])
+
+
+def is_sorted_run(run: Sequence[SstInfo]) -> bool:
+    """Whether the SSTs' ranges are well-formed, ascending and apart from each other."""
+    return all(sst.smallest <= sst.largest for sst in run) and all(
+        left.largest < right.smallest for left, right in pairwise(run)
+    )
+
+
+def total_bytes(ssts: Iterable[SstInfo]) -> int:
+    """Bytes of data and metadata in the bucket."""
+    return sum(sst.data_bytes + sst.meta_bytes for sst in ssts)
+
+
+def ranks(levels: TableLevels) -> dict[str, int]:
+    """SST id -> rank, for all SSTs of a table."""
+    found = {sst.id: rank for rank, sub in enumerate(levels.l0) for sst in sub.ssts}
+    for number, level in enumerate(levels.levels, start=1):
+        found.update((sst.id, len(levels.l0) + number) for sst in level)
+    return found
+
+
+def target_rank(levels: TableLevels, input_ranks: Iterable[int], target_level: int) -> int:
+    """The rank at which a task's outputs will stand: its level, or the oldest input sublevel for target 0."""
+    return len(levels.l0) + target_level if target_level else max(input_ranks)
+
+
+def older_overlap(levels: TableLevels, sst: SstInfo, after: int, upto: int | None = None) -> list[SstInfo]:
+    """SSTs that overlap `sst` in runs of a rank above `after`, up to and including rank `upto` (default: all)."""
+    runs = [sub.ssts for sub in levels.l0] + [()] + list(levels.levels)
+    bounds = (sst.smallest, sst.largest)
+    return [
+        older for run in runs[after + 1 : None if upto is None else upto + 1] for older in overlap_in_run(run, bounds)
+    ]

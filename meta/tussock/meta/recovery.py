@@ -1,0 +1,59 @@
+"""Reading the version log from the bucket: markers, entries, and the newest snapshot that can be read.
+
+Functions on an `ObjectStore`; what they find is cached by nobody but the `VersionLog` that asks.
+"""
+
+from tussock.meta.delta import advance
+from tussock.meta.framing import LogEntry, decode_entry, decode_snapshot, entry_path, sequence_of
+from tussock.meta.version import Version
+from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
+from tussock.statestore.object_store import ObjectStore
+
+__all__ = ["apply_entry", "newest_snapshot", "read_entry", "truncation_boundary"]
+
+
+def truncation_boundary(bucket: ObjectStore) -> int:
+    """The largest marker under `log/boundary/`; 0 if there is none. One LIST, never answered from a cache."""
+    highest = 0
+    for info in bucket.list("log/boundary/"):
+        seq = sequence_of(info.path)
+        if seq is None:
+            raise CorruptLog(f"{info.path}: expected a name of 20 digits; remove the foreign object")
+        highest = max(highest, seq)
+    return highest
+
+
+def read_entry(bucket: ObjectStore, seq: int) -> LogEntry | None:
+    """The log entry `seq`, or `None` if there is none; `CorruptLog` if it is damaged."""
+    path = entry_path(seq)
+    try:
+        data = bucket.get(path)
+    except ObjectNotFound:
+        return None
+    return decode_entry(path, seq, data)
+
+
+def apply_entry(version: Version, entry: LogEntry) -> Version:
+    """The version after the entry that follows it."""
+    try:
+        return advance(version, entry.deltas, check=False)
+    except (TussockError, LookupError) as error:
+        path = entry_path(version.seq + 1)
+        raise CorruptLog(f"{path}: intact, but it does not apply to the version of {version.seq}: {error}") from error
+
+
+def newest_snapshot(bucket: ObjectStore) -> tuple[Version, list[str]]:
+    """The newest snapshot that can be read (an empty version if none can), and what is wrong with newer ones.
+
+    A damaged snapshot is no loss as long as an older one and the entries after that are there; truncation keeps two.
+    """
+    problems: list[str] = []
+    listed = [(info.path, sequence_of(info.path)) for info in bucket.list("snapshot/")]
+    for path, seq in reversed(listed):
+        if seq is None:
+            continue
+        try:
+            return decode_snapshot(path, seq, bucket.get(path)), problems
+        except (CorruptLog, ObjectNotFound) as error:
+            problems.append(str(error))
+    return Version(), problems

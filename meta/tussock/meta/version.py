@@ -1,0 +1,106 @@
+"""The version: everything that the store is at one point of its log, as one immutable value.
+
+Readers resolve keys on it, compaction picks from it, vacuum compares the bucket with it, and every change of it is
+a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.backend.VersionView`. The idea is
+Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
+list of edits.
+
+Nothing here grows for ever: the ledger keeps sixteen batches a writer, the timeline is thinned, dropped SSTs are
+forgotten once they are deleted, and a dropped table leaves only its dropped SSTs.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import Literal
+
+import msgspec
+
+from tussock.statestore.catalog import SstInfo, TableState
+
+__all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Version"]
+
+CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
+
+
+class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim on SSTs of one table: its owner alone may replace them, until it reports, gives up or expires."""
+
+    id: str
+    table_id: int
+    kind: CompactionKind
+    inputs: tuple[tuple[SstInfo, ...], ...]
+    """Sorted runs, newest first. They are found again by SST id: a sublevel's position moves with every commit."""
+    target_level: int
+    """Where the outputs go: a level from 1, or 0 for one sublevel in place of the inputs."""
+    bottom: bool
+    """No SST outside the task can hold an older row of the inputs' keys, so deletes may vanish."""
+    watermark: int
+    """In the version: the most that compaction may use. As handed to the compactor: what it has to use."""
+    owner: str
+    claimed_ms: int
+    expires_ms: int
+    """After this, by anyone's wall clock, the task may be taken back."""
+
+    def ssts(self) -> list[SstInfo]:
+        """All inputs, newest run first."""
+        return [sst for run in self.inputs for sst in run]
+
+
+class DroppedSst(msgspec.Struct, frozen=True, kw_only=True):
+    """An SST that left the tree; its objects stay for the grace period, for iterators on older versions."""
+
+    id: str
+    seq: int
+    """The log entry that dropped it."""
+    dropped_ms: int
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One state of the store. The dictionaries are never changed after construction; a delta copies what it changes."""
+
+    seq: int = 0
+    """The last log entry in it; 0 for an empty store."""
+    max_committed_epoch: int = 0
+    safe_epoch: int = 0
+    """No new pin below this: compaction may be dropping what is only visible below it."""
+    compacted_epoch: int = 0
+    """The largest watermark that a finished compaction used: reads at this epoch or a later one are exact."""
+    gc_horizon: str = ""
+    """A commit that names an SST id below this is refused; what is below and unnamed is garbage."""
+    next_table_id: int = 1
+    tables: dict[int, TableState] = {}
+    ledger: dict[str, tuple[tuple[int, int], ...]] = {}
+    """Per writer the newest batches as (batch id, epoch), ascending."""
+    tasks: dict[str, CompactionTask] = {}
+    dropped: tuple[DroppedSst, ...] = ()
+    timeline: tuple[tuple[int, int], ...] = ()
+    """Samples of (commit time in ms, epoch), both ascending; what retention is reckoned by."""
+
+    def find_table(self, name: str) -> TableState | None:
+        """The table of that name, if there is one."""
+        return next((state for state in self.tables.values() if state.spec.name == name), None)
+
+    def retention_epoch(self, now_ms: int, retention_ms: int) -> int:
+        """The newest epoch committed at or before `now_ms - retention_ms`; 0 if none is that old.
+
+        Time comes from the timeline, since epochs may be small numbers that a user chose. A thinned timeline
+        answers an older epoch than the exact one, which only keeps more.
+        """
+        count = bisect_right(self.timeline, now_ms - retention_ms, key=lambda sample: sample[0])
+        return self.timeline[count - 1][1] if count else 0
+
+    def committed_epoch_of(self, writer: str, batch_id: int) -> int | None:
+        """The epoch that holds this batch of the writer, or `None` if it is not committed.
+
+        Batches of one writer come in order, so a batch that is not remembered is held by the next one that is.
+        """
+        batches = self.ledger.get(writer, ())
+        index = bisect_left(batches, batch_id, key=lambda batch: batch[0])
+        return batches[index][1] if index < len(batches) else None
+
+    def live_sst_ids(self) -> set[str]:
+        """Ids of all SSTs in the trees."""
+        return {sst.id for state in self.tables.values() for sst in state.levels.ssts()}
+
+    def busy_sst_ids(self) -> set[str]:
+        """Ids of all SSTs that a live compaction task has claimed."""
+        return {sst.id for task in self.tasks.values() for sst in task.ssts()}

@@ -1,0 +1,15 @@
+"""Fixtures of the version log's tests."""
+
+import pytest
+
+from support.versions import FakeSystem, ModelBucket
+
+
+@pytest.fixture
+def system() -> FakeSystem:
+    return FakeSystem()
+
+
+@pytest.fixture
+def bucket(system: FakeSystem) -> ModelBucket:
+    return ModelBucket(system)

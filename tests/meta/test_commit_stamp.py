@@ -1,0 +1,175 @@
+"""Stamping a commit: the ledger, the catalog, `expect`, uploads below the horizon, and the final epoch."""
+
+import pytest
+from msgspec.structs import replace
+
+from support.versions import make_id, request, run, spec, sst
+from tussock.meta.commits import TIMELINE_SAMPLES_MAX, AlreadyCommitted, CommitEpoch, stamp
+from tussock.meta.delta import AdvanceHorizon, CreateTable, advance
+from tussock.meta.version import Version
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.epochs import MAX_EPOCH
+from tussock.statestore.errors import (
+    Conflict,
+    EpochTooOld,
+    InvalidBatch,
+    InvalidOption,
+    StaleUpload,
+    TableNotFound,
+)
+
+NOW = 1_700_000_000_000
+
+
+def committed(version: Version, req: CommitRequest, now_ms: int = NOW) -> Version:
+    delta = stamp(version, req, now_ms)
+    assert isinstance(delta, CommitEpoch)
+    return advance(version, [delta])
+
+
+@pytest.fixture
+def version() -> Version:
+    return advance(Version(), [CreateTable(spec=spec())])
+
+
+def test_a_commit_goes_on_top_of_l0_newest_first(version: Version) -> None:
+    """The runs of a request keep their order and stand above what was there."""
+    first, newer, older = sst(), sst(), sst()
+    version = committed(version, request(5, 1, first))
+    version = committed(version, request(7, 1, newer, older))
+    assert [sub.ssts[0].id for sub in version.tables[1].levels.l0] == [newer.id, older.id, first.id]
+    assert version.tables[1].last_epoch == version.max_committed_epoch == 7
+    assert {one.epoch for one in version.tables[1].levels.ssts()} == {5, 7}
+
+
+def test_a_commit_without_tables_is_legal(version: Version) -> None:
+    """It advances the newest committed epoch and the ledger, and touches no table."""
+    after = committed(version, request(9, None, writer="w", batch_id=0))
+    assert after.max_committed_epoch == 9
+    assert after.ledger == {"w": ((0, 9),)}
+    assert after.tables == version.tables
+
+
+def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -> None:
+    """The final epoch is fresh, and the SSTs carry it."""
+    version = committed(version, request(50))
+    delta = stamp(version, request(50), NOW)
+    assert isinstance(delta, CommitEpoch)
+    assert delta.epoch == NOW << 16
+    assert {(one.epoch, one.min_epoch, one.max_epoch) for one in delta.tables[1][0].ssts} == {(delta.epoch,) * 3}
+
+
+def test_a_repeated_batch_answers_the_first_epoch(version: Version) -> None:
+    """A batch at or before the writer's last one is a no-op, however its tables or `expect` look now."""
+    version = committed(version, request(5, writer="w", batch_id=3))
+    version = committed(version, request(8, writer="w", batch_id=5))
+    for batch, epoch in ((3, 5), (4, 8), (5, 8), (0, 5)):
+        repeated = stamp(version, request(99, 77, writer="w", batch_id=batch, expect={1: 0}), NOW)
+        assert repeated == AlreadyCommitted(epoch)
+        assert version.committed_epoch_of("w", batch) == epoch
+    assert version.committed_epoch_of("w", 6) is None
+    assert version.committed_epoch_of("other", 0) is None
+
+
+def test_the_ledger_keeps_sixteen_batches_and_answers_the_oldest_for_older_ones(version: Version) -> None:
+    """The ledger of a writer is bounded; what it forgot is answered by the oldest that it remembers."""
+    for batch in range(40):
+        version = committed(version, request(100 + batch, None, writer="w", batch_id=batch))
+    assert len(version.ledger["w"]) == 16
+    assert stamp(version, request(999, writer="w", batch_id=2), NOW) == AlreadyCommitted(100 + 24)
+
+
+def test_expect_fails_whole_and_names_both_epochs(version: Version) -> None:
+    """`Conflict` names table, read epoch and newer epoch; an equal epoch is no conflict."""
+    version = committed(version, request(5))
+    with pytest.raises(Conflict, match=r"'kv' was read at epoch 4, but epoch 5"):
+        stamp(version, request(6, expect={1: 4}), NOW)
+    assert isinstance(stamp(version, request(6, expect={1: 5}), NOW), CommitEpoch)
+
+
+@pytest.mark.parametrize("field", ["tables", "expect"])
+def test_a_dropped_table_is_named(version: Version, field: str) -> None:
+    """A commit to a table that is not there is refused, also where it only read it."""
+    bad = request(5, 9) if field == "tables" else request(5, 1, expect={9: 1})
+    with pytest.raises(TableNotFound, match="id 9"):
+        stamp(version, bad, NOW)
+
+
+def test_an_upload_below_the_horizon_is_refused_and_at_it_is_accepted(version: Version) -> None:
+    """Ids from the horizon on are safe from vacuum, so equality is accepted."""
+    version = advance(version, [AdvanceHorizon(horizon=make_id(NOW))])
+    with pytest.raises(StaleUpload, match="upload again"):
+        stamp(version, request(5, 1, sst(id=make_id(NOW - 1, 9))), NOW)
+    assert isinstance(stamp(version, request(5, 1, sst(id=make_id(NOW))), NOW), CommitEpoch)
+
+
+def test_an_sst_cannot_be_committed_twice(version: Version) -> None:
+    """An SST that is or was in the store is refused: vacuum would delete under a living name."""
+    one = sst()
+    version = committed(version, request(5, 1, one))
+    with pytest.raises(InvalidBatch, match="already"):
+        stamp(version, request(6, 1, one), NOW)
+    with pytest.raises(InvalidBatch, match="twice"):
+        stamp(version, request(6, 1, (other := sst()), other), NOW)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [(run(),), (run(sst(b"a", b"m"), sst(b"m", b"z")),), (run(sst(b"b", b"a")),)],
+    ids=["empty", "touch", "mirror"],
+)
+def test_runs_that_are_not_sorted_are_refused(version: Version, runs: tuple[object, ...]) -> None:
+    """Each run has SSTs with ascending, separate ranges; touching bounds overlap."""
+    with pytest.raises(InvalidBatch, match="nothing was committed"):
+        stamp(version, CommitRequest(epoch=5, tables={1: runs}), NOW)  # type: ignore[dict-item]
+
+
+def test_bad_arguments_are_named(version: Version) -> None:
+    """Writer and batch come together; an epoch is from 1 to 2**63-1; nothing follows the largest epoch."""
+    with pytest.raises(InvalidOption, match="give both"):
+        stamp(version, request(5, writer="w"), NOW)
+    for epoch in (0, -1, MAX_EPOCH + 1):
+        with pytest.raises(InvalidBatch):
+            stamp(version, request(epoch), NOW)
+    full = committed(version, request(MAX_EPOCH))
+    with pytest.raises(EpochTooOld, match="largest"):
+        stamp(full, request(5), NOW)
+
+
+def test_retention_is_reckoned_by_commit_times_and_not_by_epochs(version: Version) -> None:
+    """Epochs may be 1, 2, 3; the newest one committed at or before the edge counts."""
+    for epoch in (1, 2, 3):
+        version = committed(version, request(epoch, None), NOW + epoch * 1000)
+    assert version.retention_epoch(NOW + 3000, 0) == 3
+    assert version.retention_epoch(NOW + 3000, 1) == 2
+    assert version.retention_epoch(NOW + 3000, 2000) == 1
+    assert version.retention_epoch(NOW + 3000, 2001) == 0
+
+
+def test_a_clock_that_lags_cannot_end_a_retention_early(version: Version) -> None:
+    """A commit stamped an hour before the last one counts as being as late as that."""
+    version = committed(version, request(1, None), NOW)
+    version = committed(version, request(2, None), NOW - 3_600_000)
+    assert version.retention_epoch(NOW, 1) == 0
+    assert version.retention_epoch(NOW, 0) == 2
+
+
+def test_the_timeline_stays_bounded_and_finds_old_epochs(version: Version) -> None:
+    """After 50,000 commits in as many seconds an epoch of the right age is found, at most 1/30 too old."""
+    for number in range(1, 50_001):
+        delta = CommitEpoch(epoch=number, at_ms=NOW + number * 1000)
+        version = advance(version, [delta], check=False)
+        assert len(version.timeline) <= TIMELINE_SAMPLES_MAX
+    for retention in (10, 600, 3600, 40_000):
+        found = version.retention_epoch(NOW + 50_000_000, retention * 1000)
+        assert 50_000 - retention * 1.04 - 1 <= found <= 50_000 - retention
+
+
+def test_validation_is_repeated_on_the_version_it_lands_on(version: Version) -> None:
+    """A delta stamped on one version is refused on one that has moved on."""
+    delta = stamp(version, request(5), NOW)
+    assert isinstance(delta, CommitEpoch)
+    with pytest.raises(EpochTooOld):
+        advance(committed(version, request(6)), [delta])
+    with pytest.raises(InvalidBatch, match="not of epoch"):
+        advance(version, [replace(delta, epoch=7)])
