@@ -1,0 +1,150 @@
+"""Checks and shapes what users hand to `ingest_batch` of a raw table.
+
+A batch is refused whole: every check is made before a row is stored, and the error names the first offending
+position and its key.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.rows import Rows, key_order, repeats
+
+__all__ = ["RawBatch", "check_ascending", "key_array", "raw_rows"]
+
+RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa.Table
+
+_OPERATIONS = ("put", "delete")
+
+
+def _show(key: bytes) -> str:
+    return repr(key if len(key) <= 64 else key[:61] + b"...")
+
+
+def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> pa.BinaryArray:
+    """Keys of a raw table as one binary array; `SchemaMismatch` if one is not bytes or null."""
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        array = _contiguous(keys)
+        if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+            raise SchemaMismatch(f"table {table!r}: keys have type {array.type}, expected binary; nothing was done")
+        if array.null_count:
+            at = pc.index(array.is_null(), True).as_py()
+            raise SchemaMismatch(f"table {table!r}: the key at position {at} is null; nothing was done")
+        return array.cast(pa.binary())
+    for at, key in enumerate(keys):
+        if not isinstance(key, bytes):
+            raise SchemaMismatch(
+                f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes"
+            )
+    return pa.array(keys, pa.binary())
+
+
+def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows:
+    keys, values, deletes = [], [], []
+    for at, operation in enumerate(batch):
+        if not isinstance(operation, tuple | list) or len(operation) != 2:
+            raise InvalidBatch(
+                f"table {table!r}: position {at} holds {operation!r}, which is neither a put (key, value) nor a "
+                "delete (key, None); nothing was stored",
+                at,
+            )
+        key, value = operation
+        if not isinstance(key, bytes):
+            raise InvalidBatch(
+                f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes; "
+                "nothing was stored",
+                at,
+            )
+        if value is not None and not isinstance(value, bytes):
+            raise InvalidBatch(
+                f"table {table!r}: position {at}, key {_show(key)}: {value!r} is neither a put (bytes) nor a delete "
+                "(None); nothing was stored",
+                at,
+                key,
+            )
+        keys.append(key)
+        values.append(b"" if value is None else value)
+        deletes.append(value is None)
+    marks = np.array(deletes, np.bool_)
+    return Rows(pa.array(keys, pa.binary()), 0, marks if marks.any() else None, (pa.array(values, pa.binary()),))
+
+
+def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
+    names = batch.schema.names
+    if set(names) not in ({"key", "value"}, {"key", "value", "op"}) or len(set(names)) != len(names):
+        raise SchemaMismatch(
+            f"table {table!r}: found columns {names}, expected key and value (and op, if wanted); nothing was stored"
+        )
+    keys = key_array(batch.column("key"), table)
+    values = _contiguous(batch.column("value"))
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type) or pa.types.is_null(values.type)):
+        raise SchemaMismatch(
+            f"table {table!r}: column 'value' has type {values.type}, expected binary; nothing was stored"
+        )
+    values = values.cast(pa.binary())
+    marks = values.is_null().to_numpy(zero_copy_only=False)
+    if "op" in names:
+        operations = _contiguous(batch.column("op"))
+        known = pc.is_in(operations, value_set=pa.array(_OPERATIONS, operations.type))
+        if not pc.all(known, min_count=0).as_py():
+            at = pc.index(known, False).as_py()
+            raise InvalidBatch(
+                f"table {table!r}: position {at}, key {_show(keys[at].as_py())}: operation {operations[at].as_py()!r} "
+                f"is neither 'put' nor 'delete'; nothing was stored",
+                at,
+                keys[at].as_py(),
+            )
+        deletes = pc.equal(operations, "delete").to_numpy(zero_copy_only=False)
+        bare = np.flatnonzero(marks & ~deletes)
+        if len(bare):
+            at = int(bare[0])
+            raise InvalidBatch(
+                f"table {table!r}: position {at}, key {_show(keys[at].as_py())}: a put of null; nothing was stored", at
+            )
+        marks = deletes
+    # Nulls would be stored as a bitmap beside the delete marks, which say the same.
+    filled = values.fill_null(b"") if values.null_count else values
+    return Rows(keys, 0, marks if marks.any() else None, (filled,))
+
+
+def check_ascending(rows: Rows, table: str) -> None:
+    """Raise `InvalidBatch` unless the keys ascend strictly, naming the first position where they do not."""
+    keys = rows.keys
+    order = key_order(keys)
+    unsorted = np.flatnonzero(order != np.arange(len(keys)))
+    same = repeats(keys)
+    if not len(unsorted) and not same.any():
+        return
+    # Positions before the first misplaced row are in order, so the first step down is found by looking at neighbours.
+    values = keys.to_pylist()
+    at = next(at for at in range(1, len(values)) if values[at] <= values[at - 1])
+    what = "repeats the key before it" if values[at] == values[at - 1] else f"comes after {_show(values[at - 1])}"
+    raise InvalidBatch(
+        f"table {table!r}: position {at}: key {_show(values[at])} {what}; the keys of a batch have to ascend; "
+        "nothing was stored",
+        at,
+        values[at],
+    )
+
+
+def raw_rows(batch: RawBatch, table: str, *, ordered: bool = True) -> Rows:
+    """The batch as rows, with `ordered` checked to be a sorted run; `InvalidBatch` or `SchemaMismatch` otherwise."""
+    if isinstance(batch, pa.RecordBatch | pa.Table):
+        rows = _from_arrow(batch, table)
+    elif isinstance(batch, Iterable):
+        rows = _from_pairs(batch, table)
+    else:
+        raise InvalidBatch(
+            f"table {table!r}: a {type(batch).__name__} is not a batch; expected (key, value) pairs or Arrow data"
+        )
+    if ordered:
+        check_ascending(rows, table)
+    return rows

@@ -1,0 +1,356 @@
+"""`StateStore`: the client of a store, and `connect`, which opens one."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from tussock.statestore.backend import Backend, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.block import CODECS
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.core import Core, Settings
+from tussock.statestore.epochs import check_epoch, next_epoch
+from tussock.statestore.errors import (
+    Conflict,
+    InvalidOption,
+    StaleUpload,
+    TableNotFound,
+    WaitTimeout,
+)
+from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.snapshot import Snapshot, open_table
+from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem, System
+
+__all__ = ["StateStore", "connect"]
+
+log = structlog.get_logger("tussock.statestore")
+
+# Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
+# `docs/decisions/0003-late-bound-backend.md`.
+_EMBEDDED = "tussock.compactor.embedded"
+
+_WAIT_FIRST_SECONDS = 0.002
+_WAIT_MAX_SECONDS = 0.1
+_UPLOAD_ATTEMPTS = 3
+
+
+class StateStore:
+    """An open store: tables, epochs, snapshots, upkeep. Made by `connect`; safe to use from several threads."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._newest_epoch = 0
+
+    # --- Tables --------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | None = None,
+        primary_key: Sequence[str] | None = None,
+        *,
+        distribution_key: Sequence[str] | None = None,
+        vnodes: int = 256,
+        block_bytes: int = 64 << 10,
+        compression: str = "lz4",
+    ) -> Any:
+        """Create a table; raw without a `schema`, typed with a `schema` and its `primary_key`.
+
+        `distribution_key` (the primary key by default; a subset of it) decides which of `vnodes` virtual nodes a row
+        belongs to. `block_bytes` is the size of a block before compression, `compression` one of none, lz4, zstd.
+        Raises `TableExists`, `SchemaMismatch`, `InvalidOption`.
+        """
+        self._core.check_usable()
+        spec = _spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
+        return open_table(self._core, self._core.backend.create_table(spec).spec)
+
+    def table(self, name: str) -> Any:
+        """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
+        self._core.check_usable()
+        state = self._core.version().find_table(name) or self._core.refresh().find_table(name)
+        if state is None:
+            raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
+        return open_table(self._core, state.spec)
+
+    def tables(self) -> list[str]:
+        """Names of the tables, sorted."""
+        return sorted(state.spec.name for state in self._core.refresh().tables.values())
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none."""
+        self._core.check_usable()
+        self._core.backend.drop_table(name)
+
+    # --- Epochs --------------------------------------------------------------------------------------------------
+
+    def new_epoch(self) -> int:
+        """An epoch greater than every epoch that this client knows of."""
+        newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
+        self._newest_epoch = next_epoch(self._core.system.now_ms(), newest)
+        self._core.buffer.issue(self._newest_epoch)
+        return self._newest_epoch
+
+    def commit_epoch(
+        self,
+        epoch: int,
+        writer: str | None = None,
+        batch_id: int | None = None,
+        expect: Mapping[str, int] | None = None,
+    ) -> int:
+        """Seal the epoch, upload its rows and commit them; answers the epoch that holds.
+
+        That is `epoch`, or a fresh one if another writer committed a newer epoch meanwhile. With `writer` and
+        `batch_id` the commit is idempotent: repeated, it is a no-op that answers the first one's epoch. `expect`
+        maps table names to the epoch that was read: if one of them was written since, `Conflict`, and the epoch's
+        rows are given up. After `ObjectStoreUnavailable` the rows are kept and the same call can be repeated.
+        Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
+        of it is open on the same table.
+        """
+        self._core.check_usable()
+        check_epoch(epoch)
+        _check_writer(writer, batch_id)
+        if writer is not None and batch_id is not None:
+            known = self._core.backend.committed_batch(writer, batch_id)
+            if known is not None:
+                self._core.buffer.drop(epoch)
+                return known
+        expected = self._expected(expect)
+        buffer = self._core.buffer.seal(epoch)
+        try:
+            for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
+                request = CommitRequest(
+                    epoch=epoch,
+                    tables=dict(self._core.upload_epoch(buffer)),
+                    writer=writer,
+                    batch_id=batch_id,
+                    expect=expected,
+                )
+                try:
+                    committed = self._core.backend.commit(request)
+                    break
+                except StaleUpload:
+                    # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
+                    buffer.uploaded.clear()
+                    if attempt == _UPLOAD_ATTEMPTS:
+                        raise
+        except (Conflict, TableNotFound):
+            # This commit can never succeed; its rows must not shadow what others committed.
+            self._core.buffer.drop(epoch)
+            raise
+        self._core.buffer.drop(epoch)
+        self._newest_epoch = max(self._newest_epoch, committed)
+        return committed
+
+    def commit_uploaded(
+        self,
+        uploads: Mapping[str, Sequence[SubLevel]],
+        writer: str | None = None,
+        batch_id: int | None = None,
+        expect: Mapping[str, int] | None = None,
+        epoch: int | None = None,
+    ) -> int:
+        """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
+
+        `uploads`: per table the sorted runs, newest first. Raises `StaleUpload` if they are so old that vacuum may
+        have deleted them.
+        """
+        self._core.check_usable()
+        _check_writer(writer, batch_id)
+        request = CommitRequest(
+            epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
+            tables={self.table(name).spec.id: tuple(levels) for name, levels in uploads.items()},
+            writer=writer,
+            batch_id=batch_id,
+            expect=self._expected(expect),
+        )
+        return self._core.backend.commit(request)
+
+    def abort_epoch(self, epoch: int) -> None:
+        """Give up what this client wrote at `epoch`; the epoch cannot be used again."""
+        self._core.check_usable()
+        self._core.buffer.drop(check_epoch(epoch))
+
+    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+        """The epoch that holds this (writer, batch), or `None` if it is not committed."""
+        self._core.refresh()
+        return self._core.backend.committed_batch(writer, batch_id)
+
+    @property
+    def committed_epoch(self) -> int:
+        """The newest committed epoch of the store; 0 if nothing was committed."""
+        return self._core.refresh().max_committed_epoch
+
+    def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
+        """Return when this client sees all of `epoch`; `WaitTimeout` after so many seconds."""
+        check_epoch(epoch)
+        deadline = self._core.system.monotonic() + timeout
+        pause = _WAIT_FIRST_SECONDS
+        while (newest := self._core.refresh().max_committed_epoch) < epoch:
+            left = deadline - self._core.system.monotonic()
+            if left <= 0:
+                raise WaitTimeout(
+                    f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
+                    epoch,
+                    newest,
+                )
+            self._core.system.sleep(min(pause, left))
+            pause = min(2 * pause, _WAIT_MAX_SECONDS)
+
+    # --- Snapshots -----------------------------------------------------------------------------------------------
+
+    def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
+        """Pin the newest committed epoch, or `epoch`; `SnapshotExpired` if that is no longer kept."""
+        self._core.check_usable()
+        if epoch is not None and check_epoch(epoch) > self._core.refresh().max_committed_epoch:
+            raise InvalidOption(
+                f"epoch {epoch} is not committed: the newest committed epoch is {self.committed_epoch}; "
+                "a snapshot has to stay the same, so wait_epoch() for it first"
+            )
+        return Snapshot(self._core, self._core.backend.pin(epoch))
+
+    def pins(self) -> list[PinInfo]:
+        """All live pins on the store, whoever holds them."""
+        self._core.check_usable()
+        return self._core.backend.pins()
+
+    # --- Upkeep --------------------------------------------------------------------------------------------------
+
+    def version(self) -> VersionView:
+        """The newest version: tables with their levels and SSTs, committed epoch, ledger; an immutable value."""
+        return self._core.refresh()
+
+    def compact(self, table: str) -> None:
+        """Merge the table into one sorted run at its bottom, dropping what no reader may ask for; waits for it."""
+        self._core.check_usable()
+        if self._core.refresh().find_table(table) is None:
+            raise TableNotFound(f"no table {table!r} in the store at {self.url}; it has {self.tables()}", table)
+        self._core.backend.compact(table)
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Delete objects that no version and no pin can reach and that are older than the grace period."""
+        self._core.check_usable()
+        report = self._core.backend.vacuum(dry_run=dry_run)
+        if not dry_run:
+            self._core.sstables.forget([path.split("/")[-1].split(".")[0] for path, _ in report.deleted])
+        return report
+
+    def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Requests and bytes so far, per caller and operation: what this client costs."""
+        return self._core.requests.counts()
+
+    @property
+    def url(self) -> str:
+        """Where the store is, without credentials."""
+        return self._core.settings.url
+
+    def close(self) -> None:
+        """Stop background work and let go of pins; uncommitted rows are gone. A second call is no error."""
+        self._core.close()
+
+    def __enter__(self) -> "StateStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
+        return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}
+
+
+def _check_writer(writer: str | None, batch_id: int | None) -> None:
+    if (writer is None) != (batch_id is None):
+        raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
+    if writer is not None and (not isinstance(writer, str) or not writer):
+        raise InvalidOption(f"writer is {writer!r}; expected a non-empty string")
+    if batch_id is not None and (isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0):
+        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer of 0 or more")
+
+
+def _spec(
+    name: str,
+    schema: pa.Schema | None,
+    primary_key: Sequence[str] | None,
+    distribution_key: Sequence[str] | None,
+    vnodes: int,
+    block_bytes: int,
+    compression: str,
+) -> TableSpec:
+    """Check the arguments of `create_table`."""
+    if not isinstance(name, str) or not name or len(name) > 255:
+        raise InvalidOption(f"table name {name!r}: expected 1 to 255 characters")
+    if compression not in CODECS:
+        raise InvalidOption(f"compression {compression!r}: expected one of {sorted(CODECS)}")
+    if not 256 <= block_bytes <= 16 << 20:
+        raise InvalidOption(f"block_bytes {block_bytes}: expected 256 to {16 << 20}")
+    if schema is None:
+        if primary_key or distribution_key:
+            raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
+        return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
+    if not primary_key:
+        raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {schema.names}")
+    if vnodes not in (1 << bit for bit in range(9)):
+        raise InvalidOption(f"vnodes {vnodes}: expected a power of two from 1 to 256")
+    spec = TableSpec(
+        id=0,
+        name=name,
+        schema=schema.remove_metadata().serialize().to_pybytes(),
+        primary_key=tuple(primary_key),
+        distribution_key=tuple(distribution_key or primary_key),
+        vnodes=vnodes,
+        block_bytes=block_bytes,
+        compression=compression,
+    )
+    KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
+    value_schema(spec)
+    return spec
+
+
+def connect(
+    url: str,
+    *,
+    retention: float = 3600.0,
+    gc_grace: float = 900.0,
+    cache_bytes: int = 256 << 20,
+    buffer_bytes: int = 64 << 20,
+    deadline: float = 30.0,
+    compaction: bool = True,
+    system: System | None = None,
+) -> StateStore:
+    """Open the store at `url`, creating it if the place is empty.
+
+    `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
+    compaction in this process. `retention`: seconds for which every epoch stays readable without a pin; `gc_grace`:
+    seconds that an object which nothing names is left alone; `cache_bytes`: decoded blocks and metas; `buffer_bytes`:
+    uncommitted rows in memory, more are spilled; `deadline`: seconds after which a request to the bucket fails for
+    good; `compaction=False` leaves compaction to others. `system` replaces clocks and randomness.
+
+    Raises `InvalidOption` or `ObjectStoreUnavailable`.
+    """
+    limits = {"retention": retention, "gc_grace": gc_grace, "deadline": deadline}
+    for name, value in limits.items():
+        if not isinstance(value, int | float) or value < 0:
+            raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
+    for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
+        if not isinstance(value, int) or value < 0:
+            raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
+    system = system or RealSystem()
+    bucket = open_bucket(url, deadline_seconds=deadline, system=system)
+    settings = Settings(bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+    return open_store(settings, system, bucket)
+
+
+def open_store(settings: Settings, system: System, bucket: Any) -> StateStore:
+    """Open a store on a bucket that is open already."""
+    requests = RequestCounts(bucket)
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes)
+    backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
+    return StateStore(Core(settings, system, bucket, requests, sstables, backend))

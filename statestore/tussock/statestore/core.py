@@ -1,0 +1,224 @@
+"""What the tables, snapshots and the client of one store share: version, caches, shared buffer, uploads.
+
+`StateStore` is the face of it; `RawTable` and `TypedTable` read and write through it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from tussock.statestore.backend import Backend, VersionView
+from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec, TableState
+from tussock.statestore.errors import (
+    CorruptSst,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+    SnapshotExpired,
+    StoreClosed,
+    TableNotFound,
+)
+from tussock.statestore.lookup import RunIndex
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.rows import Rows
+from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import System
+from tussock.statestore.uploads import Uploader
+
+__all__ = ["Core", "Settings", "TableView", "upload_run"]
+
+log = structlog.get_logger("tussock.statestore")
+T = TypeVar("T")
+
+_REFRESH_SECONDS = 0.25
+"""A read looks for newer versions if the last look is longer ago than this: no reads, no requests."""
+
+_BATCH_ROWS = 1 << 16
+"""Rows that a merge or an encoder takes at once."""
+
+COMMIT_SST_BYTES = 64 << 20
+"""Bytes of an SST before compression, in commits and spills."""
+
+_MISSING_RETRIES = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of `connect`, checked; seconds and bytes."""
+
+    url: str
+    retention: float = 3600.0
+    gc_grace: float = 900.0
+    cache_bytes: int = 256 << 20
+    buffer_bytes: int = 64 << 20
+    deadline: float = 30.0
+    compaction: bool = True
+
+
+class TableView(NamedTuple):
+    """One table in one version, prepared for reading."""
+
+    version: VersionView
+    state: TableState
+    runs: list[RunIndex]
+
+
+def upload_run(
+    uploader: Uploader, spec: TableSpec, batches: Iterator[Rows], *, epoch: int, sst_bytes: int = COMMIT_SST_BYTES
+) -> SubLevel:
+    """Write one epoch's sorted run of unique keys as SSTs and upload them; invisible until committed."""
+    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=True)
+    infos = uploader.upload(writer.write(batches))
+    return SubLevel(ssts=tuple(_at_epoch(info, epoch) for info in infos))
+
+
+def _at_epoch(info: SstInfo, epoch: int) -> SstInfo:
+    return msgspec.structs.replace(info, epoch=epoch, min_epoch=epoch, max_epoch=epoch)
+
+
+class Core:
+    """The parts of an open store, and the few procedures that tables and client have in common."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        system: System,
+        bucket: ObjectStore,
+        requests: RequestCounts,
+        sstables: Sstables,
+        backend: Backend,
+    ) -> None:
+        self.settings = settings
+        self.system = system
+        self.bucket = bucket
+        self.sstables = sstables
+        self.backend = backend
+        self.requests = requests
+        self.uploader = Uploader(requests.for_caller("flush"), system)
+        self.buffer = SharedBuffer()
+        self._views: dict[int, TableView] = {}
+        self._looked = system.monotonic()
+        self.closed = False
+
+    def check_usable(self) -> None:
+        """Raise `StoreClosed` after `close`."""
+        if self.closed:
+            raise StoreClosed(f"the store at {self.settings.url} was closed; connect again")
+
+    def version(self) -> VersionView:
+        """A recent version: the log's tail is looked up if that was not done for a while."""
+        now = self.system.monotonic()
+        if now - self._looked > _REFRESH_SECONDS:
+            self.check_usable()
+            self._looked = now
+            try:
+                return self.backend.refresh()
+            except ObjectStoreUnavailable as error:
+                # What is cached stays readable while the bucket is away; a read that needs the bucket will say so.
+                log.warning("version refresh failed", url=self.settings.url, error=str(error))
+        return self.backend.version()
+
+    def refresh(self) -> VersionView:
+        """The newest version there is."""
+        self.check_usable()
+        version = self.backend.refresh()
+        self._looked = self.system.monotonic()
+        return version
+
+    def view(self, table: int, name: str) -> TableView:
+        """The table in a recent version; `TableNotFound` if it was dropped."""
+        version = self.version()
+        view = self._views.get(table)
+        if view is None or view.version is not version:
+            self.check_usable()
+            state = version.tables.get(table)
+            if state is None:
+                self._views.pop(table, None)
+                raise TableNotFound(f"table {name!r} was dropped from the store at {self.settings.url}", name)
+            if view is not None and view.state.levels is state.levels:
+                view = TableView(version, state, view.runs)
+            else:
+                view = TableView(version, state, [RunIndex(run) for run in state.levels.runs()])
+            self._views[table] = view
+        return view
+
+    def check_readable(self, epoch: int, *, pinned: bool) -> None:
+        """Make sure that `epoch` can be read: known here, and still kept unless a pin keeps it."""
+        if epoch > self.backend.version().max_committed_epoch:
+            self.refresh()
+        if not pinned:
+            oldest = self.backend.oldest_readable()
+            if epoch < oldest:
+                raise SnapshotExpired(
+                    f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later "
+                    "one, or pin a snapshot before it expires",
+                    epoch,
+                    oldest,
+                )
+
+    def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
+        """Run a read; if an SST has gone since its version, do it again on the newest version.
+
+        Compaction and vacuum may have replaced what an old version names. If the newest version still names a
+        missing object, it was lost: `CorruptSst`.
+        """
+        for attempt in range(1, _MISSING_RETRIES + 1):
+            before = self.backend.version()
+            try:
+                return read()
+            except ObjectNotFound as error:
+                if self.refresh() is before or attempt == _MISSING_RETRIES:
+                    raise self.lost(error) from error
+                if epoch is not None:
+                    self.check_readable(epoch, pinned=pinned)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def lost(self, error: ObjectNotFound) -> CorruptSst:
+        """The error for an object that the newest version names and the bucket does not have."""
+        return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
+
+    def write(self, table: int, epoch: int, rows: Rows) -> None:
+        """Buffer a sorted run of unique keys; spills when the buffer is over its bytes."""
+        self.check_usable()
+        self.buffer.add(table, epoch, rows)
+        while self.buffer.nbytes > self.settings.buffer_bytes:
+            candidate = self.buffer.spill_candidate()
+            if candidate is None:
+                break
+            spilled_table, spilled_epoch, runs = candidate
+            level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
+            self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
+
+    def upload_epoch(self, buffer: EpochBuffer) -> dict[int, tuple[SubLevel, ...]]:
+        """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first."""
+        for table, runs in buffer.runs.items():
+            if table not in buffer.uploaded:
+                fresh = [run.block.rows for run in runs if run.block is not None]
+                levels = [self._upload(table, buffer.epoch, fresh)] if fresh else []
+                buffer.uploaded[table] = (*levels, *(run.level for run in runs if run.level is not None))
+        return buffer.uploaded
+
+    def _upload(self, table: int, epoch: int, runs: list[Rows]) -> SubLevel:
+        state = self.backend.version().tables.get(table)
+        if state is None:
+            raise TableNotFound(f"table with id {table} was dropped while epoch {epoch} held rows for it", table)
+        rows = Rows.merge(runs)
+        if len(runs) > 1:
+            rows = rows.newest()
+        rows = rows.with_epochs(epoch)
+        batches = (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
+        return upload_run(self.uploader, state.spec, batches, epoch=epoch)
+
+    def close(self) -> None:
+        """Stop all background work; rows that were not committed are gone."""
+        if not self.closed:
+            self.closed = True
+            self.backend.close()
+            self.uploader.close()
+            self.sstables.close()
+            self.bucket.close()

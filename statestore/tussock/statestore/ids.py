@@ -1,0 +1,19 @@
+"""SST ids: 32 lower-case hex digits, 48 bits of milliseconds and 80 random bits, so that ids sort by time.
+
+An id is minted when its upload starts, not when its rows are collected: vacuum tells by the id whether an object that
+no version names may still be on its way to a commit.
+"""
+
+from tussock.statestore.system import System
+
+__all__ = ["id_floor", "new_sst_id"]
+
+
+def new_sst_id(system: System) -> str:
+    """A fresh id of this moment."""
+    return id_floor(system.now_ms())[:12] + system.random_bytes(10).hex()
+
+
+def id_floor(ms: int) -> str:
+    """The smallest id of that millisecond: every id minted before it is smaller."""
+    return f"{ms:012x}" + "0" * 20

@@ -1,0 +1,214 @@
+"""The five iterators of Hummock, as iterators of `Rows` batches (cf. Hummock, *Read Path*).
+
+    BlockIterator    the rows of one block
+    SSTableIterator  the blocks of one SST
+    ConcatIterator   SSTs whose key ranges do not overlap: a sorted run
+    MergeIterator    sorted runs that overlap, newest first: every version of every key
+    UserIterator     of each key the newest version that a reader at some epoch may see
+
+Each yields non-empty batches. Forward, batches come by ascending key; in reverse, they come by descending key, while
+the rows *inside* a batch stay ascending: so one set of kernels serves both directions, and only the last step, the
+batch that a user sees, is turned around. One promise makes the rest simple: **the versions of one user key never
+part over two batches** of an iterator (segments are cut so, see `sst_meta`). A merge may therefore take all rows up
+to the smallest last key of its inputs and knows that it has every version of each of these keys; and newest-wins,
+deletes and limits are decided within one batch, also in reverse, where the oldest version would otherwise come first.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from tussock.statestore.catalog import SstInfo
+from tussock.statestore.rows import Rows
+from tussock.statestore.sst_meta import LoadedMeta
+from tussock.statestore.sstables import Sstables
+
+__all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
+
+_PREFETCH = 2
+"""Batches that are read ahead of the one in hand."""
+
+_FIRST_BLOCKS = 1
+"""Blocks of the first read where few rows are expected; each further read takes four times as many."""
+
+
+class ReadRange(NamedTuple):
+    """What to read: keys in [start, end), which columns, in which direction, and how eagerly."""
+
+    start: bytes | None = None
+    end: bytes | None = None
+    reverse: bool = False
+    columns: Sequence[int] | None = None
+    """Indices of the value columns to decode; all if `None`."""
+    few: bool = False
+    """Few rows will be taken: begin with single blocks and do not read ahead."""
+    fill: bool = True
+    """Keep what is read in the block cache."""
+    after_epoch: int = 0
+    """Skip blocks and SSTs that hold nothing above this epoch."""
+
+
+class BlockIterator:
+    """The rows of one block that lie in the range: at most one batch."""
+
+    def __init__(self, sstables: Sstables, sst: SstInfo, block: int, want: ReadRange) -> None:
+        self._source = (sstables, sst, block, want)
+
+    def __iter__(self) -> Iterator[Rows]:
+        sstables, sst, block, want = self._source
+        rows = sstables.read(sst, sstables.meta(sst), block, block + 1, want.columns, fill=want.fill)
+        rows = rows.between(want.start, want.end)
+        if len(rows):
+            yield rows
+
+
+class SSTableIterator:
+    """The rows of one SST that lie in the range, some blocks at a time, reading ahead in the background."""
+
+    def __init__(self, sstables: Sstables, sst: SstInfo, want: ReadRange) -> None:
+        self._sstables, self._sst, self._want = sstables, sst, want
+
+    def __iter__(self) -> Iterator[Rows]:
+        meta = self._sstables.meta(self._sst)
+        ahead: deque[Future[Rows]] = deque()
+        depth = 0 if self._want.few else _PREFETCH
+        try:
+            for first, last in self._steps(meta):
+                ahead.append(
+                    self._sstables.submit_read(self._sst, meta, first, last, self._want.columns, fill=self._want.fill)
+                )
+                if len(ahead) > depth:
+                    yield from self._trimmed(ahead.popleft().result())
+            while ahead:
+                yield from self._trimmed(ahead.popleft().result())
+        finally:
+            # A consumer that stops early must not leave reads queued behind it.
+            for read in ahead:
+                read.cancel()
+
+    def _trimmed(self, rows: Rows) -> Iterator[Rows]:
+        rows = rows.between(self._want.start, self._want.end)
+        if len(rows):
+            yield rows
+
+    def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int]]:
+        """Block ranges to read, in order; none crosses a segment's border or parts a key's versions."""
+        first, last = meta.block_range(self._want.start, self._want.end)
+        most = _FIRST_BLOCKS if self._want.few else meta.blocks
+        segments = range(meta.segment_of(first), meta.segment_of(max(last - 1, first)) + 1)
+        for segment in reversed(segments) if self._want.reverse else segments:
+            low, high = max(meta.segments[segment], first), min(meta.segments[segment + 1], last)
+            while low < high:
+                if self._want.reverse:
+                    start = max(high - most, low)
+                    while start > low and meta.continues[start]:
+                        start -= 1
+                    step, high = (start, high), start
+                else:
+                    end = min(low + most, high)
+                    while end < high and meta.continues[end]:
+                        end += 1
+                    step, low = (low, end), end
+                most *= 4
+                if self._has_news(meta, *step):
+                    yield step
+
+    def _has_news(self, meta: LoadedMeta, first: int, last: int) -> bool:
+        if self._sst.epoch or not self._want.after_epoch:
+            return True
+        return bool((meta.max_epoch[first:last] > self._want.after_epoch).any())
+
+
+class ConcatIterator:
+    """A sorted run: SSTs with ascending, non-overlapping key ranges, opened one after the other when reached."""
+
+    def __init__(self, sstables: Sstables, ssts: Sequence[SstInfo], want: ReadRange) -> None:
+        self._sstables, self._want = sstables, want
+        self.ssts = [
+            sst
+            for sst in ssts
+            if (want.start is None or sst.largest >= want.start)
+            and (want.end is None or sst.smallest < want.end)
+            and sst.max_epoch > want.after_epoch
+        ]
+
+    def __iter__(self) -> Iterator[Rows]:
+        for sst in reversed(self.ssts) if self._want.reverse else self.ssts:
+            yield from SSTableIterator(self._sstables, sst, self._want)
+
+
+class MergeIterator:
+    """Sorted runs, newest first, as one: all versions of all keys, by key ascending, then newest first."""
+
+    def __init__(self, sources: Sequence[Iterable[Rows]], *, reverse: bool = False) -> None:
+        self._sources = sources
+        self._reverse = reverse
+
+    def __iter__(self) -> Iterator[Rows]:
+        if len(self._sources) == 1:
+            yield from self._sources[0]
+            return
+        inputs = [iter(source) for source in self._sources]
+        held: list[Rows | None] = [next(source, None) for source in inputs]
+        while any(rows is not None for rows in held):
+            parts = self._reversed_part(held) if self._reverse else self._forward_part(held)
+            yield Rows.merge(parts)
+            held = [
+                rows if rows is None or len(rows) else next(source, None)
+                for rows, source in zip(held, inputs, strict=True)
+            ]
+
+    @staticmethod
+    def _forward_part(held: list[Rows | None]) -> list[Rows]:
+        """Take from each input the rows up to the smallest of the last keys; the rest stays held."""
+        bound = min(rows.key(len(rows) - 1) for rows in held if rows is not None)
+        parts = []
+        for at, rows in enumerate(held):
+            if rows is not None:
+                cut = rows.upper_bound(bound)
+                parts.append(rows.slice(0, cut))
+                held[at] = rows.slice(cut, len(rows))
+        return parts
+
+    @staticmethod
+    def _reversed_part(held: list[Rows | None]) -> list[Rows]:
+        """Take from each input the rows from the largest of the first keys on; the rest stays held."""
+        bound = max(rows.key(0) for rows in held if rows is not None)
+        parts = []
+        for at, rows in enumerate(held):
+            if rows is not None:
+                cut = rows.lower_bound(bound)
+                parts.append(rows.slice(cut, len(rows)))
+                held[at] = rows.slice(0, cut)
+        return parts
+
+
+class UserIterator:
+    """What a reader at `epoch` sees of merged rows: each key's newest version not after it, deletes left out.
+
+    `epoch=None` sees everything. `limit` counts visible rows. In reverse the batches are cut from their high end.
+    """
+
+    def __init__(
+        self, source: Iterable[Rows], epoch: int | None, *, limit: int | None = None, reverse: bool = False
+    ) -> None:
+        self._source, self._epoch, self._limit, self._reverse = source, epoch, limit, reverse
+
+    def __iter__(self) -> Iterator[Rows]:
+        left = self._limit
+        if left == 0:
+            return
+        for rows in self._source:
+            visible = rows.visible_at(self._epoch)
+            if not isinstance(visible.epochs, int):
+                visible = visible.newest()
+            visible = visible.without_deletes()
+            if left is not None:
+                size = len(visible)
+                visible = visible.slice(size - left, size) if self._reverse and size > left else visible.slice(0, left)
+                left -= len(visible)
+            if len(visible):
+                yield visible
+            if left == 0:
+                return

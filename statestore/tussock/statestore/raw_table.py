@@ -1,0 +1,133 @@
+"""A raw table: `key: binary` to `value: binary`."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.backend import PinHandle
+from tussock.statestore.batches import RawBatch, key_array, raw_rows
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.core import Core
+from tussock.statestore.epochs import check_epoch
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.key_encoding import upper_bound
+from tussock.statestore.reading import TableReader
+from tussock.statestore.rows import Rows
+from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
+
+__all__ = ["RawTable"]
+
+_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+_CHANGES = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("op", pa.string(), nullable=False),
+        pa.field("epoch", pa.uint64(), nullable=False),
+    ]
+)
+
+
+class RawTable:
+    """Reads and writes of one raw table; of a snapshot's, reads only."""
+
+    def __init__(self, core: Core, spec: TableSpec, pin: PinHandle | None = None) -> None:
+        self.spec = spec
+        self._core = core
+        self._pin = pin
+        self._reader = TableReader(core, spec.id, spec.name, pin)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.spec.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """`{key: binary, value: binary}`."""
+        return _SCHEMA
+
+    def ingest_batch(self, rows: RawBatch, epoch: int) -> None:
+        """Write a sorted batch of unique keys at `epoch`; visible to this client at once, to others at commit.
+
+        `rows`: pairs `(key, value)`, where `None` deletes, or Arrow data `{key, value}` where null deletes (a
+        column `op` of 'put' and 'delete' may say so, too). A key written before in this epoch takes the new
+        operation. Raises `InvalidBatch`, `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
+        """
+        self._check_writable()
+        self._core.buffer.check_open(check_epoch(epoch))
+        self._core.write(self.spec.id, epoch, raw_rows(rows, self.name))
+
+    def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int) -> None:
+        """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""
+        self._check_writable()
+        self._core.buffer.check_open(check_epoch(epoch))
+        unsorted = raw_rows(rows, self.name, ordered=False)
+        self._core.write(self.spec.id, epoch, sorted_newest(unsorted))
+
+    def get(self, key: bytes, epoch: int | None = None) -> bytes | None:
+        """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""
+        if type(key) is not bytes:
+            key_array([key], self.name)
+        found = self._reader.find(key, epoch)
+        return None if found is None else found.block.value(found.at)
+
+    def multi_get(self, keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, epoch: int | None = None) -> pa.Array:
+        """The values of `keys` as a binary array aligned with them, null where there is none."""
+        array = key_array(keys, self.name)
+        pieces = self._reader.find_many(array, epoch)
+        return take_pieces(pieces, len(array), [0], [pa.binary()])[1][0]
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        epoch: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches `{key, value}` of the keys in [start, end), or those that begin with `prefix`.
+
+        Ascending, or descending with `reverse`; at most `limit` rows. Raises `SnapshotExpired` if `epoch` is no
+        longer kept.
+        """
+        if prefix is not None:
+            if start is not None or end is not None:
+                raise InvalidOption("a scan takes a prefix or start and end, not both")
+            start, end = prefix, upper_bound(prefix)
+        for bound in (start, end):
+            if bound is not None and not isinstance(bound, bytes):
+                raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
+        rows = self._reader.scan(start, end, epoch, limit=limit, reverse=reverse)
+        return (_batch(part, reverse=reverse) for part in rows)
+
+    def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
+        """All that was committed in (from_epoch, to_epoch], to the newest epoch if that is `None`.
+
+        A batch `{key, value, op, epoch}`, by epoch, then key; `op` is 'put' or 'delete', a delete's value null.
+        Raises `SnapshotExpired` if versions after `from_epoch` may have been compacted away.
+        """
+        parts = self._reader.changes(from_epoch, to_epoch)
+        if not parts:
+            return pa.RecordBatch.from_pylist([], schema=_CHANGES)
+        rows = commit_order(Rows.concat(parts))
+        deletes = rows.delete_array()
+        values = rows.columns[0]
+        if deletes.any():
+            values = pc.if_else(pa.array(~deletes), values, pa.scalar(None, pa.binary()))
+        operations = pa.array(np.where(deletes, "delete", "put"))
+        return pa.record_batch([rows.keys, values, operations, pa.array(rows.epoch_array())], schema=_CHANGES)
+
+    def _check_writable(self) -> None:
+        if self._pin is not None:
+            raise InvalidOption(f"table {self.name!r} is read through a snapshot; write through store.table()")
+
+
+def _batch(rows: Rows, *, reverse: bool) -> pa.RecordBatch:
+    if reverse:
+        rows = rows.take(np.arange(len(rows) - 1, -1, -1))
+    return pa.record_batch([rows.keys, rows.columns[0]], schema=_SCHEMA)

@@ -1,0 +1,210 @@
+"""Reads of one table at the level of encoded keys, shared by raw and typed tables.
+
+A read combines the client's own uncommitted rows with the committed runs of a version; a snapshot's reads leave the
+own rows out. A buffered row wins over a committed one whatever their numbers: its epoch is not final, and its commit
+will put it on top.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore.backend import PinHandle, VersionView
+from tussock.statestore.core import Core
+from tussock.statestore.epochs import MAX_EPOCH, check_epoch
+from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
+from tussock.statestore.lookup import Found, find, find_many, locate
+from tussock.statestore.rows import Rows
+from tussock.statestore.shared_buffer import BufferedRun
+
+__all__ = ["TableReader"]
+
+Piece = tuple[Rows, npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+_FEW_ROWS = 1000
+"""A scan limited to fewer rows begins with single blocks."""
+
+
+@dataclass
+class _Scan:
+    """Where a scan is and what is left of it."""
+
+    start: bytes | None
+    end: bytes | None
+    epoch: int | None
+    pinned: bool
+    limit: int | None
+    reverse: bool
+    columns: Sequence[int] | None
+
+
+class TableReader:
+    """Point, range and change reads of one table, at the latest epoch or at a pinned one."""
+
+    def __init__(self, core: Core, table: int, name: str, pin: PinHandle | None = None) -> None:
+        self.core = core
+        self.table = table
+        self.name = name
+        self._pin = pin
+
+    def _epoch(self, epoch: int | None) -> tuple[int | None, bool]:
+        """The epoch to read at (`None`: the latest, own writes included) and whether a pin keeps it."""
+        if self._pin is not None:
+            self._pin.check()
+            if epoch is not None and epoch != self._pin.info.epoch:
+                raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
+            return self._pin.info.epoch, True
+        if epoch is not None:
+            self.core.check_readable(check_epoch(epoch), pinned=False)
+        return epoch, False
+
+    def _buffered(self, epoch: int | None) -> tuple[BufferedRun, ...]:
+        return () if self._pin is not None else self.core.buffer.runs(self.table, epoch)
+
+    def find(self, key: bytes, epoch: int | None) -> Found | None:
+        """The newest version of an encoded key, or `None` if there is none or it is a delete."""
+        pinned = False
+        if epoch is not None or self._pin is not None:
+            epoch, pinned = self._epoch(epoch)
+        try:
+            found = self._find(key, epoch)
+        except ObjectNotFound:
+            found = self.core.resilient(lambda: self._find(key, epoch), epoch, pinned=pinned)
+        return None if found is None or found.deleted else found
+
+    def _find(self, key: bytes, epoch: int | None) -> Found | None:
+        view = self.core.view(self.table, self.name)
+        if self._pin is None:
+            for run in self.core.buffer.runs(self.table, epoch):
+                found = self._find_buffered(run, key)
+                if found is not None:
+                    return found
+        return find(self.core.sstables, view.runs, key, MAX_EPOCH if epoch is None else epoch)
+
+    def _find_buffered(self, run: BufferedRun, key: bytes) -> Found | None:
+        if run.index is not None:
+            return find(self.core.sstables, [run.index], key, MAX_EPOCH)
+        assert run.block is not None
+        index = run.block.rows.lower_bound(key)
+        return Found(run.block, index) if index < len(run.block.rows) and run.block.rows.key(index) == key else None
+
+    def find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
+        """Where the newest versions of `keys` are: pieces as `lookup.find_many` gives them, deletes included."""
+        epoch, pinned = self._epoch(epoch)
+        return self.core.resilient(lambda: self._find_many(keys, epoch), epoch, pinned=pinned)
+
+    def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
+        view = self.core.view(self.table, self.name)
+        pieces: list[Piece] = []
+        left = np.arange(len(keys))
+        for run in self._buffered(epoch):
+            here = keys.take(pa.array(left))
+            found = (
+                find_many(self.core.sstables, [run.index], here, MAX_EPOCH)
+                if run.index is not None
+                else [(run.block.rows, *locate(run.block.rows, here, MAX_EPOCH))]
+                if run.block is not None
+                else []
+            )
+            missing = np.ones(len(left), np.bool_)
+            for rows, at, into in found:
+                pieces.append((rows, at, left[into]))
+                missing[into] = False
+            left = left[missing]
+        here = keys.take(pa.array(left)) if pieces else keys
+        rest = find_many(self.core.sstables, view.runs, here, MAX_EPOCH if epoch is None else epoch)
+        pieces.extend((rows, at, left[into]) for rows, at, into in rest)
+        return pieces
+
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+    ) -> Iterator[Rows]:
+        """Visible rows with start <= key < end, batch by batch; in reverse the batches descend, their rows ascend.
+
+        The rows are those of one version. Where the store moved on so far that vacuum deleted an SST of it, the scan
+        goes on from where it is in the newest version; at a given epoch that shows the same rows.
+        """
+        if limit is not None and limit < 0:
+            raise InvalidOption(f"limit is {limit}; expected 0 or more")
+        epoch, pinned = self._epoch(epoch)
+        version = self.core.view(self.table, self.name).version
+        if epoch is None and not self._buffered(None):
+            # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
+            epoch = version.max_committed_epoch
+        scan = _Scan(start, end, epoch, pinned, limit, reverse, columns)
+        return self._scan(scan, version, self._visible(scan))
+
+    def _visible(self, scan: "_Scan") -> UserIterator:
+        few = scan.limit is not None and scan.limit < _FEW_ROWS
+        want = ReadRange(scan.start, scan.end, scan.reverse, scan.columns, few)
+        return UserIterator(self._merged(want, scan.epoch), scan.epoch, limit=scan.limit, reverse=scan.reverse)
+
+    def _scan(self, scan: "_Scan", version: VersionView, visible: UserIterator) -> Iterator[Rows]:
+        while True:
+            try:
+                for rows in visible:
+                    yield rows
+                    if scan.reverse:
+                        scan.end = rows.key(0)
+                    else:
+                        scan.start = rows.key(len(rows) - 1) + b"\0"
+                    scan.limit = None if scan.limit is None else scan.limit - len(rows)
+                return
+            except ObjectNotFound as error:
+                if self.core.refresh() is version:
+                    raise self.core.lost(error) from error
+                version = self.core.view(self.table, self.name).version
+                if scan.epoch:
+                    self.core.check_readable(scan.epoch, pinned=scan.pinned)
+                visible = self._visible(scan)
+
+    def _merged(self, want: ReadRange, epoch: int | None, *, buffered: bool = True) -> MergeIterator:
+        """All versions in the range, from the own rows (if `buffered`) and the committed runs."""
+        view = self.core.view(self.table, self.name)
+        sources: list[ConcatIterator | list[Rows]] = []
+        for run in self._buffered(epoch) if buffered else ():
+            if run.index is not None:
+                sources.append(ConcatIterator(self.core.sstables, run.index.ssts, want))
+            elif run.block is not None:
+                rows = run.block.rows.between(want.start, want.end)
+                if len(rows):
+                    sources.append([rows.with_columns(want.columns)])
+        for index in view.runs:
+            if epoch is None or index.min_epoch <= epoch:
+                source = ConcatIterator(self.core.sstables, index.ssts, want)
+                if source.ssts:
+                    sources.append(source)
+        return MergeIterator(sources, reverse=want.reverse)
+
+    def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
+        """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
+        newest = self._pin.info.epoch if self._pin is not None else self.core.version().max_committed_epoch
+        until = newest if to_epoch is None else to_epoch
+        if not 0 <= from_epoch <= until:
+            raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
+        # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
+        # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
+        self.core.check_readable(until, pinned=False)
+        self.core.check_readable(from_epoch, pinned=False)
+
+        def read() -> list[Rows]:
+            picked = []
+            for rows in self._merged(ReadRange(after_epoch=from_epoch), until, buffered=False):
+                epochs = rows.epoch_array()
+                versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
+                if len(versions):
+                    picked.append(versions.distinct_versions())
+            return picked
+
+        return self.core.resilient(read, from_epoch, pinned=False)

@@ -1,0 +1,247 @@
+"""`Rows`: a run of versioned rows as Arrow columns, the one shape in which data moves through the store.
+
+Blocks decode to `Rows`, iterators yield them, merges combine them, SST writers take them. Keys and values stay in
+Arrow buffers throughout; what is done to them (sort, merge, newest wins, filter) is done to whole batches.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+__all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats"]
+
+Epochs = int | npt.NDArray[np.uint64]
+
+
+def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview]:
+    """Offsets (n+1, absolute into the data) and data of a binary or string array, without a copy."""
+    _, offsets, data = array.buffers()
+    count = len(array)
+    if offsets is None or offsets.size == 0:
+        return np.zeros(1, np.int32), memoryview(b"")
+    view = np.frombuffer(offsets, np.int32, count + 1, array.offset * 4)
+    return view, memoryview(data) if data is not None else memoryview(b"")
+
+
+def _fixed_width(offsets: npt.NDArray[np.int32]) -> int:
+    """The width that all keys share, or 0 if they differ, are empty or there are none."""
+    count = len(offsets) - 1
+    if count < 1:
+        return 0
+    width, rest = divmod(int(offsets[-1]) - int(offsets[0]), count)
+    if rest or width == 0 or not np.all(np.diff(offsets) == width):
+        return 0
+    return width
+
+
+def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
+    """The keys as a NumPy `S<width>` array if all have one width, else `None`.
+
+    NumPy compares `S` values bytewise and ignores trailing zero bytes; among keys of one width that changes
+    neither order nor equality.
+    """
+    offsets, data = binary_buffers(keys)
+    width = _fixed_width(offsets)
+    if not width:
+        return None
+    return np.frombuffer(data, f"S{width}", len(keys), int(offsets[0]))
+
+
+def key_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:
+    """Indices that sort `keys` ascending, bytewise; stable, so of equal keys the earlier stays first.
+
+    Cheap where `keys` is a concatenation of sorted runs: NumPy's stable sort of bytes finds the runs and merges
+    them (36 M rows/s for four runs of 16-byte keys). For keys of several widths Polars sorts (25 M rows/s).
+    """
+    fixed = fixed_view(keys)
+    if fixed is not None:
+        return np.argsort(fixed, kind="stable")
+    frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary)}).with_row_index("at")
+    return frame.sort("key", maintain_order=True)["at"].to_numpy().astype(np.intp)
+
+
+def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """For sorted keys: which rows have the key of the row before them. n booleans."""
+    marks = np.zeros(len(keys), np.bool_)
+    if len(keys) < 2:
+        return marks
+    fixed = fixed_view(keys)
+    if fixed is not None:
+        np.equal(fixed[1:], fixed[:-1], out=marks[1:])
+    else:
+        series = pl.Series(keys, dtype=pl.Binary)
+        marks[1:] = (series.slice(1) == series.slice(0, len(keys) - 1)).to_numpy()
+    return marks
+
+
+class Rows:
+    """n versioned rows: `keys[i]` at `epochs[i]` is deleted or has the values `columns[*][i]`.
+
+    As a sorted run the rows are ordered by key ascending, then epoch descending. `epochs` is one int where all
+    rows share it and each key stands once. `deletes` is `None` where no row is a delete; a deleted row's values mean nothing.
+    """
+
+    __slots__ = ("columns", "deletes", "epochs", "keys")
+
+    def __init__(
+        self,
+        keys: pa.BinaryArray,
+        epochs: Epochs,
+        deletes: npt.NDArray[np.bool_] | None,
+        columns: tuple[pa.Array, ...],
+    ) -> None:
+        self.keys = keys
+        self.epochs = epochs
+        self.deletes = deletes
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows refer to, for budgets; buffers shared with other slices count in full for their part."""
+        size = self.keys.nbytes + sum(column.nbytes for column in self.columns)
+        if not isinstance(self.epochs, int):
+            size += self.epochs.nbytes
+        if self.deletes is not None:
+            size += self.deletes.nbytes
+        return size
+
+    def slice(self, start: int, stop: int) -> "Rows":
+        """Rows start .. stop-1, without a copy."""
+        if start == 0 and stop >= len(self):
+            return self
+        length = max(stop - start, 0)
+        return Rows(
+            self.keys.slice(start, length),
+            self.epochs if isinstance(self.epochs, int) else self.epochs[start:stop],
+            None if self.deletes is None else self.deletes[start:stop],
+            tuple(column.slice(start, length) for column in self.columns),
+        )
+
+    def take(self, indices: npt.NDArray[np.intp]) -> "Rows":
+        """The rows at `indices`, in that order, copied."""
+        at = pa.array(indices)
+        return Rows(
+            self.keys.take(at),
+            self.epochs if isinstance(self.epochs, int) else self.epochs[indices],
+            None if self.deletes is None else self.deletes[indices],
+            tuple(column.take(at) for column in self.columns),
+        )
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> "Rows":
+        """The rows where `keep` is true; itself if that is all of them."""
+        return self if keep.all() else self.take(np.flatnonzero(keep))
+
+    def with_epochs(self, epochs: Epochs) -> "Rows":
+        """The same rows at other epochs."""
+        return Rows(self.keys, epochs, self.deletes, self.columns)
+
+    def epoch_array(self) -> npt.NDArray[np.uint64]:
+        """Every row's epoch as an array of n."""
+        return np.full(len(self), self.epochs, np.uint64) if isinstance(self.epochs, int) else self.epochs
+
+    def delete_array(self) -> npt.NDArray[np.bool_]:
+        """Every row's delete mark as an array of n."""
+        return np.zeros(len(self), np.bool_) if self.deletes is None else self.deletes
+
+    def key(self, index: int) -> bytes:
+        """The user key of one row."""
+        key: bytes = self.keys[index].as_py()
+        return key
+
+    def lower_bound(self, key: bytes) -> int:
+        """The first row of this sorted run whose key is >= `key`; n if there is none."""
+        low, high = 0, len(self)
+        offsets, data = binary_buffers(self.keys)
+        while low < high:
+            middle = (low + high) // 2
+            if bytes(data[offsets[middle] : offsets[middle + 1]]) < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def upper_bound(self, key: bytes) -> int:
+        """The first row of this sorted run whose key is > `key`; n if there is none."""
+        # No key lies between `key` and `key` + a zero byte.
+        return self.lower_bound(key + b"\0")
+
+    def between(self, start: bytes | None, end: bytes | None) -> "Rows":
+        """The rows of this sorted run with start <= key < end; `None` leaves that side open."""
+        first = 0 if start is None else self.lower_bound(start)
+        last = len(self) if end is None else self.lower_bound(end)
+        return self.slice(first, max(first, last))
+
+    def with_columns(self, columns: Sequence[int] | None) -> "Rows":
+        """The same rows with the value columns at these indices only; all if `None`."""
+        if columns is None:
+            return self
+        return Rows(self.keys, self.epochs, self.deletes, tuple(self.columns[at] for at in columns))
+
+    def visible_at(self, epoch: int | None) -> "Rows":
+        """The rows with an epoch <= `epoch`, all if it is `None`; order kept."""
+        if epoch is None or (isinstance(self.epochs, int) and self.epochs <= epoch):
+            return self
+        if isinstance(self.epochs, int):
+            return self.slice(0, 0)
+        return self.filter(self.epochs <= np.uint64(epoch))
+
+    def newest(self) -> "Rows":
+        """Of each key of this sorted run the first row, i.e. its newest version."""
+        return self.filter(~repeats(self.keys))
+
+    def distinct_versions(self) -> "Rows":
+        """Of rows with the same key and epoch the first: a key written twice in an epoch, with a spill between."""
+        if isinstance(self.epochs, int):
+            return self
+        again = repeats(self.keys)
+        again[1:] &= self.epochs[1:] == self.epochs[:-1]
+        return self.filter(~again)
+
+    def without_deletes(self) -> "Rows":
+        """The rows that are not deletes."""
+        if self.deletes is None:
+            return self
+        kept = self.filter(~self.deletes)
+        return Rows(kept.keys, kept.epochs, None, kept.columns)
+
+    def compacted(self) -> "Rows":
+        """A copy that shares no buffer: what a cache keeps must not hold a larger parent alive."""
+        return self.take(np.arange(len(self)))
+
+    @staticmethod
+    def concat(parts: Sequence["Rows"]) -> "Rows":
+        """All rows of `parts` in order; at least one part."""
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0].epochs
+        epochs: Epochs
+        if isinstance(first, int) and all(isinstance(p.epochs, int) and p.epochs == first for p in parts):
+            epochs = first
+        else:
+            epochs = np.concatenate([part.epoch_array() for part in parts])
+        deletes = None
+        if any(part.deletes is not None for part in parts):
+            deletes = np.concatenate([part.delete_array() for part in parts])
+        columns = tuple(pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True))
+        return Rows(pa.concat_arrays([part.keys for part in parts]), epochs, deletes, columns)
+
+    @staticmethod
+    def merge(runs: Sequence["Rows"]) -> "Rows":
+        """One sorted run of several, newest run first.
+
+        Sorting by key alone, stably, is enough: within a run a key's epochs descend, and for one key a newer run
+        has the larger epochs, so the versions of a key end up newest first. Where two runs hold the same key at
+        the same epoch (a batch that was spilled twice within an epoch), the newer run's row comes first.
+        """
+        runs = [run for run in runs if len(run)] or list(runs[:1])
+        if len(runs) == 1:
+            return runs[0]
+        joined = Rows.concat(runs)
+        # Epochs become an array even where all runs share one: only a run of one epoch has unique keys for sure.
+        return joined.with_epochs(joined.epoch_array()).take(key_order(joined.keys))

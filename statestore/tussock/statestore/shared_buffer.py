@@ -1,0 +1,169 @@
+"""The shared buffer: what this client has written and not yet committed (cf. Hummock's shared buffer).
+
+Own writes are read from here at once. Per epoch and table it holds sorted runs, newest first: in memory, or spilled
+to uncommitted SSTs when the buffer is over its bytes. Readers take an immutable tuple of runs and need no lock.
+
+An epoch is open, then sealed by a commit or an abort. A sealed epoch takes no more rows; it stays buffered until its
+commit has succeeded, so that a commit that failed can be repeated.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tussock.statestore.catalog import SubLevel
+from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
+from tussock.statestore.lookup import RunIndex
+from tussock.statestore.rows import Rows
+from tussock.statestore.sstables import CachedBlock
+
+__all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
+
+_ISSUED_MAX = 100_000
+"""Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
+
+
+class BufferedRun:
+    """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
+
+    __slots__ = ("block", "epoch", "index", "level", "nbytes")
+
+    def __init__(self, epoch: int, rows: Rows | None, level: SubLevel | None = None) -> None:
+        self.epoch = epoch
+        self.block = CachedBlock(rows) if rows is not None else None
+        self.level = level
+        self.index = RunIndex(level.ssts) if level is not None else None
+        self.nbytes = rows.nbytes if rows is not None else 0
+
+
+@dataclass
+class EpochBuffer:
+    """All runs of one epoch, per table newest first, and what a commit that failed had uploaded already."""
+
+    epoch: int
+    sealed: bool = False
+    runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
+    uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
+
+
+class SharedBuffer:
+    """All uncommitted writes of a client, over its tables and epochs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epochs: dict[int, EpochBuffer] = {}
+        self._issued: dict[int, None] = {}
+        self._newest_sealed = 0
+        self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
+        self.nbytes = 0
+
+    def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
+        """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first."""
+        runs = self._by_table.get(table, ())
+        if epoch is None or not runs:
+            return runs
+        return tuple(run for run in runs if run.epoch <= epoch)
+
+    def issue(self, epoch: int) -> None:
+        """Note an epoch that was handed out: it may be used even after a later one was sealed."""
+        with self._lock:
+            self._issued[epoch] = None
+            if len(self._issued) > _ISSUED_MAX:
+                del self._issued[next(iter(self._issued))]
+
+    def check_open(self, epoch: int) -> None:
+        """Raise `EpochTooOld` unless rows may be written at `epoch`."""
+        buffer = self._epochs.get(epoch)
+        usable = not buffer.sealed if buffer else epoch in self._issued or epoch > self._newest_sealed
+        if not usable:
+            raise EpochTooOld(
+                f"epoch {epoch} is sealed: this client has sealed or committed epochs up to {self._newest_sealed}; "
+                "nothing was stored, take a later one from store.new_epoch()",
+                epoch,
+                self._newest_sealed,
+            )
+
+    def add(self, table: int, epoch: int, rows: Rows) -> None:
+        """Buffer a sorted run of unique keys; visible to this client's reads when this returns."""
+        with self._lock:
+            self.check_open(epoch)
+            buffer = self._epochs.setdefault(epoch, EpochBuffer(epoch))
+            if len(rows):
+                run = BufferedRun(epoch, rows)
+                buffer.runs[table] = (run, *buffer.runs.get(table, ()))
+                self.nbytes += run.nbytes
+                self._publish(table)
+
+    def seal(self, epoch: int) -> EpochBuffer:
+        """Close an epoch for writing and answer its runs; `EpochTooOld` if it was committed or given up before.
+
+        Sealing a sealed epoch again answers the same: that is how a failed commit is repeated. Raises
+        `EpochOutOfOrder` if an older epoch of this client still has rows for one of its tables: committed later,
+        these would win over the newer ones.
+        """
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is None:
+                self.check_open(epoch)
+                buffer = self._epochs[epoch] = EpochBuffer(epoch)
+            for older in sorted(self._epochs):
+                common = buffer.runs.keys() & self._epochs[older].runs.keys()
+                if older < epoch and common:
+                    raise EpochOutOfOrder(
+                        f"epoch {epoch} cannot be committed while this client's older epoch {older} holds rows for the "
+                        "same table; commit or abort that one first",
+                        epoch,
+                        older,
+                    )
+            buffer.sealed = True
+            self._issued.pop(epoch, None)
+            self._newest_sealed = max(self._newest_sealed, epoch)
+            return buffer
+
+    def drop(self, epoch: int) -> None:
+        """Forget an epoch that was committed or given up; it stays sealed."""
+        with self._lock:
+            buffer = self._epochs.pop(epoch, None)
+            self._issued.pop(epoch, None)
+            self._newest_sealed = max(self._newest_sealed, epoch)
+            for table, runs in buffer.runs.items() if buffer else ():
+                self.nbytes -= sum(run.nbytes for run in runs)
+                self._publish(table)
+
+    def spill_candidate(self) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
+        """(table, epoch, in-memory runs) of the open epoch and table that hold the most memory."""
+        with self._lock:
+            best, most = None, 0
+            for epoch, buffer in self._epochs.items():
+                if buffer.sealed:
+                    continue
+                for table, runs in buffer.runs.items():
+                    size = sum(run.nbytes for run in runs)
+                    if size > most:
+                        best, most = (table, epoch, tuple(run for run in runs if run.block is not None)), size
+            return best
+
+    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: SubLevel) -> bool:
+        """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is None:
+                return False
+            kept = buffer.runs[table]
+            # Newer runs may have come in front meanwhile; older spills stand behind.
+            at = kept.index(runs[0])
+            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, level), *kept[at + len(runs) :])
+            self.nbytes -= sum(run.nbytes for run in runs)
+            self._publish(table)
+            return True
+
+    def open_epochs(self) -> Iterator[int]:
+        """Epochs with rows that are neither committed nor given up, ascending."""
+        return iter(sorted(epoch for epoch, buffer in self._epochs.items() if buffer.runs))
+
+    def _publish(self, table: int) -> None:
+        runs = [run for epoch in sorted(self._epochs, reverse=True) for run in self._epochs[epoch].runs.get(table, ())]
+        if runs:
+            self._by_table[table] = tuple(runs)
+        else:
+            self._by_table.pop(table, None)

@@ -1,0 +1,164 @@
+"""The `.meta` object of an SST: block index, bloom filter, schema and statistics.
+
+    "TSKM" | u16 version = 1 | u16 zero | u32 payload length | payload | u32 crc32c of all before it
+
+The payload is a MessagePack map with the fields of `SstMeta` by name; the block index is columnar, one array of
+little-endian numbers per property, so that a million blocks load as fast as a file is read. The checksum of every
+block stands in the index too: a `.data` object that was swapped for that of another SST cannot pass.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from tussock.statestore.bloom import Bloom
+from tussock.statestore.errors import CorruptSst
+
+__all__ = ["DATA_HEADER", "SEGMENT_BYTES", "BlockIndex", "LoadedMeta", "SstMeta", "decode_meta", "encode_meta"]
+
+_FRAME = struct.Struct("<4sHHI")
+_MAGIC = b"TSKM"
+VERSION = 1
+
+DATA_HEADER = b"TSKD" + struct.pack("<HH", VERSION, 0)
+"""The first 8 bytes of every `.data` object; the first block follows."""
+
+SEGMENT_BYTES = 2 << 20
+"""Consecutive blocks are read, decoded and cached together up to about this size when many of them are wanted."""
+
+
+class BlockIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """Per block, in order: little-endian arrays as bytes (formats as NumPy writes them)."""
+
+    offset: bytes  # <u8, position in the .data object
+    length: bytes  # <u4, compressed, with the trailer
+    raw_length: bytes  # <u4, before compression
+    crc: bytes  # <u4
+    rows: bytes  # <u4
+    deletes: bytes  # <u4
+    min_epoch: bytes  # <u8, 0 where the version gives the epoch
+    max_epoch: bytes  # <u8
+    continues: bytes  # u1, 1 where the block's first key has newer versions in the block before
+    key_ends: bytes  # <u4, end of each first key in `first_keys`
+    first_keys: bytes  # the first user key of each block, joined
+
+
+class SstMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is known of an SST besides its rows."""
+
+    id: str
+    schema: bytes
+    """The stored value columns as an Arrow IPC schema message; the key is not among them."""
+    rows: int
+    deletes: int
+    smallest: bytes
+    largest: bytes
+    data_bytes: int
+    index: BlockIndex
+    bloom: bytes
+    """Filter over user keys, as `bloom` documents it; empty if the table has none."""
+
+
+def encode_meta(meta: SstMeta) -> bytes:
+    """The bytes of the `.meta` object."""
+    payload = msgspec.msgpack.encode(meta)
+    body = _FRAME.pack(_MAGIC, VERSION, 0, len(payload)) + payload
+    return body + struct.pack("<I", crc32c(body))
+
+
+class LoadedMeta:
+    """A decoded `.meta`, with the block index unpacked for searching. What the meta cache holds."""
+
+    def __init__(self, meta: SstMeta, size: int) -> None:
+        index = meta.index
+        self.id = meta.id
+        self.rows = meta.rows
+        self.deletes = meta.deletes
+        self.smallest = meta.smallest
+        self.largest = meta.largest
+        self.data_bytes = meta.data_bytes
+        self.schema = pa.ipc.read_schema(pa.py_buffer(meta.schema))
+        self.types: list[pa.DataType] = list(self.schema.types)
+        self.offset = np.frombuffer(index.offset, "<u8").astype(np.int64)
+        self.length = np.frombuffer(index.length, "<u4").astype(np.int64)
+        self.raw_length = np.frombuffer(index.raw_length, "<u4").astype(np.int64)
+        self.crc = np.frombuffer(index.crc, "<u4").tolist()
+        self.block_rows = np.frombuffer(index.rows, "<u4").astype(np.int64)
+        self.block_deletes = np.frombuffer(index.deletes, "<u4").astype(np.int64)
+        self.min_epoch = np.frombuffer(index.min_epoch, "<u8")
+        self.max_epoch = np.frombuffer(index.max_epoch, "<u8")
+        self.continues = index.continues
+        ends = np.frombuffer(index.key_ends, "<u4").tolist()
+        starts = [0, *ends[:-1]]
+        self.first_keys = [index.first_keys[start:end] for start, end in zip(starts, ends, strict=True)]
+        self.bloom = Bloom(meta.bloom) if meta.bloom else None
+        # The file, plus what the unpacked lists take: about 120 bytes a block beside its first key.
+        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 160 * len(self.first_keys)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the SST has."""
+        return len(self.first_keys)
+
+    def block_of(self, key: bytes) -> int:
+        """The first block that may hold `key`; -1 if every key of the SST is larger.
+
+        The versions of one key may fill several blocks; `continues` says so, so that the search steps back over
+        exactly those and a lookup of a key that merely starts a block reads that block alone.
+        """
+        block = bisect_right(self.first_keys, key) - 1
+        while block > 0 and self.continues[block] and self.first_keys[block] == key:
+            block -= 1
+        return block
+
+    def block_range(self, start: bytes | None, end: bytes | None) -> tuple[int, int]:
+        """Blocks i .. j-1 hold every key with start <= key < end; `None` leaves a side open."""
+        first = 0 if start is None else max(self.block_of(start), 0)
+        last = self.blocks if end is None else bisect_left(self.first_keys, end)
+        return first, max(last, first)
+
+    @cached_property
+    def segments(self) -> list[int]:
+        """Borders of the segments: segment s has the blocks borders[s] .. borders[s+1]-1.
+
+        The versions of one key never part over two segments: what iterates by segments relies on it.
+        """
+        borders, size = [0], 0
+        for block, length in enumerate(self.raw_length.tolist()):
+            if size and size + length > SEGMENT_BYTES and not self.continues[block]:
+                borders.append(block)
+                size = 0
+            size += length
+        return [*borders, self.blocks] if self.blocks else [0]
+
+    def segment_of(self, block: int) -> int:
+        """The segment that holds a block."""
+        return bisect_right(self.segments, block) - 1
+
+
+def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
+    """Decode a `.meta` object; `CorruptSst` naming `where` if it is damaged, foreign, newer or another SST's."""
+    if len(data) < _FRAME.size + 4:
+        raise CorruptSst(f"{where}: {len(data)} bytes are too few for a meta object; it was truncated")
+    magic, version, _, length = _FRAME.unpack_from(data)
+    if magic != _MAGIC:
+        raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} at offset 0, found {magic!r}")
+    if version > VERSION:
+        raise CorruptSst(f"{where}: format version {version}, this program reads up to {VERSION}; upgrade it")
+    if len(data) != _FRAME.size + length + 4:
+        raise CorruptSst(f"{where}: {len(data)} bytes, its header says {_FRAME.size + length + 4}; it was truncated")
+    found, expected = crc32c(data[:-4]), struct.unpack("<I", data[-4:])[0]
+    if found != expected:
+        raise CorruptSst(f"{where}: checksum mismatch, stored {expected:#010x}, the bytes give {found:#010x}")
+    try:
+        meta = msgspec.msgpack.decode(data[_FRAME.size : -4], type=SstMeta)
+        if meta.id != sst_id:
+            raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")
+        return LoadedMeta(meta, len(data))
+    except (msgspec.MsgspecError, ValueError, pa.ArrowException) as error:
+        raise CorruptSst(f"{where}: not a meta of this format: {error}") from error

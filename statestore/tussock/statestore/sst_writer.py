@@ -1,0 +1,199 @@
+"""Writes sorted rows as SSTs: blocks, block index, bloom filter, split into objects of bounded size.
+
+Relied on by the shared buffer's flush and by compaction. One `SstWriter` yields any number of SSTs with ascending,
+non-overlapping key ranges: a sorted run. It holds at most one SST's encoded bytes and one batch of rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore import bloom
+from tussock.statestore.block import CODECS, encode_block
+from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.column_codec import storage_type
+from tussock.statestore.hashing import hash_keys
+from tussock.statestore.rows import Rows, binary_buffers, repeats
+from tussock.statestore.sst_meta import DATA_HEADER, BlockIndex, SstMeta, encode_meta
+
+__all__ = ["BITS_PER_KEY", "EncodedSst", "SstWriter", "value_schema"]
+
+BITS_PER_KEY = 10
+"""Bloom filter bits per row: about 1 % false positives."""
+
+
+def value_schema(spec: TableSpec) -> pa.Schema:
+    """The columns that the table's SSTs store besides the key, with the types in which they are stored."""
+    fields = [field for field in spec.arrow_schema() if field.name not in (spec.primary_key or ("key",))]
+    return pa.schema([pa.field(field.name, storage_type(field.type, field.name)) for field in fields])
+
+
+class EncodedSst:
+    """An SST in memory, ready to be uploaded under an id that is minted then."""
+
+    def __init__(self, parts: list[bytes], describe: Callable[[str], tuple[SstInfo, bytes]]) -> None:
+        self.data_parts = parts
+        self.data_bytes = sum(map(len, parts))
+        self.describe = describe
+        """For an id: the `SstInfo` that a version holds and the bytes of the `.meta` object."""
+
+
+class _Accumulator:
+    """The SST being built."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = [DATA_HEADER]
+        self.size = len(DATA_HEADER)
+        self.raw_size = 0
+        self.offset: list[int] = []
+        self.length: list[int] = []
+        self.raw_length: list[int] = []
+        self.crc: list[int] = []
+        self.rows: list[int] = []
+        self.deletes: list[int] = []
+        self.min_epoch: list[int] = []
+        self.max_epoch: list[int] = []
+        self.continues = bytearray()
+        self.first_keys: list[bytes] = []
+        self.hashes: list[npt.NDArray[np.uint64]] = []
+        self.largest = b""
+
+
+def _row_sizes(rows: Rows) -> npt.NDArray[np.int64]:
+    """Bytes of each row before compression, to cut blocks by; exact for keys and plain values."""
+    offsets, _ = binary_buffers(rows.keys)
+    sizes = np.diff(offsets).astype(np.int64)
+    fixed = 0 if isinstance(rows.epochs, int) else 8
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            value_offsets, _ = binary_buffers(column)
+            sizes += np.diff(value_offsets)
+            fixed += 4
+        elif column.type.num_fields == 0 and pa.types.is_primitive(column.type):
+            fixed += max(column.type.bit_width // 8, 1)
+        else:
+            fixed += column.nbytes // max(len(column), 1)
+    return sizes + fixed
+
+
+class SstWriter:
+    """Turns a stream of `Rows` batches, sorted as one run over all of them, into `EncodedSst`s.
+
+    `sst_bytes` bounds an SST before compression; a user key's versions never part over two SSTs. With
+    `epoch_inherited` the rows are of one epoch which the version will give (a commit); otherwise every block says
+    its epochs.
+    """
+
+    def __init__(self, spec: TableSpec, *, sst_bytes: int, epoch_inherited: bool) -> None:
+        self._codec = CODECS[spec.compression]
+        self._block_bytes = spec.block_bytes
+        self._sst_bytes = sst_bytes
+        self._inherited = epoch_inherited
+        self._schema = value_schema(spec)
+        self._open = _Accumulator()
+
+    def write(self, batches: Iterable[Rows]) -> Iterator[EncodedSst]:
+        """The SSTs of one sorted run; consume it to the end."""
+        for rows in batches:
+            hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
+            for end in self._cuts(rows):
+                block = rows.slice(start, end)
+                if self._open.raw_size >= self._sst_bytes and block.key(0) != self._open.largest:
+                    yield self._finish()
+                self._add(block)
+                self._open.hashes.append(hashes[start:end][~again[start:end]])
+                start = end
+        if self._open.rows:
+            yield self._finish()
+
+    def _cuts(self, rows: Rows) -> list[int]:
+        """Ends of the blocks in `rows`."""
+        total = np.cumsum(_row_sizes(rows))
+        cuts, start = [], 0
+        while start < len(rows):
+            base = int(total[start - 1]) if start else 0
+            end = max(int(np.searchsorted(total, base + self._block_bytes, side="right")), start + 1)
+            # A rest of less than a quarter block joins the last one.
+            if int(total[-1]) - int(total[end - 1]) < self._block_bytes // 4:
+                end = len(rows)
+            cuts.append(end)
+            start = end
+        return cuts
+
+    def _add(self, block: Rows) -> None:
+        sst = self._open
+        low = high = 0
+        if not self._inherited:
+            if isinstance(block.epochs, int):
+                low = high = block.epochs
+            else:
+                low, high = int(block.epochs.min()), int(block.epochs.max())
+            if low == high:
+                block = block.with_epochs(low)
+        data, raw_length, crc = encode_block(block, self._codec)
+        sst.parts.append(bytes(data))
+        sst.offset.append(sst.size)
+        sst.length.append(len(data))
+        sst.raw_length.append(raw_length)
+        sst.crc.append(crc)
+        sst.rows.append(len(block))
+        sst.deletes.append(0 if block.deletes is None else int(block.deletes.sum()))
+        sst.min_epoch.append(low)
+        sst.max_epoch.append(high)
+        first_key = block.key(0)
+        sst.continues.append(bool(sst.first_keys) and first_key == sst.largest)
+        sst.first_keys.append(first_key)
+        sst.largest = block.key(len(block) - 1)
+        sst.size += len(data)
+        sst.raw_size += raw_length
+
+    def _finish(self) -> EncodedSst:
+        sst, self._open = self._open, _Accumulator()
+        ends = np.cumsum([len(key) for key in sst.first_keys])
+        index = BlockIndex(
+            offset=np.array(sst.offset, "<u8").tobytes(),
+            length=np.array(sst.length, "<u4").tobytes(),
+            raw_length=np.array(sst.raw_length, "<u4").tobytes(),
+            crc=np.array(sst.crc, "<u4").tobytes(),
+            rows=np.array(sst.rows, "<u4").tobytes(),
+            deletes=np.array(sst.deletes, "<u4").tobytes(),
+            min_epoch=np.array(sst.min_epoch, "<u8").tobytes(),
+            max_epoch=np.array(sst.max_epoch, "<u8").tobytes(),
+            continues=bytes(sst.continues),
+            key_ends=ends.astype("<u4").tobytes(),
+            first_keys=b"".join(sst.first_keys),
+        )
+        filter_bytes = bloom.build(np.concatenate(sst.hashes), BITS_PER_KEY)
+        schema = self._schema.serialize().to_pybytes()
+        low, high = min(sst.min_epoch), max(sst.max_epoch)
+
+        def describe(sst_id: str) -> tuple[SstInfo, bytes]:
+            meta = SstMeta(
+                id=sst_id,
+                schema=schema,
+                rows=sum(sst.rows),
+                deletes=sum(sst.deletes),
+                smallest=sst.first_keys[0],
+                largest=sst.largest,
+                data_bytes=sst.size,
+                index=index,
+                bloom=filter_bytes,
+            )
+            encoded = encode_meta(meta)
+            info = SstInfo(
+                id=sst_id,
+                smallest=meta.smallest,
+                largest=meta.largest,
+                rows=meta.rows,
+                deletes=meta.deletes,
+                data_bytes=sst.size,
+                meta_bytes=len(encoded),
+                epoch=0,
+                min_epoch=low,
+                max_epoch=high,
+            )
+            return info, encoded
+
+        return EncodedSst(sst.parts, describe)

@@ -1,0 +1,232 @@
+"""A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.backend import PinHandle
+from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.conform import TypedRows, conform, key_rows
+from tussock.statestore.core import Core, upload_run
+from tussock.statestore.epochs import check_epoch
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.key_encoding import KeyEncoder, upper_bound
+from tussock.statestore.reading import TableReader
+from tussock.statestore.rows import Rows
+from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
+from tussock.statestore.sst_writer import value_schema
+
+__all__ = ["TypedTable"]
+
+_OP = pa.field("op", pa.string(), nullable=False)
+_EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
+_ENCODE_ROWS = 1 << 16
+
+
+class TypedTable:
+    """Reads and writes of one typed table; of a snapshot's, reads only."""
+
+    def __init__(self, core: Core, spec: TableSpec, pin: PinHandle | None = None) -> None:
+        self.spec = spec
+        self._core = core
+        self._pin = pin
+        self._schema = spec.arrow_schema()
+        self._values = value_schema(spec)
+        self._encoder = KeyEncoder(self._schema, spec.primary_key, spec.distribution_key, spec.vnodes)
+        self._reader = TableReader(core, spec.id, spec.name, pin)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.spec.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' Arrow schema."""
+        return self._schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns, in key order."""
+        return self.spec.primary_key
+
+    def upsert(self, rows: TypedRows, epoch: int) -> None:
+        """Write whole rows at `epoch`, in any order; of several rows with one key the last wins.
+
+        `rows`: Arrow data with the table's columns in any order (or a list of dicts); a nullable column that is
+        missing is null. Raises `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
+        """
+        self._check_writable()
+        self._core.buffer.check_open(check_epoch(epoch))
+        self._core.write(self.spec.id, epoch, sorted_newest(self._encode(rows)))
+
+    ingest_batch = upsert
+
+    def delete(self, keys: TypedRows | Sequence[Any], epoch: int) -> None:
+        """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
+        self._check_writable()
+        self._core.buffer.check_open(check_epoch(epoch))
+        encoded = self._encode_keys(keys)
+        nulls = tuple(pa.nulls(len(encoded), field.type) for field in self._values)
+        rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
+        self._core.write(self.spec.id, epoch, sorted_newest(rows))
+
+    def upload(self, rows: Iterator[pa.RecordBatch], *, deletes: str | None = None) -> SubLevel:
+        """Write rows straight to SSTs that nobody sees until `StateStore.commit_uploaded` commits them.
+
+        For writers in other processes than the committer's, such as Spark's tasks: the answer is small and can be
+        pickled. `deletes` names a boolean column that marks rows to delete by their key.
+        """
+        self._check_writable()
+        self._core.check_usable()
+        parts = []
+        for batch in rows:
+            marks = None
+            if deletes is not None:
+                marks = batch.column(deletes).fill_null(False).to_numpy(zero_copy_only=False)
+                batch = batch.drop_columns([deletes])
+            encoded = self._encode(batch)
+            parts.append(Rows(encoded.keys, 0, marks if marks is not None and marks.any() else None, encoded.columns))
+        if not any(len(part) for part in parts):
+            return SubLevel(ssts=())
+        run = sorted_newest(Rows.concat(parts))
+        batches = (run.slice(start, start + _ENCODE_ROWS) for start in range(0, len(run), _ENCODE_ROWS))
+        return upload_run(self._core.uploader, self.spec, batches, epoch=1)
+
+    def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
+        """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`."""
+        encoded = self._encoder.encode_row(key if isinstance(key, tuple) else (key,))
+        found = self._reader.find(encoded, epoch)
+        if found is None:
+            return None
+        values = [column[found.at].as_py() for column in found.block.rows.columns]
+        row = dict(zip(self.primary_key, self._encoder.decode_row(encoded), strict=True))
+        row.update(zip(self._values.names, values, strict=True))
+        return {name: row[name] for name in self._schema.names}
+
+    def multi_get(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> pa.StructArray:
+        """The rows under `keys` as a struct array aligned with them, null where there is none."""
+        encoded = self._encode_keys(keys)
+        pieces = self._reader.find_many(encoded, epoch)
+        found, values = take_pieces(pieces, len(encoded), range(len(self._values)), self._values.types)
+        arrays = self._assemble(encoded, values)
+        return pa.StructArray.from_arrays(arrays, fields=list(self._schema), mask=pa.array(~found))
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - the public API's name
+        epoch: int | None = None,
+        *,
+        prefix: Sequence[Any] | None = None,
+        vnodes: tuple[int, int] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of visible rows, ordered by virtual node, then key.
+
+        `columns`: names to return (only these are decoded); `filter`: an Arrow expression over any columns;
+        `prefix`: values of leading key columns that cover the distribution key; `vnodes`: [from, to) of the virtual
+        nodes to read. `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`.
+        """
+        names = list(self._schema.names) if columns is None else list(columns)
+        for name in names:
+            if name not in self._schema.names:
+                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {self._schema.names}")
+        needed = set(self._schema.names) if filter is not None or columns is None else set(names)
+        wanted = [at for at, name in enumerate(self._values.names) if name in needed]
+        start, end = self._range(prefix, vnodes)
+        pushed = limit if filter is None else None
+        rows = self._reader.scan(
+            start, end, epoch, limit=pushed, columns=None if len(wanted) == len(self._values) else wanted
+        )
+        return self._batches(rows, names, needed, filter, limit)
+
+    def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
+        """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
+
+        By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null.
+        """
+        parts = self._reader.changes(from_epoch, to_epoch)
+        schema = pa.schema([field.with_nullable(True) for field in self._schema] + [_OP, _EPOCH])
+        if not parts:
+            return pa.RecordBatch.from_pylist([], schema=schema)
+        rows = commit_order(Rows.concat(parts))
+        deletes = rows.delete_array()
+        alive = pa.array(~deletes)
+        values = [
+            pc.if_else(alive, column, pa.scalar(None, column.type)) if deletes.any() else column
+            for column in rows.columns
+        ]
+        arrays = self._assemble(rows.keys, values)
+        operations = pa.array(np.where(deletes, "delete", "put"))
+        return pa.record_batch([*arrays, operations, pa.array(rows.epoch_array())], schema=schema)
+
+    def _batches(
+        self,
+        rows: Iterator[Rows],
+        names: list[str],
+        needed: set[str],
+        condition: pc.Expression | None,
+        limit: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([field for field in self._schema if field.name in needed])
+        for part in rows:
+            batch = pa.record_batch(self._assemble(part.keys, list(part.columns), needed), schema=schema)
+            if condition is not None:
+                batch = batch.filter(condition)
+            batch = batch.select(names)
+            if limit is not None:
+                batch = batch.slice(0, limit)
+                limit -= batch.num_rows
+            if batch.num_rows:
+                yield batch
+            if limit == 0:
+                return
+
+    def _range(self, prefix: Sequence[Any] | None, vnodes: tuple[int, int] | None) -> tuple[bytes | None, bytes | None]:
+        if prefix is not None:
+            if vnodes is not None:
+                raise InvalidOption("a read takes a prefix or a range of vnodes, not both")
+            start = self._encoder.encode_prefix(tuple(prefix))
+            return start, upper_bound(start)
+        if vnodes is None:
+            return None, None
+        low, high = vnodes
+        if not 0 <= low <= high <= self.spec.vnodes:
+            raise InvalidOption(f"vnodes {vnodes}: expected 0 <= from <= to <= {self.spec.vnodes}")
+        return low.to_bytes(2, "big"), high.to_bytes(2, "big")
+
+    def _assemble(
+        self, keys: pa.BinaryArray, values: Sequence[pa.Array], needed: set[str] | None = None
+    ) -> list[pa.Array]:
+        """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
+        names = self._values.names if needed is None else [name for name in self._values.names if name in needed]
+        by_name = dict(zip(names, values, strict=True))
+        if needed is None or any(name in needed for name in self.primary_key):
+            by_name.update(zip(self.primary_key, self._encoder.decode(keys), strict=True))
+        picked = [field for field in self._schema if needed is None or field.name in needed]
+        return [
+            by_name[field.name] if by_name[field.name].type == field.type else by_name[field.name].cast(field.type)
+            for field in picked
+        ]
+
+    def _encode(self, rows: TypedRows) -> Rows:
+        batch = conform(rows, self._schema, self.primary_key, self.name)
+        values = (batch.column(field.name) for field in self._values)
+        stored = tuple(
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(values, self._values, strict=True)
+        )
+        return Rows(self._encoder.encode(batch), 0, None, stored)
+
+    def _encode_keys(self, keys: TypedRows | Sequence[Any]) -> pa.BinaryArray:
+        schema = pa.schema([self._schema.field(name) for name in self.primary_key])
+        rows = key_rows(keys, self.primary_key, self.name)
+        return self._encoder.encode(conform(rows, schema, self.primary_key, self.name))
+
+    def _check_writable(self) -> None:
+        if self._pin is not None:
+            raise InvalidOption(f"table {self.name!r} is read through a snapshot; write through store.table()")

@@ -1,0 +1,65 @@
+"""Uploads SSTs: the two objects of each in parallel, the next SST being encoded meanwhile.
+
+Used by commits, spills, compaction and Spark's tasks. What was uploaded is invisible until a version names it; what
+never gets named is deleted by vacuum.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.ids import new_sst_id
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sst_writer import EncodedSst
+from tussock.statestore.system import System
+
+__all__ = ["Uploader"]
+
+_IN_FLIGHT = 2
+"""SSTs that are being uploaded while the next one is encoded: bounds memory to three SSTs."""
+
+
+class Uploader:
+    """Puts SSTs into a bucket; safe to use from several threads."""
+
+    def __init__(self, bucket: ObjectStore, system: System) -> None:
+        self._bucket = bucket
+        self._system = system
+        self._pool = ThreadPoolExecutor(2 * _IN_FLIGHT, thread_name_prefix="tussock-upload")
+
+    def upload(self, ssts: Iterable[EncodedSst]) -> tuple[SstInfo, ...]:
+        """Upload all of a sorted run, in order; when this returns, every object is durable."""
+        done: list[SstInfo] = []
+        flying: list[tuple[SstInfo, list[Future[None]]]] = []
+        try:
+            for sst in ssts:
+                if len(flying) == _IN_FLIGHT:
+                    done.append(_landed(*flying.pop(0)))
+                flying.append(self._start(sst))
+            while flying:
+                done.append(_landed(*flying.pop(0)))
+        finally:
+            # After a failure: nothing may still be running when the caller repeats or gives up.
+            for _, puts in flying:
+                for put in puts:
+                    put.cancel() or put.exception()
+        return tuple(done)
+
+    def _start(self, sst: EncodedSst) -> tuple[SstInfo, list[Future[None]]]:
+        sst_id = new_sst_id(self._system)
+        info, meta = sst.describe(sst_id)
+        puts = [
+            self._pool.submit(self._bucket.put, data_path(sst_id), sst.data_parts),
+            self._pool.submit(self._bucket.put, meta_path(sst_id), meta),
+        ]
+        return info, puts
+
+    def close(self) -> None:
+        """Stop the upload threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _landed(info: SstInfo, puts: list[Future[None]]) -> SstInfo:
+    for put in puts:
+        put.result()
+    return info
