@@ -9,6 +9,7 @@ a bucket.
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -84,9 +85,8 @@ class FileBucket:
         """
         for path in paths:
             folder, slash, name = path.rpartition("/")
-            check_path(folder + slash + name.removeprefix("."))
-            if name.startswith(".") and not name.startswith(TEMPORARY):
-                raise InvalidOption(f"{path!r} is neither an object nor a leftover of {self.url}; nothing was deleted")
+            check_path(folder + slash + name[1:] if name.startswith(TEMPORARY) else path)
+        for path in paths:
             self._run("delete", path, _unlink_if_there, self._root / path)
 
     def leftovers(self, before_ms: int) -> Sequence[ObjectInfo]:
@@ -181,10 +181,10 @@ class FileBucket:
             for name in names:
                 if name.startswith(TEMPORARY):
                     file = Path(folder, name)
-                    stat = _stat_if_there(file)
-                    if stat is not None and stat.st_mtime_ns // 1_000_000 < before_ms:
+                    status = _stat_if_there(file)
+                    if status is not None and status.st_mtime_ns // 1_000_000 < before_ms:
                         path = file.relative_to(self._root).as_posix()
-                        found.append(ObjectInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000))
+                        found.append(ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000))
         return found
 
     def _run(self, operation: str, path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -221,8 +221,11 @@ def _write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
 def _read(file: Path, start: int, length: int | None) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
         # `pread` reserves as much as it is asked for, so an absurd length is cut to what is there.
-        size = os.fstat(descriptor).st_size
+        size = found.st_size
         end = size if length is None else min(start + length, size)
         parts = []
         while start < end:

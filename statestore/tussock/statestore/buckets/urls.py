@@ -7,7 +7,7 @@ carries credentials is refused, and the refusal does not repeat them.
 import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tussock.statestore.errors import InvalidOption
 
@@ -40,32 +40,29 @@ class BucketUrl(NamedTuple):
 
 def parse_bucket_url(url: str) -> BucketUrl:
     """Take a URL apart; raises `InvalidOption` naming what is wrong with it and the accepted forms."""
-    parts = urlsplit(url)
-    if parts.scheme != "file" and "@" in parts.netloc:
+    scheme, separator, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    if not separator or scheme not in ("memory", "file", "s3", "gs", "az"):
+        raise _refused(url, "its scheme is unknown")
+    if "?" in rest or "#" in rest:
+        raise _refused(url, "it has a query or a fragment; options and credentials are not given in the URL")
+    if scheme == "file":
+        folder = unquote(rest)
+        if not folder.startswith("/") or "\0" in folder or ".." in folder.split("/"):
+            raise _refused(url, "a folder is given by its absolute path, after three slashes and without '..'")
+        return BucketUrl("file", "", str(Path(folder)))
+    if "@" in rest:
         raise _refused(
             url, "it carries credentials; give them in the environment (for S3: AWS_ACCESS_KEY_ID and so on)"
         )
-    if parts.query or parts.fragment:
-        raise _refused(url, "it has a query or a fragment; options and credentials are not given in the URL")
-    path = unquote(parts.path)
-    match parts.scheme:
-        case "memory":
-            if path.strip("/") or (parts.netloc and not _BUCKET.fullmatch(parts.netloc)):
-                raise _refused(url, "a memory store has at most a plain name")
-            return BucketUrl("memory", parts.netloc, "")
-        case "file":
-            if parts.netloc or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-                raise _refused(url, "a folder is given by its absolute path, after three slashes and without '..'")
-            return BucketUrl("file", "", str(Path(path)))
-        case "s3" | "gs" | "az" as scheme:
-            prefix = path.strip("/")
-            if not _BUCKET.fullmatch(parts.netloc) or (prefix and not _PREFIX.fullmatch(prefix)):
-                raise _refused(
-                    url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one"
-                )
-            return BucketUrl(scheme, parts.netloc, prefix)
-        case _:
-            raise _refused(url, "its scheme is unknown")
+    if scheme == "memory":
+        if path or (bucket and not _BUCKET.fullmatch(bucket)):
+            raise _refused(url, "a memory store has at most a plain name")
+        return BucketUrl("memory", bucket, "")
+    prefix = path.strip("/")
+    if not _BUCKET.fullmatch(bucket) or (prefix and not _PREFIX.fullmatch(prefix)):
+        raise _refused(url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one")
+    return BucketUrl(scheme, bucket, prefix)
 
 
 def without_secrets(text: str) -> str:
@@ -75,6 +72,9 @@ def without_secrets(text: str) -> str:
 
 
 def _refused(url: str, why: str) -> InvalidOption:
-    # A URL with a missing slash or scheme has its credentials in a place where no parser finds them: cut at any '@'.
-    shown = url if url.startswith("file:") else re.sub(r"^([a-z0-9]*:?/*).*@", r"\1***@", url)
-    return InvalidOption(f"cannot open the bucket {without_secrets(shown)!r}: {why}. Accepted forms: {ACCEPTED}")
+    # A URL with a missing slash or scheme has its credentials where no parser looks for them: all before the last `@`
+    # goes. In the path of a folder an `@` is a character like others.
+    shown = re.sub(r"[?#].*", "?***", url, flags=re.DOTALL)
+    if not shown.startswith("file:///"):
+        shown = re.sub(r"^([a-z0-9]*:/+|).*@", r"\1***@", shown, flags=re.DOTALL)
+    return InvalidOption(f"cannot open the bucket {shown!r}: {why}. Accepted forms: {ACCEPTED}")
