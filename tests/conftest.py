@@ -24,10 +24,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
+def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
     """A running MinIO, with the environment set so that `s3://` URLs reach it; its tests carry the mark `minio`."""
     try:
-        binary = find_binary() or build_binary()
+        binary = find_binary()
+        if binary is None:
+            terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+            if terminal is not None:
+                terminal.write_line("Building MinIO with Go, once; this takes some minutes.")
+            binary = build_binary()
     except NoMinio as error:
         pytest.skip(str(error))
     server = MinioServer(binary, tmp_path_factory.mktemp("minio"))

@@ -81,6 +81,17 @@ def test_a_large_object_comes_back_whole(bucket: ObjectStore) -> None:
         assert bytes(bucket.get_range("large", start, 1000)) == whole[start : start + 1000]
 
 
+@pytest.mark.parametrize("size", [1000, 9 << 20])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_buffer_may_be_used_again_after_put(bucket: ObjectStore, size: int, parts: int) -> None:
+    """What the caller writes into it later is not in the object."""
+    buffer = bytearray(size)
+    step = size // parts
+    bucket.put("a", [memoryview(buffer)[start : start + step] for start in range(0, size, step)])
+    buffer[:] = b"x" * size
+    assert bucket.get("a") == bytes(size)
+
+
 @pytest.mark.parametrize(
     ("start", "length", "expected"),
     [(0, 3, b"012"), (8, 2, b"89"), (8, 3, b"89"), (9, 1 << 40, b"9"), (10, 1, b""), (99, 5, b""), (4, 0, b"")],

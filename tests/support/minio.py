@@ -36,7 +36,6 @@ def build_binary() -> Path:
     # Installed into a folder of its own and then renamed, so that an interrupted build is not taken for a server.
     building = CACHE / "building"
     building.mkdir(parents=True, exist_ok=True)
-    print("Building MinIO with Go, once; this takes some minutes.", flush=True)
     try:
         subprocess.run(
             ["go", "install", "github.com/minio/minio@latest"],

@@ -91,7 +91,9 @@ class ObstoreBucket:
         if sum(map(len, parts)) > MULTIPART_BYTES:
             obstore.put(self._store, path, parts, chunk_size=MULTIPART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         else:
-            obstore.put(self._store, path, parts[0] if len(parts) == 1 else b"".join(parts), use_multipart=False)
+            # A memory store keeps the very buffer it is given: only one that nobody can write to is handed over.
+            alone = len(parts) == 1 and parts[0].readonly
+            obstore.put(self._store, path, parts[0] if alone else b"".join(parts), use_multipart=False)
 
     def _create(self, path: str, data: bytes) -> bool:
         # S3 answers 409 when a create meets another request for the same path, and the library says "already exists"
