@@ -176,6 +176,16 @@ def test_leftovers_are_old_unfinished_files_only(bucket: ObjectStore, folder: Pa
     assert files(folder) == ["a/.tmp-young", "a/there"]
 
 
+def test_files_of_others_are_left_alone(bucket: ObjectStore, folder: Path) -> None:
+    """What no object could be called is in no listing, so nobody reads or deletes it; its folder is not entered."""
+    (folder / "lost+found").mkdir()
+    (folder / "lost+found" / "a").write_bytes(b"")
+    (folder / "a" / "notes (copy).txt").write_bytes(b"")
+    (folder / ".hidden").write_bytes(b"")
+    assert [info.path for info in bucket.list("")] == ["a/there"]
+    assert not bucket.leftovers(FOREVER_MS)
+
+
 def test_a_folder_that_someone_removed_is_made_again(bucket: ObjectStore, folder: Path) -> None:
     """The first write fails and says so; the repeated one works."""
     (folder / "a/there").unlink()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tussock.statestore.buckets.paths import check_path, check_prefix
+from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 from tussock.statestore.object_store import ObjectInfo
 from tussock.statestore.system import System
@@ -164,7 +164,7 @@ class FileBucket:
         """Objects below `folder` (empty, or ending in `/`), by path, without looking into folders ruled out."""
         for name in self._run("list", folder, _sorted_names, self._root / folder):
             path = folder + name
-            # Compared to the length of the shorter one, so that a folder on the way to the prefix is entered.
+            # The second half lets a folder on the way to the prefix be entered.
             if not (path.startswith(prefix) or prefix.startswith(path)):
                 continue
             if name.endswith("/"):
@@ -256,7 +256,7 @@ def _sorted_names(folder: Path) -> list[str]:
     """Names of objects and, with a `/` behind, of folders: so they sort as the paths that begin with them do."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(e.name + "/" * e.is_dir() for e in entries if not e.name.startswith("."))
+            return sorted(e.name + "/" * e.is_dir() for e in entries if is_path(e.name))
     except (FileNotFoundError, NotADirectoryError):
         return []
 

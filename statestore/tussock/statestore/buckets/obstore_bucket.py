@@ -14,7 +14,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.buckets.failures import is_past_end, translate
-from tussock.statestore.buckets.paths import check_path, check_prefix
+from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.object_store import ObjectInfo
 from tussock.statestore.system import System
@@ -138,7 +138,7 @@ class ObstoreBucket:
         chunks = obstore.list(self._store, folder or None, offset=after or None, chunk_size=_LIST_CHUNK)
         while chunk := self._run("list", prefix, next, chunks, None):
             for found in chunk:
-                if found["path"].startswith(prefix):
+                if found["path"].startswith(prefix) and is_path(found["path"]):
                     modified_ms = int(found["last_modified"].timestamp() * 1000)
                     yield ObjectInfo(found["path"], found["size"], modified_ms)
 

@@ -9,7 +9,7 @@ import re
 
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["check_path", "check_prefix"]
+__all__ = ["check_path", "check_prefix", "is_path"]
 
 PATH_BYTES_MAX = 900
 """Below the 1,024 bytes that S3 and GCS allow, which leaves room for the bucket's own prefix."""
@@ -19,9 +19,14 @@ _PATH = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 _PREFIX = re.compile(rf"(?:{_PART}/)*(?:{_PART})?", re.ASCII)
 
 
+def is_path(path: str) -> bool:
+    """Whether an object may have this path. Listings skip what may not: files of others, such as `lost+found`."""
+    return _PATH.fullmatch(path) is not None and len(path) <= PATH_BYTES_MAX
+
+
 def check_path(path: str) -> str:
     """Return `path` if an object may have it, else raise `InvalidOption`."""
-    if not _PATH.fullmatch(path) or len(path) > PATH_BYTES_MAX:
+    if not is_path(path):
         raise InvalidOption(
             f"{path!r} is not an object path; expected parts of 1 to 200 letters, digits, '_', '-', '=' and '.' (not "
             f"in front), separated by single '/', at most {PATH_BYTES_MAX} bytes in all"
