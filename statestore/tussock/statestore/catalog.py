@@ -5,10 +5,12 @@ serialise as MessagePack maps by field name, as `docs/formats.md` lists them: a 
 none may change its meaning.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 import pyarrow as pa
 
-__all__ = ["SstInfo", "SubLevel", "TableLevels", "TableSpec", "TableState", "data_path", "meta_path"]
+__all__ = ["SstInfo", "SubLevel", "TableLevels", "TableSpec", "TableState", "data_path", "meta_path", "pack"]
 
 
 class SstInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +97,23 @@ def data_path(sst_id: str) -> str:
 def meta_path(sst_id: str) -> str:
     """Path of an SST's block index, bloom filter and statistics in the bucket."""
     return f"sst/{sst_id}.meta"
+
+
+def pack(runs: Sequence[SubLevel]) -> tuple[SubLevel, ...]:
+    """Sorted runs, newest first, as few sublevels: a run joins the sublevel before it if no key ranges overlap.
+
+    Joining changes no reader's answer: rows of runs that do not overlap hide nothing of each other.
+    """
+    packed: list[list[SstInfo]] = []
+    for run in runs:
+        if not run.ssts:
+            continue
+        if packed and not any(_overlap(old, new) for old in packed[-1] for new in run.ssts):
+            packed[-1].extend(run.ssts)
+        else:
+            packed.append(list(run.ssts))
+    return tuple(SubLevel(ssts=tuple(sorted(ssts, key=lambda sst: sst.smallest))) for ssts in packed)
+
+
+def _overlap(left: SstInfo, right: SstInfo) -> bool:
+    return left.smallest <= right.largest and right.smallest <= left.largest

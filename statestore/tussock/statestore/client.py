@@ -12,7 +12,7 @@ from tussock.statestore.backend import Backend, CommitRequest, PinInfo, VacuumRe
 from tussock.statestore.block import CODECS
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import SubLevel, TableSpec, pack
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
@@ -158,14 +158,15 @@ class StateStore:
     ) -> int:
         """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
 
-        `uploads`: per table the sorted runs, newest first. Raises `StaleUpload` if they are so old that vacuum may
+        `uploads`: per table the sorted runs, newest first; runs of different tasks are packed into as few sublevels
+        as their key ranges allow. Raises `StaleUpload` if they are so old that vacuum may
         have deleted them.
         """
         self._core.check_usable()
         _check_writer(writer, batch_id)
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
-            tables={self.table(name).spec.id: tuple(levels) for name, levels in uploads.items()},
+            tables={self.table(name).spec.id: pack(levels) for name, levels in uploads.items()},
             writer=writer,
             batch_id=batch_id,
             expect=self._expected(expect),

@@ -12,7 +12,7 @@ import structlog
 
 from tussock.statestore.backend import Backend, VersionView
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec, TableState
+from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 from tussock.statestore.errors import (
     CorruptSst,
     ObjectNotFound,
@@ -25,12 +25,13 @@ from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.sorting import sorted_newest
 from tussock.statestore.sst_writer import SstWriter
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 
-__all__ = ["Core", "Settings", "TableView", "upload_run"]
+__all__ = ["Core", "Settings", "TableView"]
 
 log = structlog.get_logger("tussock.statestore")
 T = TypeVar("T")
@@ -43,6 +44,9 @@ _BATCH_ROWS = 1 << 16
 
 COMMIT_SST_BYTES = 64 << 20
 """Bytes of an SST before compression, in commits and spills."""
+
+UNCOMMITTED_EPOCH = 1
+"""Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
 
 _MISSING_RETRIES = 3
 
@@ -66,19 +70,6 @@ class TableView(NamedTuple):
     version: VersionView
     state: TableState
     runs: list[RunIndex]
-
-
-def upload_run(
-    uploader: Uploader, spec: TableSpec, batches: Iterator[Rows], *, epoch: int, sst_bytes: int = COMMIT_SST_BYTES
-) -> SubLevel:
-    """Write one epoch's sorted run of unique keys as SSTs and upload them; invisible until committed."""
-    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=True)
-    infos = uploader.upload(writer.write(batches))
-    return SubLevel(ssts=tuple(_at_epoch(info, epoch) for info in infos))
-
-
-def _at_epoch(info: SstInfo, epoch: int) -> SstInfo:
-    return msgspec.structs.replace(info, epoch=epoch, min_epoch=epoch, max_epoch=epoch)
 
 
 class Core:
@@ -194,6 +185,26 @@ class Core:
             level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
             self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
 
+    def upload_rows(self, spec: TableSpec, parts: Iterator[Rows]) -> list[SubLevel]:
+        """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.
+
+        A run is cut when `buffer_bytes` of rows are collected: rows that come later win, in a newer run.
+        """
+        self.check_usable()
+        levels: list[SubLevel] = []
+        held: list[Rows] = []
+        size = 0
+        for part in parts:
+            if len(part):
+                held.append(part)
+                size += part.nbytes
+            if size > self.settings.buffer_bytes:
+                levels.insert(0, self._upload_run(spec, sorted_newest(Rows.concat(held)), UNCOMMITTED_EPOCH))
+                held, size = [], 0
+        if held:
+            levels.insert(0, self._upload_run(spec, sorted_newest(Rows.concat(held)), UNCOMMITTED_EPOCH))
+        return levels
+
     def upload_epoch(self, buffer: EpochBuffer) -> dict[int, tuple[SubLevel, ...]]:
         """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first."""
         for table, runs in buffer.runs.items():
@@ -210,9 +221,15 @@ class Core:
         rows = Rows.merge(runs)
         if len(runs) > 1:
             rows = rows.newest()
-        rows = rows.with_epochs(epoch)
+        return self._upload_run(state.spec, rows.with_epochs(epoch), epoch)
+
+    def _upload_run(self, spec: TableSpec, rows: Rows, epoch: int) -> SubLevel:
         batches = (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
-        return upload_run(self.uploader, state.spec, batches, epoch=epoch)
+        writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
+        infos = self.uploader.upload(writer.write(batches))
+        return SubLevel(
+            ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
+        )
 
     def close(self) -> None:
         """Stop all background work; rows that were not committed are gone."""

@@ -1,6 +1,6 @@
 """A raw table: `key: binary` to `value: binary`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.batches import RawBatch, key_array, raw_rows
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
@@ -66,6 +66,11 @@ class RawTable:
         self._core.buffer.check_open(check_epoch(epoch))
         unsorted = raw_rows(rows, self.name, ordered=False)
         self._core.write(self.spec.id, epoch, sorted_newest(unsorted))
+
+    def upload(self, rows: Iterable[pa.RecordBatch]) -> list[SubLevel]:
+        """Write `{key, value[, op]}` in any order straight to SSTs that only `StateStore.commit_uploaded` makes seen."""
+        self._check_writable()
+        return self._core.upload_rows(self.spec, (raw_rows(batch, self.name, ordered=False) for batch in rows))
 
     def get(self, key: bytes, epoch: int | None = None) -> bytes | None:
         """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""

@@ -91,6 +91,7 @@ class SstWriter:
         self._block_bytes = spec.block_bytes
         self._sst_bytes = sst_bytes
         self._inherited = epoch_inherited
+        self._vnodes = spec.vnodes
         self._schema = value_schema(spec)
         self._open = _Accumulator()
 
@@ -99,14 +100,34 @@ class SstWriter:
         for rows in batches:
             hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
             for end in self._cuts(rows):
-                block = rows.slice(start, end)
-                if self._open.raw_size >= self._sst_bytes and block.key(0) != self._open.largest:
-                    yield self._finish()
-                self._add(block)
-                self._open.hashes.append(hashes[start:end][~again[start:end]])
-                start = end
+                border = self._vnode_border(rows, start, end)
+                for stop in (border, end) if start < border < end else (end,):
+                    block = rows.slice(start, stop)
+                    if start == border or self._is_full(block.key(0)):
+                        yield self._finish()
+                    self._add(block)
+                    self._open.hashes.append(hashes[start:stop][~again[start:stop]])
+                    start = stop
         if self._open.rows:
             yield self._finish()
+
+    def _is_full(self, next_key: bytes) -> bool:
+        return self._open.raw_size >= self._sst_bytes and next_key != self._open.largest
+
+    def _vnode_border(self, rows: Rows, start: int, end: int) -> int:
+        """The first row in start .. end-1 of another virtual node than the row before it; -1 if it does not matter.
+
+        An SST that is at least half full ends where a virtual node does, so that readers and tasks that work by
+        ranges of virtual nodes share few SSTs.
+        """
+        if not self._vnodes or self._open.raw_size < self._sst_bytes // 2:
+            return -1
+        vnode = self._open.largest[:2]
+        if rows.key(end - 1)[:2] == vnode:
+            return -1
+        if rows.key(start)[:2] != vnode:
+            return start
+        return start + rows.slice(start, end).lower_bound((int.from_bytes(vnode, "big") + 1).to_bytes(2, "big"))
 
     def _cuts(self, rows: Rows) -> list[int]:
         """Ends of the blocks in `rows`."""

@@ -1,6 +1,6 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.conform import TypedRows, conform, key_rows
-from tussock.statestore.core import Core, upload_run
+from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.key_encoding import KeyEncoder, upper_bound
@@ -23,7 +23,6 @@ __all__ = ["TypedTable"]
 
 _OP = pa.field("op", pa.string(), nullable=False)
 _EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
-_ENCODE_ROWS = 1 << 16
 
 
 class TypedTable:
@@ -74,27 +73,21 @@ class TypedTable:
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
         self._core.write(self.spec.id, epoch, sorted_newest(rows))
 
-    def upload(self, rows: Iterator[pa.RecordBatch], *, deletes: str | None = None) -> SubLevel:
-        """Write rows straight to SSTs that nobody sees until `StateStore.commit_uploaded` commits them.
+    def upload(self, rows: Iterable[pa.RecordBatch], *, delete_column: str | None = None) -> list[SubLevel]:
+        """Write rows in any order straight to SSTs that nobody sees until `StateStore.commit_uploaded` names them.
 
         For writers in other processes than the committer's, such as Spark's tasks: the answer is small and can be
-        pickled. `deletes` names a boolean column that marks rows to delete by their key.
+        pickled. `delete_column` names a boolean column, not of the table, that marks rows to delete by their key.
         """
         self._check_writable()
-        self._core.check_usable()
-        parts = []
-        for batch in rows:
-            marks = None
-            if deletes is not None:
-                marks = batch.column(deletes).fill_null(False).to_numpy(zero_copy_only=False)
-                batch = batch.drop_columns([deletes])
-            encoded = self._encode(batch)
-            parts.append(Rows(encoded.keys, 0, marks if marks is not None and marks.any() else None, encoded.columns))
-        if not any(len(part) for part in parts):
-            return SubLevel(ssts=())
-        run = sorted_newest(Rows.concat(parts))
-        batches = (run.slice(start, start + _ENCODE_ROWS) for start in range(0, len(run), _ENCODE_ROWS))
-        return upload_run(self._core.uploader, self.spec, batches, epoch=1)
+        return self._core.upload_rows(self.spec, (self._marked(batch, delete_column) for batch in rows))
+
+    def _marked(self, batch: pa.RecordBatch, delete_column: str | None) -> Rows:
+        if delete_column is None:
+            return self._encode(batch)
+        marks = batch.column(delete_column).fill_null(False).to_numpy(zero_copy_only=False)
+        rows = self._encode(batch.drop_columns([delete_column]))
+        return Rows(rows.keys, 0, marks if marks.any() else None, rows.columns)
 
     def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
         """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`."""

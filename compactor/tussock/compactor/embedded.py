@@ -1,0 +1,118 @@
+"""The embedded backend: the version log and compaction in the process that opened the store.
+
+`tussock.statestore.connect` loads this module by name (see `docs/decisions/0003-late-bound-backend.md`).
+
+Who compacts: the process that commits. After each commit its background thread is nudged; when a table's L0 is so
+long that reads would suffer, the commit itself works on it before it returns. So a store that many short-lived
+processes write to (the Python workers of a Spark job, say) stays in shape without any service.
+"""
+
+from tussock.compactor.executor import execute
+from tussock.compactor.worker import CompactionWorker
+from tussock.meta.service import MetaService
+from tussock.meta.version import CompactionTask
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.core import Settings
+from tussock.statestore.errors import Fenced, TableNotFound, TussockError, WaitTimeout
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import System
+from tussock.statestore.uploads import Uploader
+
+__all__ = ["EmbeddedBackend", "open_backend"]
+
+_CACHE_BYTES = 16 << 20
+"""For the metas of SSTs under compaction; their blocks are not cached."""
+
+_INLINE_TASKS_MAX = 8
+"""Tasks that one commit runs at most before it returns, however long L0 is."""
+
+_BUSY_PAUSE_SECONDS = 0.02
+_BUSY_PAUSES_MAX = 30_000
+
+
+class EmbeddedBackend(MetaService):
+    """Meta as a library, and compaction beside it."""
+
+    def __init__(self, settings: Settings, system: System, requests: RequestCounts) -> None:
+        super().__init__(
+            requests, system, retention_seconds=settings.retention, gc_grace_seconds=settings.gc_grace
+        )
+        bucket = requests.for_caller("compaction")
+        self._sstables = Sstables(bucket, _CACHE_BYTES)
+        self._uploader = Uploader(bucket, system)
+        self._clock = system
+        self._worker = CompactionWorker(self._step) if settings.compaction else None
+
+    def commit(self, request: CommitRequest) -> int:
+        """Commit an epoch, and see that the tables that it wrote to get compacted."""
+        committed = super().commit(request)
+        if self._worker is not None and request.tables:
+            self._worker.nudge()
+            self._help(request)
+        return committed
+
+    def compact(self, table: str) -> None:
+        """Merge the whole table into one sorted run at its bottom level."""
+        for _ in range(_BUSY_PAUSES_MAX):
+            task = self.claim(table, manual=True)
+            if task is not None:
+                self._execute(task)
+            state = self.refresh().find_table(table)
+            if state is None:
+                raise TableNotFound(f"table {table!r} was dropped while it was being compacted", table)
+            if task is not None or not self.is_busy(table):
+                return
+            # Another task holds some of the table's SSTs; it reports, or its claim expires.
+            self._clock.sleep(_BUSY_PAUSE_SECONDS)
+        raise WaitTimeout(f"table {table!r}: other compactions did not end; nothing was changed, try again later")
+
+    def close(self) -> None:
+        """Stop compaction, then let go of pins."""
+        if self._worker is not None:
+            self._worker.close()
+        super().close()
+        self._uploader.close()
+        self._sstables.close()
+
+    def _help(self, request: CommitRequest) -> None:
+        """Work on L0 in this thread while one of the commit's tables has too much of it."""
+        for _ in range(_INLINE_TASKS_MAX):
+            if all(self.stall_reason(table) is None for table in request.tables) or not self._step():
+                return
+
+    def _step(self) -> bool:
+        task = self.claim()
+        if task is None:
+            return False
+        self._execute(task)
+        return True
+
+    def _execute(self, task: CompactionTask) -> None:
+        state = self.version().tables.get(task.table_id)
+        try:
+            if state is None:
+                raise TableNotFound(f"table with id {task.table_id} was dropped", task.table_id)
+            outputs = execute(self._sstables, self._uploader, state.spec, task, cancelled=self._is_closing)
+            self.report(task, outputs)
+        except Fenced:
+            # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
+            return
+        except BaseException:
+            self._give_up(task)
+            raise
+
+    def _give_up(self, task: CompactionTask) -> None:
+        try:
+            self.release(task)
+        except TussockError:
+            # Whoever comes next takes it back when it expires; the error that led here is the one to tell.
+            return
+
+    def _is_closing(self) -> bool:
+        return self._worker is not None and self._worker.closing
+
+
+def open_backend(settings: Settings, system: System, requests: RequestCounts) -> EmbeddedBackend:
+    """The backend of an embedded store; reads the version log."""
+    return EmbeddedBackend(settings, system, requests)

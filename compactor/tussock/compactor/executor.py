@@ -1,0 +1,55 @@
+"""Executes one compaction task: reads its input runs as streams, merges, filters, writes and uploads the outputs.
+
+Memory is bounded whatever the task's size: per input run the segment in hand and those read ahead (2 MiB each), one
+merged batch, and up to three output SSTs being encoded or uploaded. Inputs are not put into the block cache: a
+compaction must not push out what readers use.
+"""
+
+from collections.abc import Callable, Iterator
+
+from tussock.compactor.retention import retained
+from tussock.meta.version import CompactionTask
+from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange
+from tussock.statestore.rows import Rows
+from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.uploads import Uploader
+
+__all__ = ["OUTPUT_SST_BYTES", "CompactionCancelled", "execute"]
+
+OUTPUT_SST_BYTES = 64 << 20
+"""Size of an output SST before compression."""
+
+
+class CompactionCancelled(Exception):  # noqa: N818 - not an error: the owner of the task asked for it
+    """The task was stopped from outside; its outputs so far are garbage."""
+
+
+def execute(
+    sstables: Sstables,
+    uploader: Uploader,
+    spec: TableSpec,
+    task: CompactionTask,
+    *,
+    cancelled: Callable[[], bool],
+    sst_bytes: int = OUTPUT_SST_BYTES,
+) -> tuple[SstInfo, ...]:
+    """Merge the task's inputs; answers the outputs, a sorted run, uploaded and not yet in any version.
+
+    `cancelled` is asked between batches; once it says yes, `CompactionCancelled` is raised. Raises `CorruptSst` if an
+    input is damaged; the version is not touched in any case.
+    """
+    want = ReadRange(fill=False)
+    merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
+    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
+    return uploader.upload(writer.write(_kept(merged, task, cancelled)))
+
+
+def _kept(merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool]) -> Iterator[Rows]:
+    for rows in merged:
+        if cancelled():
+            raise CompactionCancelled(f"compaction task {task.id} was cancelled")
+        kept = retained(rows, task.watermark, bottom=task.bottom)
+        if len(kept):
+            yield kept

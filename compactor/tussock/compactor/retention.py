@@ -1,0 +1,34 @@
+"""Which versions of a key compaction keeps (Hummock, *Compaction*; LevelDB's `DoCompactionWork` has the same rules).
+
+Let w be the task's low watermark: no reader may ask for an epoch below it. For the versions of one key, newest first:
+
+1. A version above w stays: some reader may still be at or above its epoch and below the next newer one's.
+2. Of the versions at or below w the newest stays, the others go: a reader at w or later sees that one or a newer one.
+3. If that newest one at or below w is a delete, it goes too, but only at the bottom, where nothing older of its key
+   can lie below; elsewhere it has to stay to hide what is below.
+
+A key written twice in one epoch (its batch was spilled in between) has two rows of one epoch; the first, which is
+from the newer run, stays.
+"""
+
+import numpy as np
+
+from tussock.statestore.rows import Rows, repeats
+
+__all__ = ["retained"]
+
+
+def retained(rows: Rows, watermark: int, *, bottom: bool) -> Rows:
+    """The rows of a merged batch that compaction keeps; all versions of a key have to be in the batch."""
+    epochs = rows.epoch_array()
+    again = repeats(rows.keys)
+    above = epochs > np.uint64(watermark)
+    # Whether the row before, if it is of the same key, is above the watermark: then this is the newest below.
+    before_above = np.zeros(len(rows), np.bool_)
+    before_above[1:] = above[:-1]
+    newest_below = ~above & (~again | before_above)
+    if bottom and rows.deletes is not None:
+        newest_below &= ~rows.deletes
+    twice = np.zeros(len(rows), np.bool_)
+    twice[1:] = again[1:] & (epochs[1:] == epochs[:-1])
+    return rows.filter((above & ~twice) | (newest_below & ~twice))
