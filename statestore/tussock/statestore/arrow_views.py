@@ -30,7 +30,7 @@ def fixed_values(array: AnyArray, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def as_binary(array: AnyArray) -> pa.BinaryArray:
     """A string or binary array of either offset width as `binary`: strings as UTF-8, and no copy for 32-bit offsets."""
-    binary: pa.BinaryArray = array.cast(pa.binary())  # type: ignore[assignment]
+    binary: pa.BinaryArray = array.cast(pa.binary())
     return binary
 
 
@@ -47,15 +47,11 @@ def fixed_array(kind: pa.DataType, values: npt.NDArray[Any], nulls: npt.NDArray[
     return pa.Array.from_buffers(kind, len(values), [_validity(nulls), _buffer(values)])
 
 
-def binary_array(
-    kind: pa.DataType,
-    offsets: npt.NDArray[np.int32],
-    data: npt.NDArray[np.uint8] | pa.Buffer,
-    nulls: npt.NDArray[np.bool_] | None = None,
-) -> AnyArray:
-    """A binary or string array (32-bit offsets) of n rows from n+1 offsets into `data`."""
-    buffer = data if isinstance(data, pa.Buffer) else _buffer(data)
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [_validity(nulls), _buffer(offsets), buffer])
+def binary_array(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.BinaryArray:
+    """A `binary` array of n rows from n+1 offsets into `data`; no copy of a contiguous `data`."""
+    array: Any = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, _buffer(offsets), _buffer(data)])
+    binary: pa.BinaryArray = array
+    return binary
 
 
 def _buffer(values: npt.NDArray[Any]) -> pa.Buffer:

@@ -1,0 +1,233 @@
+"""Keys of typed tables: the primary key's columns as bytes whose order is the order of the rows, and back.
+
+A key is the row's vnode (two bytes, if the table has vnodes) and then each primary key column in turn. Comparing two
+keys bytewise compares vnode, first column, second column and so on, so everything below knows only bytes. Upserts,
+deletes and scans encode whole batches; a single get encodes one row. `docs/formats/keys.md` has every byte.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tussock.statestore.arrow_views import AnyArray, null_mask
+from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.key_codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
+from tussock.statestore.key_cursor import KeyCursor
+from tussock.statestore.key_pieces import Piece, join_pieces, text_piece
+from tussock.statestore.spark_hash import SPARK_SEED, spark_hash, value_hasher
+from tussock.statestore.vnode import vnode_table
+
+__all__ = ["KeyEncoder", "upper_bound"]
+
+VNODE = np.dtype(">u2")
+MARKER = np.dtype("u1")
+
+# What packing a value raises if it does not fit its column.
+BAD_VALUE = (TypeError, ValueError, OverflowError, AttributeError, struct.error, pa.ArrowException, SchemaMismatch)
+
+
+class KeyEncoder:
+    """Encodes and decodes the keys of one table; immutable, safe from any thread.
+
+    `schema` holds the columns of `primary_key`; `distribution_key` names those of them that make the vnode, one of
+    `vnodes` (a power of two up to 256), or there are none with `vnodes=0`. The columns in `nullable` may hold nulls,
+    which sort first and cost a byte a value; in others a null is refused. Raises `SchemaMismatch` for a column that is
+    missing, named twice or of a type that cannot be in a key.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        primary_key: Sequence[str],
+        distribution_key: Sequence[str] = (),
+        vnodes: int = 0,
+        nullable: Collection[str] = (),
+    ) -> None:
+        self.primary_key = tuple(primary_key)
+        self.vnodes = vnodes
+        self._check_names(schema, distribution_key, nullable)
+        self._kinds: list[pa.DataType] = [schema.field(name).type for name in self.primary_key]
+        last = len(self.primary_key) - 1
+        self._codecs = [codec_for(name, self._kinds[i], i == last) for i, name in enumerate(self.primary_key)]
+        self._nullable = [name in nullable for name in self.primary_key]
+        columns = zip(self._codecs, self._nullable, strict=True)
+        self._packs = [_nullable_pack(codec) if null else codec.pack for codec, null in columns]
+        self._distribution = [self.primary_key.index(name) for name in distribution_key] if vnodes else []
+        self._hashers = [(i, value_hasher(self._kinds[i])) for i in self._distribution]
+        self._vnode_table = vnode_table(vnodes or 1).astype(np.uint16)
+        self._vnode_bytes = [int(vnode).to_bytes(2, "big") for vnode in self._vnode_table]
+
+    def _check_names(self, schema: pa.Schema, distribution_key: Sequence[str], nullable: Collection[str]) -> None:
+        key = list(self.primary_key)
+        if not key or len(set(key)) < len(key):
+            raise SchemaMismatch(f"primary key {key}; expected one column at least and none twice")
+        for name in key:
+            _check_present(name, schema)
+        stray = [name for name in (*distribution_key, *nullable) if name not in key]
+        if stray:
+            raise SchemaMismatch(f"distribution or nullable columns {stray}; expected columns of the primary key {key}")
+        if self.vnodes and not distribution_key:
+            raise SchemaMismatch(
+                f"no distribution key for {self.vnodes} vnodes; expected columns of {key}, or no vnodes"
+            )
+
+    # --- Whole batches ---------------------------------------------------------------------------------------------
+
+    def encode(self, batch: pa.RecordBatch | pa.Table) -> pa.BinaryArray:
+        """The key of each row, in the batch's order; other columns of the batch are ignored.
+
+        Raises `SchemaMismatch` for a key column that is missing, of another type, or null where it must not be, and
+        `InvalidBatch` if the keys take 2 GiB or more together.
+        """
+        columns = [self._column(batch, i) for i in range(len(self.primary_key))]
+        pieces: list[Piece] = []
+        if self.vnodes:
+            hashes = spark_hash([columns[i] for i in self._distribution])
+            pieces.append((VNODE, self._vnode_table.take(hashes & np.uint32(255))))
+        for codec, nullable, column in zip(self._codecs, self._nullable, columns, strict=True):
+            nulls = null_mask(column) if nullable else None
+            if nulls is not None:
+                pieces.append((MARKER, ~nulls))
+            if isinstance(codec, TextCodec):
+                pieces.append(text_piece(codec.escaped(column)))
+                if not codec.raw:
+                    pieces.append(TERMINATOR)
+                continue
+            words = codec.words(column)
+            if nulls is not None and nulls.any():
+                words = words.copy()
+                words[nulls] = np.zeros(1, words.dtype)[0]
+            pieces.append((codec.layout, words))
+        return join_pieces(pieces, batch.num_rows)
+
+    def decode(self, keys: pa.BinaryArray) -> list[AnyArray]:
+        """The key columns of n keys, in primary key order, each an array of exactly its column's type.
+
+        Raises `ValueError` for bytes that are no keys of this table.
+        """
+        cursor = KeyCursor(keys)
+        if self.vnodes:
+            cursor.words(VNODE)
+        columns: list[AnyArray] = []
+        for codec, nullable in zip(self._codecs, self._nullable, strict=True):
+            nulls = cursor.words(MARKER) == 0 if nullable else None
+            if isinstance(codec, FixedCodec):
+                columns.append(codec.array(cursor.words(codec.layout), nulls))
+            else:
+                columns.append(codec.array(cursor.rest() if codec.raw else cursor.terminated(), nulls))
+        cursor.check_end()
+        return columns
+
+    def _column(self, batch: pa.RecordBatch | pa.Table, index: int) -> AnyArray:
+        """The key column as one array, checked."""
+        name, kind = self.primary_key[index], self._kinds[index]
+        _check_present(name, batch.schema)
+        column: Any = batch.column(name)
+        if column.type != kind:
+            raise SchemaMismatch(f"key column {name!r}: expected {kind}, found {column.type}; cast the column")
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+        if column.null_count and not self._nullable[index]:
+            row = int(np.flatnonzero(null_mask(column))[0])
+            raise SchemaMismatch(f"key column {name!r}: expected {kind}, found null in row {row}; keys have no nulls")
+        array: AnyArray = column
+        return array
+
+    # --- Single rows -----------------------------------------------------------------------------------------------
+
+    def encode_row(self, values: Sequence[Any]) -> bytes:
+        """The key of one row, from its primary key's Python values; equal to what `encode` gives for it.
+
+        Raises `SchemaMismatch` for a value that its column cannot hold, and for too few or too many of them.
+        """
+        if len(values) != len(self._packs):
+            raise SchemaMismatch(f"key {values!r} of {len(values)} values; expected one for each of {self.primary_key}")
+        key = self.encode_prefix(values)
+        if not self.vnodes:
+            return key
+        h = SPARK_SEED
+        for index, hasher in self._hashers:
+            h = hasher(values[index], h)
+        return self._vnode_bytes[h & 255] + key
+
+    def decode_row(self, key: bytes) -> tuple[Any, ...]:
+        """The primary key's Python values of one key; `ValueError` for bytes that are no key of this table."""
+        at = 2 if self.vnodes else 0
+        values: list[Any] = []
+        for codec, nullable in zip(self._codecs, self._nullable, strict=True):
+            is_null = nullable and key[at : at + 1] == b"\0"
+            at += nullable
+            if isinstance(codec, FixedCodec):
+                end = after = at + codec.layout.itemsize
+            elif codec.raw:
+                end = after = max(at, len(key))
+            else:
+                end = key.find(TERMINATOR, at)
+                after = end + len(TERMINATOR) if end >= 0 else len(key) + 1
+            if after > len(key):
+                raise ValueError(f"key {key.hex()} ends within the columns {self.primary_key}")
+            values.append(None if is_null else codec.unpack(key[at:end]))
+            at = after
+        if at != len(key):
+            raise ValueError(f"key {key.hex()} has {len(key) - at} bytes after the columns {self.primary_key}")
+        return tuple(values)
+
+    def encode_prefix(self, values: Sequence[Any]) -> bytes:
+        """What the keys of all rows whose first columns have these values begin with, after their vnode.
+
+        No other keys begin with it, except where `values` covers the whole key and its last column is a string or
+        a binary: then those match too whose last column only starts with the value.
+        """
+        if len(values) > len(self._packs):
+            raise SchemaMismatch(f"{len(values)} values {values!r} for the key columns {self.primary_key}")
+        try:
+            return b"".join([pack(value) for pack, value in zip(self._packs, values, strict=False)])
+        except BAD_VALUE as error:
+            raise self._bad_value(values) from error
+
+    def prefix_vnode(self, values: Sequence[Any]) -> int | None:
+        """The vnode of all rows whose first columns have these values, if these cover the distribution key.
+
+        `None` if they do not (the rows are then spread over all vnodes), or if the table has no vnodes. The values
+        must be such that `encode_prefix` takes them.
+        """
+        if not self.vnodes or any(index >= len(values) for index in self._distribution):
+            return None
+        h = SPARK_SEED
+        for index, hasher in self._hashers:
+            h = hasher(values[index], h)
+        return int(self._vnode_table[h & 255])
+
+    def _bad_value(self, values: Sequence[Any]) -> SchemaMismatch:
+        """The error that names the first value that cannot be packed."""
+        for name, kind, pack, value in zip(self.primary_key, self._kinds, self._packs, values, strict=False):
+            try:
+                pack(value)
+            except BAD_VALUE:
+                return SchemaMismatch(f"key column {name!r}: expected {kind}, found {value!r}")
+        return SchemaMismatch(f"key {values!r} does not fit the columns {self.primary_key}")
+
+
+def upper_bound(prefix: bytes) -> bytes | None:
+    """The smallest key after all that begin with `prefix`; `None` if there is none (it is empty or only ff bytes)."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
+def _check_present(name: str, schema: pa.Schema) -> None:
+    count = len(schema.get_all_field_indices(name))
+    if count != 1:
+        raise SchemaMismatch(f"key column {name!r}: expected it once, found it {count} times in {schema.names}")
+
+
+def _nullable_pack(codec: FixedCodec | TextCodec) -> Callable[[Any], bytes]:
+    """`codec.pack` with the marker in front: 0 for null, then an empty text or zero bytes; 1 for a value."""
+    pack = codec.pack
+    if isinstance(codec, FixedCodec):
+        null = bytes(1 + codec.layout.itemsize)
+    else:
+        null = b"\0" if codec.raw else b"\0" + TERMINATOR
+    return lambda value: null if value is None else b"\1" + pack(value)
