@@ -137,9 +137,9 @@ class StateStore:
                     break
                 except StaleUpload:
                     # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
-                    buffer.uploaded.clear()
                     if attempt == _UPLOAD_ATTEMPTS:
                         raise
+                    self._core.renew_uploads(buffer)
         except (Conflict, TableNotFound):
             # This commit can never succeed; its rows must not shadow what others committed.
             self._core.buffer.drop(epoch)
@@ -239,7 +239,7 @@ class StateStore:
         self._core.check_usable()
         report = self._core.backend.vacuum(dry_run=dry_run)
         if not dry_run:
-            self._core.sstables.forget([path.split("/")[-1].split(".")[0] for path, _ in report.deleted])
+            self._core.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
         return report
 
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:

@@ -3,7 +3,7 @@
 `StateStore` is the face of it; `RawTable` and `TypedTable` read and write through it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -18,9 +18,11 @@ from tussock.statestore.errors import (
     ObjectNotFound,
     ObjectStoreUnavailable,
     SnapshotExpired,
+    StaleUpload,
     StoreClosed,
     TableNotFound,
 )
+from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
@@ -70,6 +72,10 @@ class TableView(NamedTuple):
     version: VersionView
     state: TableState
     runs: list[RunIndex]
+
+
+def _batches(rows: Rows) -> Iterator[Rows]:
+    return (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
 
 
 class Core:
@@ -199,10 +205,10 @@ class Core:
                 held.append(part)
                 size += part.nbytes
             if size > self.settings.buffer_bytes:
-                levels.insert(0, self._upload_run(spec, sorted_newest(Rows.concat(held)), UNCOMMITTED_EPOCH))
+                levels.insert(0, self._upload_run(spec, _batches(sorted_newest(Rows.concat(held))), UNCOMMITTED_EPOCH))
                 held, size = [], 0
         if held:
-            levels.insert(0, self._upload_run(spec, sorted_newest(Rows.concat(held)), UNCOMMITTED_EPOCH))
+            levels.insert(0, self._upload_run(spec, _batches(sorted_newest(Rows.concat(held))), UNCOMMITTED_EPOCH))
         return levels
 
     def upload_epoch(self, buffer: EpochBuffer) -> dict[int, tuple[SubLevel, ...]]:
@@ -214,17 +220,39 @@ class Core:
                 buffer.uploaded[table] = (*levels, *(run.level for run in runs if run.level is not None))
         return buffer.uploaded
 
-    def _upload(self, table: int, epoch: int, runs: list[Rows]) -> SubLevel:
+    def renew_uploads(self, buffer: EpochBuffer) -> None:
+        """Upload a sealed epoch's rows under new ids: the old ones are so old that vacuum may take them.
+
+        Spilled rows are read back from their old SSTs; `StaleUpload` if vacuum was faster.
+        """
+        buffer.uploaded.clear()
+        for table, runs in buffer.runs.items():
+            for run in runs:
+                if run.level is None:
+                    continue
+                rows = iter(ConcatIterator(self.sstables, run.level.ssts, ReadRange(fill=False)))
+                try:
+                    level = self._upload_run(self._spec(table, buffer.epoch), rows, buffer.epoch)
+                except ObjectNotFound as error:
+                    raise StaleUpload(
+                        f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
+                        "it again, with a longer gc_grace or a larger buffer_bytes"
+                    ) from error
+                self.buffer.spilled(table, buffer.epoch, (run,), level)
+
+    def _spec(self, table: int, epoch: int) -> TableSpec:
         state = self.backend.version().tables.get(table)
         if state is None:
             raise TableNotFound(f"table with id {table} was dropped while epoch {epoch} held rows for it", table)
+        return state.spec
+
+    def _upload(self, table: int, epoch: int, runs: list[Rows]) -> SubLevel:
         rows = Rows.merge(runs)
         if len(runs) > 1:
             rows = rows.newest()
-        return self._upload_run(state.spec, rows.with_epochs(epoch), epoch)
+        return self._upload_run(self._spec(table, epoch), _batches(rows.with_epochs(epoch)), epoch)
 
-    def _upload_run(self, spec: TableSpec, rows: Rows, epoch: int) -> SubLevel:
-        batches = (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
+    def _upload_run(self, spec: TableSpec, batches: Iterable[Rows], epoch: int) -> SubLevel:
         writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
         infos = self.uploader.upload(writer.write(batches))
         return SubLevel(

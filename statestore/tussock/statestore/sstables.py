@@ -8,7 +8,7 @@ of cold data does not push out the indexes that every read needs.
 A read holds no lock: decoded blocks and metas are immutable, and two threads that miss at once merely read twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tussock.statestore.block import decode_block
@@ -149,11 +149,10 @@ class Sstables:
         """`read` in a background thread, for prefetching."""
         return self._pool.submit(self.read, sst, meta, first, last, columns, fill=fill)
 
-    def forget(self, sst_ids: Sequence[str]) -> None:
+    def forget(self, sst_ids: Collection[str]) -> None:
         """Drop what the caches hold of SSTs that are gone."""
-        for sst_id in sst_ids:
-            self.metas.drop(sst_id)
-            self.blocks.drop(sst_id)
+        self.metas.drop(sst_ids)
+        self.blocks.drop(sst_ids)
 
     def close(self) -> None:
         """Stop the read threads."""
