@@ -1,0 +1,98 @@
+"""What must hold of every version, as one pure function; tests call it after every delta, `tussock check` on a store.
+
+Each rule names the guarantee that would fall with it.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tussock.meta.ranges import is_sorted_run, older_overlap, ranks
+from tussock.meta.tasks import targets_collide
+from tussock.meta.version import Version
+from tussock.statestore.catalog import TableState
+
+__all__ = ["problems"]
+
+
+def problems(version: Version) -> list[str]:
+    """Everything that is wrong with the version, in words; empty if it is sound."""
+    return [
+        *_about_tables(version),
+        *_about_epochs(version),
+        *_about_tasks(version),
+        *(problem for state in version.tables.values() for problem in _about_runs(state)),
+    ]
+
+
+def _about_tables(version: Version) -> Iterator[str]:
+    names = [state.spec.name for state in version.tables.values()]
+    if len(set(names)) != len(names):
+        yield f"two tables share a name: {sorted(names)}"
+    for table_id, state in version.tables.items():
+        if state.spec.id != table_id or table_id >= version.next_table_id:
+            yield f"table {state.spec.name!r} has id {state.spec.id} under {table_id}, next is {version.next_table_id}"
+    ids = [sst.id for state in version.tables.values() for sst in state.levels.ssts()]
+    live = set(ids)
+    if len(live) != len(ids):
+        yield "an SST stands in two places: its rows would be read twice"
+    # Vacuum deletes what is dropped.
+    for dropped in version.dropped:
+        if dropped.id in live:
+            yield f"SST {dropped.id} is dropped and live: vacuum would delete it"
+        if dropped.seq > version.seq:
+            yield f"SST {dropped.id} was dropped by entry {dropped.seq}, which is after {version.seq}"
+
+
+def _about_epochs(version: Version) -> Iterator[str]:
+    newest = version.max_committed_epoch
+    # Equal is fine: with nothing retained, only the newest epoch can be read.
+    if not version.compacted_epoch <= version.safe_epoch <= newest:
+        yield f"epochs out of order: compacted {version.compacted_epoch}, safe {version.safe_epoch}, committed {newest}"
+    if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(version.timeline)):
+        yield "the timeline does not ascend: the retention edge would be wrong"
+    for writer, batches in version.ledger.items():
+        if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(batches)):
+            yield f"the ledger of writer {writer!r} does not ascend: a batch could be committed twice"
+    for state in version.tables.values():
+        if state.last_epoch > newest:
+            yield f"table {state.spec.name!r} has epoch {state.last_epoch}, newer than the newest committed, {newest}"
+        for sst in state.levels.ssts():
+            if not 0 < sst.min_epoch <= sst.max_epoch <= newest or sst.epoch not in (0, sst.min_epoch):
+                yield f"SST {sst.id} has epochs {sst.min_epoch}..{sst.max_epoch}, stamp {sst.epoch}; newest is {newest}"
+
+
+def _about_tasks(version: Version) -> Iterator[str]:
+    claimed: set[str] = set()
+    for task_id, task in version.tasks.items():
+        state = version.tables.get(task.table_id)
+        live = {sst.id for sst in state.levels.ssts()} if state else set()
+        for sst in task.ssts():
+            if sst.id not in live:
+                yield f"task {task_id} claims SST {sst.id}, which its table has not"
+            if sst.id in claimed:
+                yield f"SST {sst.id} is claimed by two tasks"
+            claimed.add(sst.id)
+        if task.watermark > version.safe_epoch:
+            yield f"task {task_id} may use watermark {task.watermark}, above the safe epoch {version.safe_epoch}"
+        for other_id, other in version.tasks.items():
+            if task_id < other_id and task.kind != "trivial-move" and targets_collide(task, other):
+                yield f"tasks {task_id} and {other_id} write into the same range of level {task.target_level}"
+
+
+def _about_runs(state: TableState) -> Iterator[str]:
+    name = state.spec.name
+    for number, run in enumerate(state.levels.runs()):
+        if not is_sorted_run(run):
+            yield f"table {name!r}: sorted run {number} is not sorted, or its SSTs overlap: {[sst.id for sst in run]}"
+    if any(not sub.ssts for sub in state.levels.l0) or (state.levels.levels and not state.levels.levels[-1]):
+        yield f"table {name!r}: has an empty sublevel or an empty deepest level"
+    where = ranks(state.levels)
+    for sst in state.levels.ssts():
+        if sst.smallest > sst.largest or not 0 <= sst.deletes <= sst.rows:
+            yield f"table {name!r}: SST {sst.id} has impossible bounds or counts"
+        # Only within L0: a commit is younger than all below it, and merges there take neighbours whole. Files of
+        # levels mix rows of several sublevels, so their epochs may interleave with those above, though no key's do.
+        if where[sst.id] < len(state.levels.l0):
+            for older in older_overlap(state.levels, sst, where[sst.id], len(state.levels.l0) - 1):
+                if older.max_epoch > sst.min_epoch:
+                    yield f"table {name!r}: SST {older.id} lies below {sst.id} and holds newer rows: wrong reads"

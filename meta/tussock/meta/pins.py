@@ -1,0 +1,261 @@
+"""Pins: leases on epochs, as objects of their own, so that reading never writes to the log.
+
+A pin is an object `pins/<epoch, 20 digits>-<16 hex digits>`; the epoch in its name makes a listing answer the smallest
+pin first. Its holder writes it, *then* reads the log to its tail, and lets go again if the safe epoch has passed the
+pinned one (`watermark.py` has the proof that this is enough). While a process holds pins, one daemon thread renews
+them with a put every third of the lease; a store without pins has no thread and makes no request.
+
+Clocks: the holder measures its lease on its own monotonic clock and stops reading when it lapsed; whoever judges a pin
+by the wall clock gives it one more lease, so clocks may differ by that much. If they differ by more, the holder still
+notices: the version says which watermark compaction has used (`compacted_epoch`), and `check` compares.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tussock.meta.framing import decode_pin, encode_pin
+from tussock.meta.log import VersionLog
+from tussock.meta.version import Version
+from tussock.statestore.backend import PinInfo
+from tussock.statestore.errors import (
+    CorruptLog,
+    InvalidOption,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+    SnapshotExpired,
+    StoreClosed,
+)
+from tussock.statestore.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.system import System
+
+__all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
+
+UNREADABLE_LIFE_MS = 24 * 3600 * 1000
+"""A damaged pin holds its epoch for a day after it was last written: keeping too much loses nothing."""
+PIN_ATTEMPTS_MAX = 5
+
+
+def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
+    """All pins in the bucket, live or not, by epoch ascending; each is fetched as it is asked for."""
+    for info in bucket.list("pins/"):
+        pin_id = info.path.removeprefix("pins/")
+        digits = pin_id.partition("-")[0]
+        if len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
+            continue
+        try:
+            yield decode_pin(info.path, bucket.get(info.path)), info
+        except ObjectNotFound:
+            continue
+        except CorruptLog:
+            yield (
+                PinInfo(
+                    id=pin_id,
+                    epoch=int(digits),
+                    owner="unreadable",
+                    created_ms=info.modified_ms,
+                    expires_ms=info.modified_ms + UNREADABLE_LIFE_MS,
+                ),
+                info,
+            )
+
+
+def live_pins(bucket: ObjectStore, now_ms: int, skew_ms: int) -> Iterator[PinInfo]:
+    """The pins that expired no more than `skew_ms` ago, by epoch ascending; reads on only as far as it is asked."""
+    return (pin for pin, _ in pin_objects(bucket) if now_ms <= pin.expires_ms + skew_ms)
+
+
+def smallest_live_pin(bucket: ObjectStore, now_ms: int, skew_ms: int, *, but: str = "") -> int | None:
+    """The smallest pinned epoch, or `None`; one LIST and, as a rule, one GET. `but` is the id of a pin to leave out."""
+    return next((pin.epoch for pin in live_pins(bucket, now_ms, skew_ms) if pin.id != but), None)
+
+
+class Pin:
+    """A pin that this process holds; satisfies `PinHandle`."""
+
+    def __init__(self, keeper: "PinKeeper", info: PinInfo, deadline: float) -> None:
+        self._keeper = keeper
+        self.info = info
+        """The lease as last written."""
+        self.deadline = deadline
+        """By the monotonic clock; the lease counts from before its last write was sent."""
+
+    def check(self) -> None:
+        """Raise `SnapshotExpired` if the lease was lost or compaction has passed the epoch in spite of it."""
+        self._keeper.check(self)
+
+    def release(self) -> None:
+        """Let go; a second call is no error."""
+        self._keeper.release(self)
+
+
+class PinKeeper:
+    """The pins of one process on one store."""
+
+    def __init__(
+        self,
+        bucket: ObjectStore,
+        system: System,
+        log: VersionLog,
+        *,
+        owner: str,
+        retention_ms: int,
+        lease_seconds: float = 60.0,
+        renew_seconds: float | None = None,
+    ) -> None:
+        """Renewal is every third of the lease unless given; `InvalidOption` if the lease is under two renewals."""
+        self._renew_seconds = lease_seconds / 3 if renew_seconds is None else renew_seconds
+        if lease_seconds <= 0 or lease_seconds < 2 * self._renew_seconds:
+            raise InvalidOption(
+                f"a pin's lease of {lease_seconds} s must be positive and at least twice its renewal interval of "
+                f"{self._renew_seconds} s, or one slow request loses the snapshot"
+            )
+        self._bucket = bucket
+        self._system = system
+        self._log = log
+        self._owner = owner
+        self._retention_ms = retention_ms
+        self._lease_seconds = lease_seconds
+        self._held: dict[str, Pin] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        # Held around each write or delete of a pin, so that a renewal cannot bring back what was just released.
+        self._writing = threading.Lock()
+
+    @property
+    def lease_ms(self) -> int:
+        """Length of a lease; also what judges add for differing clocks."""
+        return int(self._lease_seconds * 1000)
+
+    def pin(self, epoch: int | None) -> Pin:
+        """Pin `epoch`, or the newest committed one.
+
+        Raises:
+            SnapshotExpired: the epoch is older than the store still keeps; the message names the oldest readable one.
+            InvalidOption: the epoch is not committed yet, so a snapshot at it would change.
+        """
+        for _ in range(PIN_ATTEMPTS_MAX):
+            version = self._log.version
+            if epoch is None or epoch > version.max_committed_epoch:
+                version = self._log.refresh()
+            wanted = version.max_committed_epoch if epoch is None else epoch
+            if wanted > version.max_committed_epoch:
+                raise InvalidOption(
+                    f"epoch {wanted} cannot be pinned: the newest committed epoch is {version.max_committed_epoch}; "
+                    "commit it or wait for it first"
+                )
+            try:
+                return self._pinned(wanted)
+            except SnapshotExpired:
+                # The newest epoch of a moment ago can expire only if a newer one was committed: take that one.
+                if epoch is not None or self._log.version.max_committed_epoch == wanted:
+                    raise
+        raise SnapshotExpired(f"the newest committed epoch expired {PIN_ATTEMPTS_MAX} times while it was being pinned")
+
+    def check(self, pin: Pin) -> None:
+        """Raise `SnapshotExpired` unless reads at the pin's epoch are still exact."""
+        if pin.deadline == float("-inf"):
+            raise StoreClosed(f"the pin on epoch {pin.info.epoch} was released; pin again")
+        late = self._system.monotonic() - pin.deadline
+        if late >= 0:
+            raise SnapshotExpired(
+                f"the pin on epoch {pin.info.epoch} was not renewed for {late + self._lease_seconds:.0f} s, its lease "
+                f"is {self._lease_seconds:.0f} s: this process or the bucket stood still; pin again"
+            )
+        compacted = self._log.version.compacted_epoch
+        if compacted > pin.info.epoch:
+            raise SnapshotExpired(
+                f"epoch {pin.info.epoch} is pinned, but compaction has dropped rows below epoch {compacted}: a clock "
+                "in the cluster is wrong by more than a lease; pin again"
+            )
+
+    def release(self, pin: Pin) -> None:
+        """Let go of a pin; if its object cannot be deleted, it expires."""
+        with self._changed:
+            self._held.pop(pin.info.id, None)
+            self._changed.notify_all()
+        with self._writing:
+            if pin.deadline > float("-inf"):
+                pin.deadline = float("-inf")
+                self._remove(pin.info.id)
+
+    def release_all(self) -> None:
+        """Let go of all pins."""
+        for pin in list(self._held.values()):
+            self.release(pin)
+
+    def renew(self) -> None:
+        """Write each pin once more, with a new expiry; those that lapsed are given up."""
+        for pin in list(self._held.values()):
+            with self._writing:
+                if pin.info.id not in self._held:
+                    continue
+                started = self._system.monotonic()
+                if started >= pin.deadline:
+                    # Others may have acted on its expiry, so it must not come back.
+                    self._held.pop(pin.info.id, None)
+                    self._remove(pin.info.id)
+                    continue
+                renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
+                # A failed renewal is tried again at the next one; the lease covers two.
+                with contextlib.suppress(ObjectStoreUnavailable):
+                    self._bucket.put(f"pins/{renewed.id}", encode_pin(renewed))
+                    pin.info = renewed
+                    pin.deadline = started + self._lease_seconds
+
+    def _pinned(self, epoch: int) -> Pin:
+        now_ms = self._system.now_ms()
+        info = PinInfo(
+            id=f"{epoch:020d}-{self._system.random_bytes(8).hex()}",
+            epoch=epoch,
+            owner=self._owner,
+            created_ms=now_ms,
+            expires_ms=now_ms + self.lease_ms,
+        )
+        deadline = self._system.monotonic() + self._lease_seconds
+        try:
+            self._bucket.put(f"pins/{info.id}", encode_pin(info))
+            self._check_kept(self._log.refresh(), info)
+        except BaseException:
+            self._remove(info.id)
+            raise
+        pin = Pin(self, info, deadline)
+        with self._changed:
+            self._held[info.id] = pin
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._renew_until_idle, name="tussock-pins", daemon=True)
+                self._thread.start()
+        return pin
+
+    def _check_kept(self, version: Version, info: PinInfo) -> None:
+        """Raise unless the epoch of the pin, which is in the bucket already, is kept."""
+        now_ms = self._system.now_ms()
+        oldest = max(version.safe_epoch, version.retention_epoch(now_ms, self._retention_ms))
+        if info.epoch >= oldest:
+            return
+        if info.epoch >= version.safe_epoch:
+            # Past its retention, but nothing was dropped yet: fine if an older pin holds it, as where a job hands its
+            # snapshot to its workers.
+            smallest = smallest_live_pin(self._bucket, now_ms, self.lease_ms, but=info.id)
+            if smallest is not None and smallest <= info.epoch:
+                return
+        raise SnapshotExpired(
+            f"epoch {info.epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that one or later, "
+            "or open the store with a longer retention"
+        )
+
+    def _remove(self, pin_id: str) -> None:
+        with contextlib.suppress(ObjectStoreUnavailable):
+            self._bucket.delete([f"pins/{pin_id}"])
+
+    def _renew_until_idle(self) -> None:
+        while True:
+            with self._changed:
+                if self._held:
+                    self._changed.wait(self._renew_seconds)
+                if not self._held:
+                    self._thread = None
+                    return
+            self.renew()

@@ -1,0 +1,321 @@
+"""The meta room as a library: version log, catalog, commits, pins, compaction tasks and vacuum of one store.
+
+`tussock.compactor.embedded` makes a `Backend` of it by adding the thread that runs the tasks. Any number of these,
+in any number of processes, may work on one bucket at once; they meet in the log only.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from tussock.meta.commits import AlreadyCommitted, stamp
+from tussock.meta.delta import CreateTable, Delta, DropTable, ReleaseCompaction, ReportCompaction
+from tussock.meta.log import VersionLog
+from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual, write_stall
+from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.ranges import total_bytes
+from tussock.meta.tasks import ClaimCompaction
+from tussock.meta.vacuum import Vacuum, expired_tasks
+from tussock.meta.version import CompactionTask, Version
+from tussock.meta.watermark import claimed_watermark, low_watermark
+from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.catalog import SstInfo, TableSpec, TableState
+from tussock.statestore.errors import Fenced, InvalidOption, TableExists, TableNotFound
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.system import System
+
+__all__ = ["EmbeddedMeta"]
+
+TASK_LEASE_MS = 600_000
+TASK_BYTES_A_MS = 2_000
+"""A task's lease grows with its input, by the time that a slow machine takes: 2 MB/s."""
+MOVES_MAX = 16
+
+
+class EmbeddedMeta:
+    """Keeps one store's version in this process. Safe to share between threads."""
+
+    def __init__(
+        self,
+        bucket: ObjectStore,
+        system: System,
+        *,
+        retention_seconds: float = 3600.0,
+        gc_grace_seconds: float = 900.0,
+        pin_lease_seconds: float = 60.0,
+        config: PickerConfig | None = None,
+        snapshot_every: int = 64,
+    ) -> None:
+        """Read the log; raises `ObjectStoreUnavailable` or `CorruptLog` if that cannot be done.
+
+        Args:
+            bucket: the store; it stays the caller's to close.
+            system: clocks and entropy.
+            retention_seconds: epochs stay readable without a pin for so long after a newer one was committed.
+            gc_grace_seconds: how long vacuum leaves alone what was dropped, or uploaded and not committed.
+            pin_lease_seconds: how long a pin outlives its process.
+            config: when to compact.
+            snapshot_every: log entries between two snapshots.
+        """
+        if retention_seconds < 0 or gc_grace_seconds < 0:
+            raise InvalidOption(f"retention={retention_seconds} and gc_grace={gc_grace_seconds} must not be negative")
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(4).hex()}"
+        self.config = config or PickerConfig()
+        self._bucket = bucket
+        self._system = system
+        self._retention_ms = int(retention_seconds * 1000)
+        self._log = VersionLog(bucket, system, owner=self.owner, snapshot_every=snapshot_every)
+        self._keeper = PinKeeper(
+            bucket,
+            system,
+            self._log,
+            owner=self.owner,
+            retention_ms=self._retention_ms,
+            lease_seconds=pin_lease_seconds,
+        )
+        self._vacuum = Vacuum(
+            self._log,
+            bucket,
+            system,
+            owner=self.owner,
+            grace_ms=int(gc_grace_seconds * 1000),
+            pin_skew_ms=self._keeper.lease_ms,
+        )
+        self._held: set[str] = set()
+        self._log.refresh()
+
+    # --- Version, catalog, commits ------------------------------------------------------------------------------
+
+    def version(self) -> Version:
+        """The newest version known here; no request."""
+        return self._log.version
+
+    def refresh(self) -> Version:
+        """Read the log to its tail."""
+        return self._log.refresh()
+
+    def create_table(self, spec: TableSpec) -> TableState:
+        """Add a table; its id is assigned here. `TableExists` if the name is taken."""
+
+        def decide(version: Version) -> tuple[list[Delta], TableState]:
+            if version.find_table(spec.name) is not None:
+                raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
+            numbered = replace(spec, id=version.next_table_id)
+            return [CreateTable(spec=numbered)], TableState(spec=numbered)
+
+        return self._log.append(decide)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table and its running compactions; `TableNotFound` if there is none."""
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            state = version.find_table(name)
+            if state is None:
+                raise TableNotFound(f"table {name!r} is not in the store; nothing was dropped")
+            return [DropTable(table_id=state.spec.id, at_ms=self._system.now_ms())], None
+
+        self._log.append(decide)
+
+    def commit(self, request: CommitRequest) -> int:
+        """Commit an epoch, all or nothing; answers the epoch that holds. See `commits.stamp` for what it refuses.
+
+        `ObjectStoreUnavailable` leaves open whether it happened; this object answers a repetition of the very same
+        request right, any other process one with the same writer and batch.
+        """
+
+        def decide(version: Version) -> tuple[list[Delta], int]:
+            stamped = stamp(version, request, self._system.now_ms())
+            return ([], stamped.epoch) if isinstance(stamped, AlreadyCommitted) else ([stamped], stamped.epoch)
+
+        key = ("commit", msgspec.msgpack.encode(request))
+        return self._log.append(decide, key=key, repeatable=request.writer is not None)
+
+    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+        """The epoch that holds this (writer, batch) in the version known here, or `None`."""
+        return self._log.version.committed_epoch_of(writer, batch_id)
+
+    # --- Reading: retention and pins ----------------------------------------------------------------------------
+
+    def oldest_readable(self) -> int:
+        """Smallest epoch that may be read now without a pin."""
+        version = self._log.version
+        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_ms))
+
+    def pin(self, epoch: int | None = None) -> Pin:
+        """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
+        return self._keeper.pin(epoch)
+
+    def pins(self) -> list[PinInfo]:
+        """All live pins on the store, whoever holds them, by epoch ascending."""
+        return list(live_pins(self._bucket, self._system.now_ms(), self._keeper.lease_ms))
+
+    # --- Compaction tasks ---------------------------------------------------------------------------------------
+
+    def claim(self, table: str | None = None, *, manual: bool = False) -> CompactionTask | None:
+        """Claim the most urgent compaction, of one table or of all; `None` if there is none to do now.
+
+        Trivial moves are done on the way. With `manual` (and a table), the whole table goes into one run; then `None`
+        means that other tasks hold some of it (see `version().tasks`), or that nothing would change. The task's
+        `watermark` is the one to merge with.
+        """
+        if manual and table is None:
+            raise InvalidOption("a manual compaction needs the name of a table")
+        self._take_back()
+        for _ in range(MOVES_MAX):
+            task = self._claim_once(table, manual)
+            if task is None or task.kind != "trivial-move":
+                return task
+        return None
+
+    def report(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
+        """The outputs, one sorted run, replace the task's inputs.
+
+        No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
+        `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
+        """
+
+        def decide(_: Version) -> tuple[list[Delta], None]:
+            delta = ReportCompaction(
+                task_id=task.id,
+                owner=self.owner,
+                outputs=tuple(outputs),
+                watermark=task.watermark,
+                at_ms=self._system.now_ms(),
+            )
+            return [delta], None
+
+        try:
+            self._log.append(decide, key=("report", task.id))
+        except Fenced:
+            self._held.discard(task.id)
+            raise
+        self._held.discard(task.id)
+
+    def release(self, task: CompactionTask) -> None:
+        """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            if task.id not in version.tasks:
+                return [], None
+            return [ReleaseCompaction(task_id=task.id, owner=self.owner, at_ms=self._system.now_ms())], None
+
+        # Out of the set first: if the append fails, the next claim takes the task back.
+        self._held.discard(task.id)
+        self._log.append(decide)
+
+    def write_stall(self, table_id: int) -> str | None:
+        """Why writes to the table should wait for compaction, or `None`; no request."""
+        state = self._log.version.tables.get(table_id)
+        return write_stall(state, self.config) if state else None
+
+    # --- Upkeep -------------------------------------------------------------------------------------------------
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Delete what no version and no running iterator can reach; see `vacuum.py`."""
+        return self._vacuum.run(dry_run=dry_run)
+
+    def close(self) -> None:
+        """Release this process's pins."""
+        self._keeper.release_all()
+
+    def _claim_once(self, table: str | None, manual: bool) -> CompactionTask | None:
+        version = self._log.version
+        now_ms = self._system.now_ms()
+        retained = low_watermark(version, now_ms, self._retention_ms, None)
+        if self._pick(version, table, manual, retained) is None:
+            return None  # without a request
+        pinned = self._smallest_pin()
+        wanted = low_watermark(version, now_ms, self._retention_ms, pinned)
+        task_id = self._system.random_bytes(16).hex()
+
+        def decide(version: Version) -> tuple[list[Delta], CompactionTask | None]:
+            found = self._pick(version, table, manual, wanted)
+            if found is None:
+                return [], None
+            table_id, picked = found
+            task = self._task(task_id, table_id, picked)
+            if task.kind == "trivial-move":
+                moved = tuple(task.ssts())
+                report = ReportCompaction(
+                    task_id=task_id, owner=self.owner, outputs=moved, watermark=0, at_ms=task.claimed_ms
+                )
+                return [ClaimCompaction(task=task), report], task
+            before, watermark = claimed_watermark(version, task.ssts(), wanted)
+            task = replace(task, watermark=watermark)
+            return [*before, ClaimCompaction(task=task)], task
+
+        self._held.add(task_id)
+        claimed = False
+        try:
+            task = self._log.append(decide)
+            if task is None or task.kind == "trivial-move":
+                return task
+            # The second look at the pins; `watermark.py` says why.
+            pinned = self._smallest_pin()
+            claimed = True
+        finally:
+            if not claimed:
+                self._held.discard(task_id)
+        return task if pinned is None else replace(task, watermark=min(task.watermark, pinned))
+
+    def _smallest_pin(self) -> int | None:
+        return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)
+
+    def _pick(self, version: Version, table: str | None, manual: bool, watermark: int) -> tuple[int, Pick] | None:
+        """The most urgent pick of `version`, with its table's id."""
+        tasks = list(version.tasks.values())
+        if table is not None:
+            state = version.find_table(table)
+            if state is None:
+                raise TableNotFound(f"table {table!r} is not in the store; nothing to compact")
+            states = [state]
+        else:
+            states = list(version.tables.values())
+        if manual:
+            picked = pick_manual(states[0], tasks, self.config)
+            return (states[0].spec.id, picked) if picked else None
+        ranked = []
+        for state in states:
+            scored = candidates(state, tasks, self.config, watermark)
+            if scored and scored[0].score >= 1:
+                ranked.append((scored[0].score, state))
+        for _, state in sorted(ranked, key=lambda item: -item[0]):
+            picked = pick(state, tasks, self.config, watermark)
+            if picked is not None:
+                return state.spec.id, picked
+        return None
+
+    def _task(self, task_id: str, table_id: int, picked: Pick) -> CompactionTask:
+        now_ms = self._system.now_ms()
+        size = total_bytes(sst for run in picked.inputs for sst in run)
+        return CompactionTask(
+            id=task_id,
+            table_id=table_id,
+            kind=picked.kind,
+            inputs=picked.inputs,
+            target_level=picked.target_level,
+            bottom=picked.bottom,
+            watermark=0,
+            owner=self.owner,
+            claimed_ms=now_ms,
+            expires_ms=now_ms + TASK_LEASE_MS + size // TASK_BYTES_A_MS,
+        )
+
+    def _take_back(self) -> None:
+        """Read the log, and release tasks that expired or are ours without our knowledge (a claim's lost answer)."""
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            now_ms = self._system.now_ms()
+            lost = [
+                task.id for task in version.tasks.values() if task.owner == self.owner and task.id not in self._held
+            ]
+            expired = expired_tasks(version, self.owner, now_ms)
+            known = {delta.task_id for delta in expired}
+            mine = [ReleaseCompaction(task_id=one, owner=self.owner, at_ms=now_ms) for one in lost if one not in known]
+            return [*expired, *mine], None
+
+        self._log.refresh()
+        self._log.append(decide)

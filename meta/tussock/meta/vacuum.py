@@ -1,0 +1,180 @@
+"""Vacuum: delete what no version names and no iterator can still be reading.
+
+Two kinds of SSTs go. *Dropped* ones left the tree by a log entry and wait out the grace period, since an iterator may
+hold an older version. *Orphans* are named by nothing: outputs of a crash or of a refused report, or an upload that is
+about to be committed, and nothing about the object tells which. So the order is:
+
+1. Read the log to its tail, then list the bucket.
+2. Append the garbage horizon: from then on no commit may name an SST id below it.
+3. Delete orphans that are below the horizon, older than the grace period by the bucket's own clock, and still unnamed
+   in a version at or after that append. A commit that was faster is in that version; one that is slower is refused.
+
+Where the horizon goes (`horizon_for`) is what keeps anyone from being locked out. It stays below every young orphan,
+which may be an upload under way by a clock that lags; below what live compaction tasks may have uploaded since they
+were claimed; and a grace period behind the bucket's clock, so an orphan whose writer's clock was ahead simply goes
+later. It moves only if something can be deleted for it. Whoever is refused uploads under an id above the horizon.
+
+Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. A crash anywhere
+leaves garbage only, and a log or an SST name that cannot be read means that nothing is deleted.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tussock.meta.delta import AdvanceHorizon, Delta, ForgetDropped, ReleaseCompaction
+from tussock.meta.log import VersionLog
+from tussock.meta.pins import pin_objects
+from tussock.meta.truncation import Truncation, plan_truncation, truncate
+from tussock.meta.version import Version
+from tussock.statestore.backend import VacuumReport
+from tussock.statestore.ids import id_floor
+from tussock.statestore.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.system import System
+
+__all__ = ["Vacuum", "expired_tasks", "horizon_for"]
+
+ID_DIGITS = 32
+LEFTOVER_AGE_MS_MIN = 3600 * 1000
+"""Half-written files are left alone for an hour at least: a slow upload is not a leftover."""
+
+
+class _Found(NamedTuple):
+    objects: list[tuple[ObjectInfo, str]]
+    forgettable: tuple[str, ...]
+    young: int
+
+
+class Vacuum:
+    """One store's vacuum; `run` may be called from any process, at any time."""
+
+    def __init__(
+        self, log: VersionLog, bucket: ObjectStore, system: System, *, owner: str, grace_ms: int, pin_skew_ms: int
+    ) -> None:
+        self._log = log
+        self._bucket = bucket
+        self._system = system
+        self._owner = owner
+        self._grace_ms = grace_ms
+        self._pin_skew_ms = pin_skew_ms
+
+    def run(self, *, dry_run: bool = False) -> VacuumReport:
+        """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket."""
+        version = self._log.refresh()
+        # A dry run may not write, so it has to trust this machine's clock.
+        bucket_ms = self._system.now_ms() if dry_run else self._bucket_clock()
+        listed = list(self._bucket.list("sst/"))
+        if dry_run:
+            version = self._with_horizon(version, listed, bucket_ms)
+        else:
+            self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms), None))
+            version = self._log.version
+        ssts = self._garbage_ssts(version, listed, bucket_ms)
+        cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms)
+        rest = self._expired_pins(bucket_ms) + self._leftovers(bucket_ms)
+        if not dry_run:
+            self._delete(ssts, cut, rest)
+        deleted = [*ssts.objects, *cut.garbage, *rest]
+        return VacuumReport(
+            deleted=tuple((info.path, reason) for info, reason in deleted),
+            kept_young=ssts.young,
+            bytes_freed=sum(info.size for info, _ in deleted),
+            gc_horizon=version.gc_horizon,
+        )
+
+    def _delete(self, ssts: _Found, cut: Truncation, rest: Sequence[tuple[ObjectInfo, str]]) -> None:
+        self._bucket.delete([info.path for info, _ in ssts.objects])
+        if ssts.forgettable:
+            # After the deletion: a crash between lets the next vacuum delete them once more, which is no error.
+            self._log.append(lambda _: ([ForgetDropped(ids=ssts.forgettable)], None))
+        truncate(self._bucket, cut)
+        self._bucket.delete([info.path for info, _ in rest])
+
+    def _bucket_clock(self) -> int:
+        """The bucket's own time: ages of objects are reckoned by the clock that stamped them."""
+        path = f"tmp/clock-{self._system.random_bytes(8).hex()}"
+        self._bucket.put(path, b"")
+        stamps = [info.modified_ms for info in self._bucket.list("tmp/") if info.path == path]
+        self._bucket.delete([path])
+        return stamps[0] if stamps else self._system.now_ms()
+
+    def _horizon_deltas(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> list[Delta]:
+        now_ms = self._system.now_ms()
+        deltas: list[Delta] = list(expired_tasks(version, self._owner, now_ms))
+        horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms)
+        if horizon > version.gc_horizon:
+            deltas.append(AdvanceHorizon(horizon=horizon))
+        return deltas
+
+    def _with_horizon(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> Version:
+        horizon = horizon_for(version, listed, bucket_ms, self._system.now_ms(), self._grace_ms)
+        return replace(version, gc_horizon=max(horizon, version.gc_horizon))
+
+    def _garbage_ssts(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> _Found:
+        live = version.live_sst_ids()
+        # By the slower of both clocks: an iterator that started just before the drop must have its time.
+        oldest_ms = min(bucket_ms, self._system.now_ms()) - self._grace_ms
+        waited = {sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms} - live
+        waiting = {sst.id for sst in version.dropped} - waited
+        objects: list[tuple[ObjectInfo, str]] = []
+        young = 0
+        for info in listed:
+            sst_id = _sst_id(info.path)
+            if sst_id is None or sst_id in live or sst_id in waiting:
+                continue
+            if sst_id in waited:
+                objects.append((info, "SST replaced by a compaction or of a dropped table"))
+            elif info.modified_ms > bucket_ms - self._grace_ms:
+                young += 1
+            elif sst_id < version.gc_horizon:
+                objects.append((info, "SST that no version names"))
+        # An id that was in the store must never be committed again, so it is remembered until the horizon covers it.
+        return _Found(objects, tuple(sorted(one for one in waited if one < version.gc_horizon)), young)
+
+    def _expired_pins(self, bucket_ms: int) -> list[tuple[ObjectInfo, str]]:
+        slack = self._pin_skew_ms + self._grace_ms
+        return [
+            (info, "expired pin")
+            for pin, info in pin_objects(self._bucket)
+            if pin.expires_ms + slack < min(bucket_ms, self._system.now_ms()) and info.modified_ms + slack < bucket_ms
+        ]
+
+    def _leftovers(self, bucket_ms: int) -> list[tuple[ObjectInfo, str]]:
+        before_ms = bucket_ms - max(self._grace_ms, LEFTOVER_AGE_MS_MIN)
+        clocks = [info for info in self._bucket.list("tmp/") if info.modified_ms < before_ms]
+        return [(info, "interrupted write") for info in (*self._bucket.leftovers(before_ms), *clocks)]
+
+
+def expired_tasks(version: Version, owner: str, now_ms: int) -> list[ReleaseCompaction]:
+    """The deltas by which `owner` takes back all tasks whose lease has run out."""
+    return [
+        ReleaseCompaction(task_id=task.id, owner=owner, at_ms=now_ms)
+        for task in version.tasks.values()
+        if now_ms > task.expires_ms
+    ]
+
+
+def horizon_for(version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, now_ms: int, grace_ms: int) -> str:
+    """The garbage horizon that lets the most be deleted and locks nobody out; the present one if nothing is gained.
+
+    `listed`: the objects under `sst/`. `bucket_ms` is the bucket's clock, `now_ms` this machine's.
+    """
+    named = version.live_sst_ids() | {sst.id for sst in version.dropped}
+    orphans = [(sst_id, info) for info in listed if (sst_id := _sst_id(info.path)) and sst_id not in named]
+    oldest_ms = bucket_ms - grace_ms
+    limits = [id_floor(max(0, oldest_ms))]
+    limits += [sst_id for sst_id, info in orphans if info.modified_ms > oldest_ms]
+    # Ids of a task's outputs come from the clock that stamped its claim.
+    limits += [id_floor(task.claimed_ms) for task in version.tasks.values() if now_ms <= task.expires_ms]
+    horizon = min(limits)
+    gained = [sst_id for sst_id, info in orphans if info.modified_ms <= oldest_ms]
+    gained += [sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms]
+    return horizon if any(version.gc_horizon <= sst_id < horizon for sst_id in gained) else version.gc_horizon
+
+
+def _sst_id(path: str) -> str | None:
+    """The id in the path of an SST's object; `None` for a foreign name, which is left alone."""
+    sst_id, dot, kind = path.removeprefix("sst/").partition(".")
+    is_id = len(sst_id) == ID_DIGITS and all(digit in "0123456789abcdef" for digit in sst_id)
+    return sst_id if dot and kind in ("data", "meta") and is_id else None
