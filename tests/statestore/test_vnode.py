@@ -158,6 +158,11 @@ def test_a_type_without_a_hash_is_refused(kind: pa.DataType) -> None:
         value_hasher(kind)
 
 
+def test_a_double_too_small_for_a_float_hashes_as_zero() -> None:
+    """It becomes -0.0 only as a float, and -0.0 is hashed as 0.0."""
+    assert value_hasher(pa.float32())(-5e-324, 42) == spark_hash([pa.array([0.0], pa.float32())])[0]
+
+
 def test_hash_of_no_columns_is_refused() -> None:
     """Without a column nobody knows how many rows there are."""
     with pytest.raises(SchemaMismatch, match="no columns"):

@@ -63,6 +63,8 @@ class FixedCodec:
         self.unpack = unpack or self._unpack_by_array
 
     def _pack_by_array(self, value: Any) -> bytes:
+        if value is None:
+            raise TypeError("null")
         return self.words(pa.array([value], self.kind)).astype(self.layout).tobytes()
 
     def _unpack_by_array(self, word: bytes) -> Any:
@@ -181,8 +183,9 @@ def _temporal_codec(kind: pa.DataType) -> FixedCodec:
     number = _number_codec(kind, signed=True)
 
     def pack(value: Any) -> bytes:
-        scalar: Any = pa.scalar(value, kind)
-        return number.pack(scalar.value)
+        if isinstance(value, float):
+            raise TypeError("a fraction")  # Arrow would cut it to a whole number
+        return number.pack(pa.scalar(value, kind).value)
 
     def unpack(word: bytes) -> Any:
         return pa.scalar(number.unpack(word), kind).as_py()
@@ -214,7 +217,8 @@ def _float_codec(kind: pa.DataType) -> FixedCodec:
     shift = unsigned.type(8 * size - 1)
 
     def words(array: AnyArray) -> Words:
-        values = fixed_values(array, f"f{size}") + 0.0  # -0.0 + 0.0 is 0.0
+        with np.errstate(invalid="ignore"):  # a signalling NaN is no reason to warn
+            values = fixed_values(array, f"f{size}") + 0.0  # -0.0 + 0.0 is 0.0
         values[np.isnan(values)] = np.nan
         bits = values.view(unsigned)
         return bits ^ (np.negative(bits >> shift) | top)
@@ -227,8 +231,9 @@ def _float_codec(kind: pa.DataType) -> FixedCodec:
     sign, ones = int(top), 2 * int(top) - 1
 
     def pack(value: Any) -> bytes:
-        bits = as_word.unpack(as_float.pack(NAN if value != value else value + 0.0))[0]
-        return as_word.pack(bits ^ ones if bits & sign else bits | sign)
+        bits = as_word.unpack(as_float.pack(NAN if value != value else value))[0]
+        # -0.0 is told by its bits, because a tiny double turns into one only as a float.
+        return as_word.pack(bits ^ ones if bits > sign else bits | sign)
 
     def unpack(word: bytes) -> float:
         bits = as_word.unpack(word)[0]

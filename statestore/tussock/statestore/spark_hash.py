@@ -36,6 +36,8 @@ CHUNK_ROWS = 1 << 15
 # Below this many rows that still have words, a NumPy step costs more than a Python loop over the rows that are left.
 FEW_ROWS = 16
 
+NAN = float("nan")
+
 U32 = npt.NDArray[np.uint32]
 ValueHasher = Callable[[Any, int], int]
 
@@ -172,7 +174,8 @@ def _scale(kind: Any) -> tuple[int, int]:
 def _hash_floats(array: AnyArray, h: U32) -> U32:
     """Floats and doubles by their bits, -0.0 as 0.0 and every NaN as the one that Java makes of it."""
     single = array.type.bit_width == 32
-    values = fixed_values(array, np.float32 if single else np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    with np.errstate(invalid="ignore"):  # a signalling NaN is no reason to warn
+        values = fixed_values(array, np.float32 if single else np.float64) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan
     return _hash_ints(values.view(np.int32), h) if single else _hash_longs(values.view(np.int64), h)
 
@@ -277,13 +280,14 @@ def _bytes_value(value: bytes, h: int) -> int:
 
 
 def _float_value_hasher(layout: str) -> ValueHasher:
-    step, bits = (_int_value, "<i") if layout == "<f" else (_long_value, "<q")
+    step, bits, minus_zero = (_int_value, "<I", 1 << 31) if layout == "<f" else (_long_value, "<Q", 1 << 63)
 
     def hasher(value: float | None, seed: int) -> int:
         if value is None:
             return seed
-        value = float("nan") if value != value else value + 0.0  # one NaN, and no -0.0
-        return step(struct.unpack(bits, struct.pack(layout, value))[0], seed)
+        word = struct.unpack(bits, struct.pack(layout, NAN if value != value else value))[0]
+        # -0.0 is told by its bits, because a tiny double turns into one only as a float.
+        return step(0 if word == minus_zero else word, seed)
 
     return hasher
 
