@@ -9,7 +9,7 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 
 from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
-from tussock.meta.service import MetaService
+from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets.counting import RequestCounts
@@ -31,12 +31,15 @@ _BUSY_PAUSE_SECONDS = 0.02
 _BUSY_PAUSES_MAX = 30_000
 
 
-class EmbeddedBackend(MetaService):
+class EmbeddedBackend(EmbeddedMeta):
     """Meta as a library, and compaction beside it."""
 
     def __init__(self, settings: Settings, system: System, requests: RequestCounts) -> None:
         super().__init__(
-            requests, system, retention_seconds=settings.retention, gc_grace_seconds=settings.gc_grace
+            requests.for_caller("meta"),
+            system,
+            retention_seconds=settings.retention,
+            gc_grace_seconds=settings.gc_grace,
         )
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES)
@@ -61,7 +64,8 @@ class EmbeddedBackend(MetaService):
             state = self.refresh().find_table(table)
             if state is None:
                 raise TableNotFound(f"table {table!r} was dropped while it was being compacted", table)
-            if task is not None or not self.is_busy(table):
+            busy = any(task.table_id == state.spec.id for task in self.version().tasks.values())
+            if task is not None or not busy:
                 return
             # Another task holds some of the table's SSTs; it reports, or its claim expires.
             self._clock.sleep(_BUSY_PAUSE_SECONDS)
@@ -78,7 +82,7 @@ class EmbeddedBackend(MetaService):
     def _help(self, request: CommitRequest) -> None:
         """Work on L0 in this thread while one of the commit's tables has too much of it."""
         for _ in range(_INLINE_TASKS_MAX):
-            if all(self.stall_reason(table) is None for table in request.tables) or not self._step():
+            if all(self.write_stall(table) is None for table in request.tables) or not self._step():
                 return
 
     def _step(self) -> bool:

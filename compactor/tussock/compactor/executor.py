@@ -22,7 +22,7 @@ OUTPUT_SST_BYTES = 64 << 20
 """Size of an output SST before compression."""
 
 
-class CompactionCancelled(Exception):  # noqa: N818 - not an error: the owner of the task asked for it
+class CompactionCancelled(Exception):
     """The task was stopped from outside; its outputs so far are garbage."""
 
 

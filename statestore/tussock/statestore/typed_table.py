@@ -1,6 +1,7 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,9 @@ class TypedTable:
         """Batches of visible rows, ordered by virtual node, then key.
 
         `columns`: names to return (only these are decoded); `filter`: an Arrow expression over any columns;
-        `prefix`: values of leading key columns that cover the distribution key; `vnodes`: [from, to) of the virtual
-        nodes to read. `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`.
+        `prefix`: values of leading key columns (cheapest where they cover the distribution key); `vnodes`: [from, to)
+        of the virtual nodes to read. `limit` counts rows after the filter. Raises `SnapshotExpired`,
+        `SchemaMismatch`.
         """
         names = list(self._schema.names) if columns is None else list(columns)
         for name in names:
@@ -130,12 +132,13 @@ class TypedTable:
                 raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {self._schema.names}")
         needed = set(self._schema.names) if filter is not None or columns is None else set(names)
         wanted = [at for at, name in enumerate(self._values.names) if name in needed]
-        start, end = self._range(prefix, vnodes)
         pushed = limit if filter is None else None
-        rows = self._reader.scan(
-            start, end, epoch, limit=pushed, columns=None if len(wanted) == len(self._values) else wanted
-        )
-        return self._batches(rows, names, needed, filter, limit)
+        picked = None if len(wanted) == len(self._values) else wanted
+        scans = [
+            self._reader.scan(start, end, epoch, limit=pushed, columns=picked)
+            for start, end in self._ranges(prefix, vnodes)
+        ]
+        return self._batches(chain.from_iterable(scans), names, needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
@@ -179,18 +182,24 @@ class TypedTable:
             if limit == 0:
                 return
 
-    def _range(self, prefix: Sequence[Any] | None, vnodes: tuple[int, int] | None) -> tuple[bytes | None, bytes | None]:
+    def _ranges(
+        self, prefix: Sequence[Any] | None, vnodes: tuple[int, int] | None
+    ) -> list[tuple[bytes | None, bytes | None]]:
+        """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
         if prefix is not None:
             if vnodes is not None:
                 raise InvalidOption("a read takes a prefix or a range of vnodes, not both")
-            start = self._encoder.encode_prefix(tuple(prefix))
-            return start, upper_bound(start)
+            encoded = self._encoder.encode_prefix(prefix)
+            vnode = self._encoder.prefix_vnode(prefix)
+            nodes = range(self.spec.vnodes) if vnode is None else [vnode]
+            starts = [node.to_bytes(2, "big") + encoded for node in nodes]
+            return [(start, upper_bound(start)) for start in starts]
         if vnodes is None:
-            return None, None
+            return [(None, None)]
         low, high = vnodes
         if not 0 <= low <= high <= self.spec.vnodes:
             raise InvalidOption(f"vnodes {vnodes}: expected 0 <= from <= to <= {self.spec.vnodes}")
-        return low.to_bytes(2, "big"), high.to_bytes(2, "big")
+        return [(low.to_bytes(2, "big"), high.to_bytes(2, "big"))]
 
     def _assemble(
         self, keys: pa.BinaryArray, values: Sequence[pa.Array], needed: set[str] | None = None
