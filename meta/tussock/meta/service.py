@@ -29,9 +29,12 @@ from tussock.statestore.system import System
 
 __all__ = ["EmbeddedMeta"]
 
-TASK_LEASE_MS = 600_000
-TASK_BYTES_A_MS = 2_000
-"""A task's lease grows with its input, by the time that a slow machine takes: 2 MB/s."""
+TASK_LEASE_MS = 20_000
+TASK_BYTES_A_MS = 1_000
+"""A task's lease grows with its input, by the time that a slow machine takes: 1 MB/s.
+
+It is short for small tasks: processes that commit to an embedded store, such as Spark's Python workers, may be killed
+at any time, and what they had claimed is out of reach until its lease ends. Losing a lease costs work, not data."""
 MOVES_MAX = 16
 
 
