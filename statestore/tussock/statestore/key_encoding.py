@@ -154,7 +154,11 @@ class KeyEncoder:
         return self._vnode_bytes[h & 255] + key
 
     def decode_row(self, key: bytes) -> tuple[Any, ...]:
-        """The primary key's Python values of one key; `ValueError` for bytes that are no key of this table."""
+        """The primary key's Python values of one key; `ValueError` for bytes that are no key of this table.
+
+        Times are what Arrow's `as_py` makes of them: one that Python's class cannot hold is an `OverflowError`, and
+        a `time64` in nanoseconds loses the last three digits. `decode` has no such limits.
+        """
         at = 2 if self.vnodes else 0
         values: list[Any] = []
         for codec, nullable in zip(self._codecs, self._nullable, strict=True):
