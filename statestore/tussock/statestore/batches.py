@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows import Rows, key_order, repeats
 
-__all__ = ["RawBatch", "check_ascending", "key_array", "raw_rows"]
+__all__ = ["RawBatch", "check_ascending", "first_disorder", "key_array", "raw_rows"]
 
 RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa.Table
 
@@ -115,23 +115,27 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
     return Rows(keys, 0, marks if marks.any() else None, (filled,))
 
 
+def first_disorder(keys: pa.BinaryArray) -> int | None:
+    """The first position whose key is not greater than the one before it; `None` if the keys ascend strictly."""
+    order = key_order(keys)
+    if np.array_equal(order, np.arange(len(keys))) and not repeats(keys).any():
+        return None
+    values = keys.to_pylist()
+    return next(at for at in range(1, len(values)) if values[at] <= values[at - 1])
+
+
 def check_ascending(rows: Rows, table: str) -> None:
     """Raise `InvalidBatch` unless the keys ascend strictly, naming the first position where they do not."""
-    keys = rows.keys
-    order = key_order(keys)
-    unsorted = np.flatnonzero(order != np.arange(len(keys)))
-    same = repeats(keys)
-    if not len(unsorted) and not same.any():
+    at = first_disorder(rows.keys)
+    if at is None:
         return
-    # Positions before the first misplaced row are in order, so the first step down is found by looking at neighbours.
-    values = keys.to_pylist()
-    at = next(at for at in range(1, len(values)) if values[at] <= values[at - 1])
-    what = "repeats the key before it" if values[at] == values[at - 1] else f"comes after {_show(values[at - 1])}"
+    key, before = rows.key(at), rows.key(at - 1)
+    what = "repeats the key before it" if key == before else f"comes after {_show(before)}"
     raise InvalidBatch(
-        f"table {table!r}: position {at}: key {_show(values[at])} {what}; the keys of a batch have to ascend; "
+        f"table {table!r}: position {at}: key {_show(key)} {what}; the keys of a batch have to ascend; "
         "nothing was stored",
         at,
-        values[at],
+        key,
     )
 
 

@@ -70,15 +70,18 @@ class SSTableIterator:
         self._sstables, self._sst, self._want = sstables, sst, want
 
     def __iter__(self) -> Iterator[Rows]:
-        meta = self._sstables.meta(self._sst)
+        meta, want = self._sstables.meta(self._sst), self._want
+        if want.few:
+            for first, last in self._steps(meta):
+                rows = self._sstables.read(self._sst, meta, first, last, want.columns, fill=want.fill)
+                yield from self._trimmed(rows)
+            return
         ahead: deque[Future[Rows]] = deque()
-        depth = 0 if self._want.few else _PREFETCH
         try:
             for first, last in self._steps(meta):
-                ahead.append(
-                    self._sstables.submit_read(self._sst, meta, first, last, self._want.columns, fill=self._want.fill)
-                )
-                if len(ahead) > depth:
+                read = self._sstables.submit_read(self._sst, meta, first, last, want.columns, fill=want.fill)
+                ahead.append(read)
+                if len(ahead) > _PREFETCH:
                     yield from self._trimmed(ahead.popleft().result())
             while ahead:
                 yield from self._trimmed(ahead.popleft().result())

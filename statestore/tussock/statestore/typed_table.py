@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.backend import PinHandle
+from tussock.statestore.batches import first_disorder
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.conform import TypedRows, conform, key_rows
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.key_encoding import KeyEncoder, upper_bound
 from tussock.statestore.reading import TableReader
 from tussock.statestore.rows import Rows
@@ -63,7 +64,28 @@ class TypedTable:
         self._core.buffer.check_open(check_epoch(epoch))
         self._core.write(self.spec.id, epoch, sorted_newest(self._encode(rows)))
 
-    ingest_batch = upsert
+    def ingest_batch(self, rows: TypedRows, epoch: int) -> None:
+        """Write rows whose primary keys ascend strictly; otherwise `InvalidBatch` names the first that does not.
+
+        For callers whose rows are sorted and unique by contract: a breach of it is refused here, where `upsert`
+        would sort it away.
+        """
+        self._check_writable()
+        self._core.buffer.check_open(check_epoch(epoch))
+        batch = conform(rows, self._schema, self.primary_key, self.name)
+        # The stored order begins with the virtual node; the caller's is by primary key alone.
+        keys = KeyEncoder(self._schema, self.primary_key).encode(batch)
+        at = first_disorder(keys)
+        if at is not None:
+            key = tuple(batch.column(name)[at].as_py() for name in self.primary_key)
+            what = "repeats the key before it" if keys[at] == keys[at - 1] else "comes after a greater key"
+            raise InvalidBatch(
+                f"table {self.name!r}: position {at}: key {key} {what}; the keys of a batch have to ascend by "
+                f"{list(self.primary_key)}; nothing was stored, upsert takes rows in any order",
+                at,
+                key,
+            )
+        self._core.write(self.spec.id, epoch, sorted_newest(self._encode(batch)))
 
     def delete(self, keys: TypedRows | Sequence[Any], epoch: int) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
@@ -92,7 +114,7 @@ class TypedTable:
 
     def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
         """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`."""
-        encoded = self._encoder.encode_row(key if isinstance(key, tuple) else (key,))
+        encoded = self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,))
         found = self._reader.find(encoded, epoch)
         if found is None:
             return None
@@ -189,10 +211,15 @@ class TypedTable:
         if prefix is not None:
             if vnodes is not None:
                 raise InvalidOption("a read takes a prefix or a range of vnodes, not both")
+            if isinstance(prefix, str | bytes):
+                raise InvalidOption(f"prefix {prefix!r}: expected a tuple of leading key values, such as ({prefix!r},)")
             encoded = self._encoder.encode_prefix(prefix)
             vnode = self._encoder.prefix_vnode(prefix)
             nodes = range(self.spec.vnodes) if vnode is None else [vnode]
             starts = [node.to_bytes(2, "big") + encoded for node in nodes]
+            if len(prefix) == len(self.primary_key):
+                # A whole key is itself only: a string at its end would also begin longer ones.
+                return [(start, start + b"\0") for start in starts]
             return [(start, upper_bound(start)) for start in starts]
         if vnodes is None:
             return [(None, None)]
