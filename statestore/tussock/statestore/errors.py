@@ -29,7 +29,13 @@ __all__ = [
 
 
 class TussockError(Exception):
-    """Root of all errors of Tussock; catch it to catch them all."""
+    """Root of all errors of Tussock; catch it to catch them all.
+
+    `args[0]` is the message; further arguments are the facts in it (epochs, positions, keys), for programs.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else type(self).__name__
 
 
 # --- Fix the call: the same call can never succeed. ------------------------------------------------------------
