@@ -63,6 +63,11 @@ class TableReader:
         return epoch, False
 
     def _buffered(self, epoch: int | None) -> tuple[BufferedRun, ...]:
+        """Own uncommitted runs, newest first. To be taken *before* the version.
+
+        A commit adds its rows to the version, then drops them from the buffer: read in this order, a reader in
+        another thread meets them at least once, and meeting them twice does no harm.
+        """
         return () if self._pin is not None else self.core.buffer.runs(self.table, epoch)
 
     def find(self, key: bytes, epoch: int | None) -> Found | None:
@@ -77,12 +82,12 @@ class TableReader:
         return None if found is None or found.deleted else found
 
     def _find(self, key: bytes, epoch: int | None) -> Found | None:
+        buffered = self._buffered(epoch)
         view = self.core.view(self.table, self.name)
-        if self._pin is None:
-            for run in self.core.buffer.runs(self.table, epoch):
-                found = self._find_buffered(run, key)
-                if found is not None:
-                    return found
+        for run in buffered:
+            found = self._find_buffered(run, key)
+            if found is not None:
+                return found
         return find(self.core.sstables, view.runs, key, MAX_EPOCH if epoch is None else epoch)
 
     def _find_buffered(self, run: BufferedRun, key: bytes) -> Found | None:
@@ -98,10 +103,11 @@ class TableReader:
         return self.core.resilient(lambda: self._find_many(keys, epoch), epoch, pinned=pinned)
 
     def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
+        buffered = self._buffered(epoch)
         view = self.core.view(self.table, self.name)
         pieces: list[Piece] = []
         left = np.arange(len(keys))
-        for run in self._buffered(epoch):
+        for run in buffered:
             here = keys.take(pa.array(left))
             found = (
                 find_many(self.core.sstables, [run.index], here, MAX_EPOCH)
@@ -138,8 +144,9 @@ class TableReader:
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         epoch, pinned = self._epoch(epoch)
+        buffered = self._buffered(epoch)
         version = self.core.view(self.table, self.name).version
-        if epoch is None and not self._buffered(None):
+        if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             epoch = version.max_committed_epoch
         scan = _Scan(start, end, epoch, pinned, limit, reverse, columns)
@@ -171,9 +178,10 @@ class TableReader:
 
     def _merged(self, want: ReadRange, epoch: int | None, *, buffered: bool = True) -> MergeIterator:
         """All versions in the range, from the own rows (if `buffered`) and the committed runs."""
+        runs = self._buffered(epoch) if buffered else ()
         view = self.core.view(self.table, self.name)
         sources: list[ConcatIterator | list[Rows]] = []
-        for run in self._buffered(epoch) if buffered else ():
+        for run in runs:
             if run.index is not None:
                 sources.append(ConcatIterator(self.core.sstables, run.index.ssts, want))
             elif run.block is not None:
