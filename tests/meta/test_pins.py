@@ -1,0 +1,280 @@
+"""Pins and the low watermark: leases, clocks, and every interleaving of a pin with a compaction."""
+
+from itertools import combinations
+
+import pytest
+
+from support.faulty_bucket import Fate, FaultyBucket, where
+from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
+from tussock.meta.log import VersionLog
+from tussock.meta.picker import PickerConfig
+from tussock.meta.pins import PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.service import EmbeddedMeta
+from tussock.meta.watermark import low_watermark
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed
+
+EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
+LEASE = 60.0
+
+
+def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem, retention: float = 0.0) -> EmbeddedMeta:
+    return EmbeddedMeta(bucket, system, retention_seconds=retention, config=EAGER)
+
+
+@pytest.fixture
+def store(bucket: ModelBucket, system: FakeSystem) -> EmbeddedMeta:
+    """Two overlapping commits, at epochs 1 and 2."""
+    made = meta(bucket, system)
+    made.create_table(spec())
+    for epoch in (1, 2):
+        system.forward(1)
+        made.commit(request(epoch))
+    return made
+
+
+def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: EmbeddedMeta, system: FakeSystem) -> None:
+    """It is listed with owner and times, smallest epoch first, and gone after its release."""
+    keeper = meta(store._bucket, system, retention=100)  # type: ignore[arg-type]
+    newest, older = store.pin(None), keeper.pin(1)
+    assert [pin.epoch for pin in store.pins()] == [1, 2]
+    assert store.pins()[1] == newest.info
+    assert newest.info.expires_ms - newest.info.created_ms == 60_000
+    newest.release()
+    newest.release()
+    assert store.pins() == [older.info]
+    with pytest.raises(StoreClosed):
+        newest.check()
+    older.release()
+    assert store.pins() == []
+
+
+def test_pins_write_nothing_to_the_log(store: EmbeddedMeta) -> None:
+    """Reading as often as one likes leaves the log as it is."""
+    seq = store.version().seq
+    for _ in range(5):
+        store.pin(None).release()
+    assert store.refresh().seq == seq
+
+
+def test_an_epoch_past_its_retention_is_refused_and_the_oldest_one_named(store: EmbeddedMeta) -> None:
+    """Unless an older pin holds it: a job may hand its snapshot to its workers."""
+    with pytest.raises(SnapshotExpired, match="oldest readable epoch is 2"):
+        store.pin(1)
+    assert store.pins() == []
+    assert store.oldest_readable() == 2
+
+
+def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, system: FakeSystem) -> None:
+    """With nothing retained, the workers' pins on the job's epoch work although a newer one was committed."""
+    store = meta(bucket, system)
+    store.create_table(spec())
+    store.commit(request(1))
+    job = store.pin(None)
+    system.forward(1)
+    store.commit(request(2))
+    worker = meta(bucket, system).pin(1)
+    job.release()
+    worker.check()
+    assert worker.info.epoch == 1
+
+
+def test_an_epoch_that_is_not_committed_cannot_be_pinned(store: EmbeddedMeta) -> None:
+    """A snapshot at it would change."""
+    with pytest.raises(InvalidOption, match="newest committed epoch is 2"):
+        store.pin(3)
+
+
+def test_a_pin_finds_what_others_committed(store: EmbeddedMeta, bucket: ModelBucket, system: FakeSystem) -> None:
+    """The newest epoch is the newest of the store, not of this process."""
+    other = meta(bucket, system)
+    other.commit(request(9))
+    assert store.pin(None).info.epoch == 9
+
+
+def test_a_lost_answer_to_a_pin_leaves_no_pin(store: EmbeddedMeta, system: FakeSystem, bucket: ModelBucket) -> None:
+    """A pin that its holder does not know of is taken away again."""
+    faulty = FaultyBucket(bucket)
+    other = meta(faulty, system)
+    faulty.script = where("put", "pins/", Fate.LOSE_ANSWER)
+    with pytest.raises(ObjectStoreUnavailable):
+        other.pin(None)
+    assert store.pins() == []
+
+
+def test_renewal_moves_the_expiry_and_a_lapsed_lease_stays_lapsed(bucket: ModelBucket, system: FakeSystem) -> None:
+    """The holder reckons by its monotonic clock; once lapsed, the pin is not brought back."""
+    log = VersionLog(bucket, system, owner="a")
+    keeper = PinKeeper(bucket, system, log, owner="a", retention_ms=0, lease_seconds=LEASE)
+    pin = keeper.pin(None)
+    for _ in range(10):
+        system.forward(LEASE / 3)
+        keeper.renew()
+        pin.check()
+    assert pin.info.expires_ms == system.now_ms() + 60_000
+    system.forward(LEASE)
+    with pytest.raises(SnapshotExpired, match="stood still"):
+        pin.check()
+    keeper.renew()
+    assert smallest_live_pin(bucket, system.now_ms(), 0) is None
+    assert bucket.objects == {}
+
+
+def test_one_failed_renewal_loses_nothing(bucket: ModelBucket, system: FakeSystem) -> None:
+    """The lease covers two renewals."""
+    faulty = FaultyBucket(bucket)
+    keeper = PinKeeper(faulty, system, VersionLog(faulty, system, owner="a"), owner="a", retention_ms=0)
+    pin = keeper.pin(None)
+    system.forward(LEASE / 3)
+    faulty.script = where("put", "pins/", Fate.LOSE_REQUEST)
+    keeper.renew()
+    system.forward(LEASE / 3)
+    keeper.renew()
+    system.forward(LEASE - 1)
+    pin.check()
+    pin.release()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
+    bucket: ModelBucket, system: FakeSystem, hours: int
+) -> None:
+    """The wall clock jumps by an hour: the holder goes on, and a crash ends the lease a lease after the renewal."""
+    keeper = PinKeeper(bucket, system, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
+    pin = keeper.pin(None)
+    system.wall_ms += hours * 3_600_000
+    pin.check()
+    keeper.renew()
+    pin.check()
+    assert list(live_pins(bucket, system.now_ms() + 60_000, 0)) == [pin.info]
+    assert list(live_pins(bucket, system.now_ms() + 60_001, 0)) == []
+
+
+def test_a_lease_shorter_than_two_renewals_is_refused(bucket: ModelBucket, system: FakeSystem) -> None:
+    """Exactly two is allowed."""
+    log = VersionLog(bucket, system, owner="a")
+    for lease, renew in ((10.0, 5.1), (0.0, 0.0), (-1.0, None)):
+        with pytest.raises(InvalidOption, match="lease"):
+            PinKeeper(bucket, system, log, owner="a", retention_ms=0, lease_seconds=lease, renew_seconds=renew)
+    PinKeeper(bucket, system, log, owner="a", retention_ms=0, lease_seconds=10, renew_seconds=5)
+
+
+def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system: FakeSystem) -> None:
+    """It is a daemon, one for all pins, and gone when none is held; a later pin starts another."""
+    keeper = PinKeeper(bucket, system, VersionLog(bucket, system, owner="a"), owner="a", retention_ms=0)
+    for _ in range(2):
+        pins = [keeper.pin(None), keeper.pin(None)]
+        thread = keeper._thread
+        assert thread is not None
+        assert thread.daemon
+        keeper.release_all()
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+        assert len(pins) == 2
+
+
+def test_damaged_and_foreign_pins(store: EmbeddedMeta, bucket: ModelBucket, system: FakeSystem) -> None:
+    """A damaged pin holds the epoch in its name for a day; a foreign object is none."""
+    store.pin(None)
+    path = next(path for path in bucket.objects if path.startswith("pins/"))
+    bucket.put(path, b"damage")
+    bucket.put("pins/readme", b"hello")
+    assert [pin.owner for pin in store.pins()] == ["unreadable"]
+    assert smallest_live_pin(bucket, system.now_ms() + 23 * 3_600_000, 0) == 2
+    assert smallest_live_pin(bucket, system.now_ms() + 25 * 3_600_000, 0) is None
+
+
+def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: EmbeddedMeta) -> None:
+    """Without an epoch that is old enough, everything is kept."""
+    version = store.version()
+    now = store._system.now_ms()
+    assert low_watermark(version, now, 0, None) == 2
+    assert low_watermark(version, now, 1000, None) == 1
+    assert low_watermark(version, now, 0, 1) == 1
+    assert low_watermark(version, now, 60_000, 7) == 0
+
+
+def four_runs(store: EmbeddedMeta) -> None:
+    for epoch in (3, 4):
+        store._system.sleep(1)
+        store.commit(CommitRequest(epoch=epoch, tables={1: (run(sst()),)}))
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("outer", ["pin", "claim"])
+def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at: int) -> None:
+    """At each request of one, the other runs whole: a pin that is granted is at or above the task's watermark."""
+    system = FakeSystem()
+    bucket = ModelBucket(system)
+    setup = meta(bucket, system, retention=1000)
+    setup.create_table(spec())
+    setup.commit(request(1))
+    setup.commit(request(2))
+    keeper = meta(bucket, system)
+    keeper_pin = keeper.pin(2)
+    four_runs(setup)
+    # The older pin makes epoch 2 eligible; it goes before the race is decided.
+    reader_bucket, writer_bucket = FaultyBucket(bucket), FaultyBucket(bucket)
+    reader, writer = meta(reader_bucket, system, retention=1000), meta(writer_bucket, system)
+    keeper_pin.release()
+    got: dict[str, object] = {}
+
+    def pin() -> None:
+        try:
+            got["pin"] = reader.pin(2)
+        except SnapshotExpired:
+            got["pin"] = None
+
+    def claim() -> None:
+        got["task"] = writer.claim("kv")
+
+    outer_bucket, outer_action, inner_action = (
+        (reader_bucket, pin, claim) if outer == "pin" else (writer_bucket, claim, pin)
+    )
+    start = len(outer_bucket.calls)
+    outer_bucket.stall(start + at, inner_action)
+    outer_action()
+    if "pin" not in got or "task" not in got:
+        inner_action()
+    task, held = got["task"], got["pin"]
+    assert task is not None
+    if held is not None:
+        assert task.watermark <= 2  # type: ignore[attr-defined]
+        writer.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])  # type: ignore[arg-type]
+        reader.refresh()
+        held.check()  # type: ignore[attr-defined]
+    else:
+        assert task.watermark == 4  # type: ignore[attr-defined]
+
+
+def test_a_compaction_that_ignored_a_pin_makes_its_holder_stop(store: EmbeddedMeta, system: FakeSystem) -> None:
+    """A clock far ahead saw the pin as expired: the holder gets an error instead of a wrong answer."""
+    ahead = FakeSystem()
+    ahead.wall_ms = system.wall_ms + 10_000_000
+    ahead.drawn = 10**6
+    bucket = store._bucket
+    pin = store.pin(None)
+    four_runs(store)
+    other = meta(bucket, ahead)  # type: ignore[arg-type]
+    task = other.claim("kv")
+    assert task is not None
+    assert task.watermark == 4
+    other.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])
+    pin.check()
+    store.refresh()
+    with pytest.raises(SnapshotExpired, match="clock"):
+        pin.check()
+
+
+def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSystem) -> None:
+    """Whichever epochs are pinned, the smallest live one is what a listing answers."""
+    store = meta(bucket, system, retention=1000)
+    store.create_table(spec())
+    for epoch in (1, 2, 3):
+        store.commit(request(epoch))
+    for size in (1, 2, 3):
+        for epochs in combinations((1, 2, 3), size):
+            held = [store.pin(epoch) for epoch in epochs]
+            assert smallest_live_pin(bucket, system.now_ms(), 0) == min(epochs)
+            for pin in held:
+                pin.release()
