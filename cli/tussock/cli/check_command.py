@@ -1,0 +1,115 @@
+"""`tussock check`: reads all of a store and says everything that is wrong with it."""
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import typer
+
+from tussock.cli.check_log import check_log, check_pin, sort_log_objects
+from tussock.cli.check_sst import check_sst
+from tussock.cli.findings import Findings
+from tussock.cli.options import Json, Store
+from tussock.cli.output import bytes_text, emit_json, grid, number, plural, progress, show
+from tussock.cli.places import opened_bucket
+from tussock.meta.invariants import problems
+from tussock.meta.vacuum import ID_DIGITS
+from tussock.meta.version import Version
+from tussock.statestore.object_store import ObjectInfo, ObjectStore
+
+__all__ = ["check"]
+
+FOLDERS = ("log", "pins", "snapshot", "sst", "tmp")
+HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def check(store: Store, as_json: Json = False) -> None:
+    """Verify every checksum and every rule of a store; list all problems, exit code 1 if there are any.
+
+    With --json one document: {"ok", "seq", "problems": [{object, problem}], "checked": {log entries, snapshots, pins,
+    SSTs, blocks, rows, bytes}, "orphans", "orphan_bytes", "dropped"}. Orphans, which no version names, and dropped
+    SSTs, which wait for vacuum, are no problems.
+    """
+    findings = Findings()
+    with opened_bucket(store) as bucket:
+        url = bucket.url
+        listed = list(bucket.list(""))
+        version = _check_bucket(bucket, listed, findings)
+    if as_json:
+        emit_json(_document(version, findings))
+    else:
+        _show(url, version, findings)
+    if findings.problems:
+        raise typer.Exit(1)
+
+
+def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: Findings) -> Version:
+    folders = {folder: [info for info in listed if info.path.startswith(f"{folder}/")] for folder in FOLDERS}
+    for info in listed:
+        if info.path.partition("/")[0] not in FOLDERS or "/" not in info.path:
+            findings.problem(info.path, "foreign object: nothing in a store has such a name")
+    version = check_log(bucket, sort_log_objects([*folders["log"], *folders["snapshot"]]), findings)
+    for what in problems(version):
+        findings.problem(f"version {version.seq}", what)
+    for info in folders["pins"]:
+        check_pin(bucket, info.path, findings)
+    ssts = [(state.spec, sst) for state in version.tables.values() for sst in state.levels.ssts()]
+    sizes = {info.path: info.size for info in folders["sst"]}
+    with progress() as bar:
+        task = bar.add_task("checking SSTs", total=sum(sst.data_bytes for _, sst in ssts))
+        for spec, sst in ssts:
+            check_sst(bucket, spec, sst, sizes, findings, lambda size: bar.advance(task, size))
+    findings.count("bytes", sum(info.size for info in listed))
+    _count_unnamed(version, folders["sst"], findings)
+    return version
+
+
+def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Findings) -> None:
+    """Count what lies under `sst/` and no tree names; foreign names there are problems."""
+    live = version.live_sst_ids()
+    dropped = {sst.id for sst in version.dropped}
+    for info in listed:
+        name = PurePosixPath(info.path)
+        if len(name.stem) != ID_DIGITS or not HEX_DIGITS.issuperset(name.stem) or name.suffix not in (".data", ".meta"):
+            findings.problem(info.path, "foreign object: no SST has such a name")
+        elif name.stem in dropped:
+            findings.count("dropped")
+        elif name.stem not in live:
+            findings.count("orphans")
+            findings.count("orphan_bytes", info.size)
+
+
+def _document(version: Version, findings: Findings) -> dict[str, object]:
+    checked = ("log entries", "snapshots", "pins", "SSTs", "blocks", "rows", "bytes")
+    return {
+        "ok": not findings.problems,
+        "seq": version.seq,
+        "problems": [{"object": problem.object, "problem": problem.what} for problem in findings.problems],
+        "checked": {name: findings.counts[name] for name in checked},
+        "orphans": findings.counts["orphans"],
+        "orphan_bytes": findings.counts["orphan_bytes"],
+        "dropped": findings.counts["dropped"],
+    }
+
+
+def _show(url: str, version: Version, findings: Findings) -> None:
+    counts = findings.counts
+    log = (
+        plural(counts["log entries"], "entry"),
+        plural(counts["snapshots"], "snapshot"),
+        plural(counts["pins"], "pin"),
+    )
+    ssts = (plural(counts["SSTs"], "SST"), plural(counts["blocks"], "block"), plural(counts["rows"], "row"))
+    orphans = f"{plural(counts['orphans'], 'object')}, {bytes_text(counts['orphan_bytes'])}"
+    rows = [
+        ("log", f"{', '.join(log)}; up to entry {version.seq}"),
+        ("tables", f"{number(len(version.tables))}: {', '.join(ssts)}"),
+        ("size", bytes_text(counts["bytes"])),
+        ("awaiting vacuum", f"{plural(counts['dropped'], 'object')} of dropped SSTs"),
+        ("named by nothing", f"{orphans}: uploads under way, or left by a crash"),
+    ]
+    show(grid("checked", url, rows=rows))
+    if not findings.problems:
+        show("No problems found.")
+        return
+    show(grid("object", "problem", rows=findings.problems))
+    show(f"{plural(len(findings.problems), 'problem')} found.")

@@ -1,0 +1,217 @@
+"""Checks one SST against everything that is said about it: by the version, by its meta, by its block index.
+
+Every byte of both objects is covered: the meta by its checksum, the data by its header, the checksums of its blocks and
+the rule that the blocks follow each other without a gap.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.cli.findings import Findings
+from tussock.cli.sst_blocks import read_blocks, read_meta
+from tussock.cli.values import as_text
+from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.errors import CorruptSst
+from tussock.statestore.hashing import hash_keys
+from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.rows import Rows
+from tussock.statestore.sst_meta import DATA_HEADER, LoadedMeta
+from tussock.statestore.sst_writer import value_schema
+
+__all__ = ["check_sst"]
+
+
+@dataclass
+class _Seen:
+    """What the blocks read so far hold together."""
+
+    rows: int = 0
+    deletes: int = 0
+    first_key: bytes | None = None
+    last_key: bytes = b""
+    last_epoch: int = 0
+    min_epoch: int = 1 << 64
+    max_epoch: int = 0
+    whole: bool = True
+    """No block was unreadable."""
+
+
+def check_sst(
+    bucket: ObjectStore,
+    spec: TableSpec,
+    sst: SstInfo,
+    sizes: Mapping[str, int],
+    findings: Findings,
+    advance: Callable[[int], None],
+) -> None:
+    """Check both objects of `sst`; `sizes` is the listing of `sst/`, and `advance` hears of bytes done."""
+    there = [
+        _check_size(path, expected, sizes, findings)
+        for path, expected in ((data_path(sst.id), sst.data_bytes), (meta_path(sst.id), sst.meta_bytes))
+    ]
+    findings.count("SSTs")
+    if not there[1]:
+        return
+    try:
+        meta = read_meta(bucket, sst.id)
+    except CorruptSst as error:
+        findings.problem(meta_path(sst.id), error)
+        return
+    _check_meta(spec, sst, meta, findings)
+    if there[0]:
+        _check_header(bucket, meta, findings)
+        _check_blocks(bucket, spec, sst, meta, findings, advance)
+
+
+def _check_size(path: str, expected: int, sizes: Mapping[str, int], findings: Findings) -> bool:
+    size = sizes.get(path)
+    if size is None:
+        findings.problem(path, "missing, although the version names it")
+    elif size != expected:
+        findings.problem(path, f"expected {expected} bytes as the version says, found {size}")
+    return size is not None
+
+
+def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findings) -> None:
+    path = meta_path(sst.id)
+    for name in ("rows", "deletes", "smallest", "largest", "data_bytes"):
+        said, found = getattr(sst, name), getattr(meta, name)
+        if said != found:
+            findings.problem(path, f"{name}: expected {as_text(said)} as the version says, found {as_text(found)}")
+    expected = value_schema(spec)
+    if not meta.schema.equals(expected):
+        found = _brief(meta.schema)
+        findings.problem(path, f"schema: expected {_brief(expected)} as table {spec.name!r} has, found {found}")
+    ends = meta.offset + meta.length
+    starts = np.concatenate([[len(DATA_HEADER)], ends[:-1]]) if meta.blocks else meta.offset
+    gaps = np.flatnonzero(meta.offset != starts)
+    if len(gaps):
+        findings.problem(path, f"block {gaps[0]} begins at {meta.offset[gaps[0]]}, expected {starts[gaps[0]]}")
+    end = int(ends[-1]) if meta.blocks else len(DATA_HEADER)
+    if end != meta.data_bytes:
+        findings.problem(path, f"the blocks end at {end}, expected {meta.data_bytes}, the size of the data")
+    if int(meta.block_rows.sum()) != meta.rows or int(meta.block_deletes.sum()) != meta.deletes:
+        findings.problem(path, f"the block index adds up to other counts than {meta.rows} rows, {meta.deletes} deletes")
+
+
+def _check_header(bucket: ObjectStore, meta: LoadedMeta, findings: Findings) -> None:
+    head = bytes(bucket.get_range(data_path(meta.id), 0, len(DATA_HEADER)))
+    if head != DATA_HEADER:
+        findings.problem(data_path(meta.id), f"offset 0: expected the header {DATA_HEADER.hex()}, found {head.hex()}")
+
+
+def _check_blocks(
+    bucket: ObjectStore,
+    spec: TableSpec,
+    sst: SstInfo,
+    meta: LoadedMeta,
+    findings: Findings,
+    advance: Callable[[int], None],
+) -> None:
+    encoder = None
+    if spec.schema is not None:
+        encoder = KeyEncoder(spec.arrow_schema(), spec.primary_key, spec.distribution_key, spec.vnodes)
+    seen = _Seen()
+    path = data_path(sst.id)
+    for number, rows in read_blocks(bucket, meta, sst.epoch):
+        if isinstance(rows, CorruptSst):
+            findings.problem(path, rows)
+            seen.whole = False
+        else:
+            for what in _block_problems(number, rows, sst, meta, encoder, seen):
+                findings.problem(path, f"block {number} at offset {meta.offset[number]}: {what}")
+            findings.count("rows", len(rows))
+        findings.count("blocks")
+        advance(int(meta.length[number]))
+    if seen.whole:
+        _check_totals(sst, seen, findings)
+
+
+def _block_problems(
+    number: int, rows: Rows, sst: SstInfo, meta: LoadedMeta, encoder: KeyEncoder | None, seen: _Seen
+) -> list[str]:
+    """What is wrong with a block that could be decoded; `seen` moves on over it."""
+    problems: list[str] = []
+
+    def expect(what: str, expected: object, found: object) -> None:
+        if expected != found:
+            problems.append(f"{what}: the block index says {as_text(expected)}, found {as_text(found)}")
+
+    deletes, epochs = int(rows.delete_array().sum()), rows.epoch_array()
+    first, last = rows.key(0), rows.key(len(rows) - 1)
+    expect("rows", int(meta.block_rows[number]), len(rows))
+    expect("deletes", int(meta.block_deletes[number]), deletes)
+    expect("first key", meta.first_keys[number], first)
+    expect("continues", bool(meta.continues[number]), seen.first_key is not None and first == seen.last_key)
+    low, high = int(epochs.min()), int(epochs.max())
+    if isinstance(rows.epochs, int) != bool(sst.epoch):
+        # A block without epochs in an SST without one has its epoch in the index, equal for all its rows.
+        uniform = isinstance(rows.epochs, int) and meta.min_epoch[number] == meta.max_epoch[number]
+        if sst.epoch or not uniform:
+            problems.append("its rows carry epochs, and the version gives the SST one, or neither does")
+    expect("smallest epoch", int(meta.min_epoch[number]) or sst.epoch, low)
+    expect("largest epoch", int(meta.max_epoch[number]) or sst.epoch, high)
+    if seen.first_key is not None and (first, -int(epochs[0])) <= (seen.last_key, -seen.last_epoch):
+        problems.append("its first full key does not come after the last one of the block before")
+    misplaced = _first_misplaced(rows)
+    if misplaced is not None:
+        problems.append(f"row {misplaced}: its full key does not come after that of the row before")
+    if meta.bloom is not None:
+        absent = np.flatnonzero(~meta.bloom.may_contain_many(hash_keys(rows.keys)))
+        if len(absent):
+            problems.append(f"the bloom filter denies {len(absent)} of its keys, the first in row {absent[0]}")
+    if encoder is not None:
+        problems.extend(_key_problems(rows, encoder))
+    seen.rows += len(rows)
+    seen.deletes += deletes
+    seen.first_key = first if seen.first_key is None else seen.first_key
+    seen.last_key, seen.last_epoch = last, int(epochs[-1])
+    seen.min_epoch, seen.max_epoch = min(seen.min_epoch, low), max(seen.max_epoch, high)
+    return problems
+
+
+def _first_misplaced(rows: Rows) -> int | None:
+    """The first row that does not come after the one before it: by key ascending, then epoch descending."""
+    if len(rows) < 2:
+        return None
+    before, after = rows.keys.slice(0, len(rows) - 1), rows.keys.slice(1)
+    epochs = rows.epoch_array()
+    ascends = pc.less(before, after).to_numpy(zero_copy_only=False)
+    again = pc.equal(before, after).to_numpy(zero_copy_only=False) & (epochs[:-1] > epochs[1:])
+    wrong = np.flatnonzero(~(ascends | again))
+    return int(wrong[0]) + 1 if len(wrong) else None
+
+
+def _key_problems(rows: Rows, encoder: KeyEncoder) -> list[str]:
+    """Whether the keys are those that the table's columns give, virtual nodes included."""
+    try:
+        columns = encoder.decode(rows.keys)
+    except ValueError as error:
+        return [f"a key is none of this table: {error}"]
+    again = encoder.encode(pa.record_batch(columns, names=list(encoder.primary_key)))
+    wrong = np.flatnonzero(~pc.equal(again, rows.keys).to_numpy(zero_copy_only=False))
+    return [f"row {wrong[0]}: its key is not the encoding of its key columns"] if len(wrong) else []
+
+
+def _check_totals(sst: SstInfo, seen: _Seen, findings: Findings) -> None:
+    path = data_path(sst.id)
+    found = (
+        ("rows", sst.rows, seen.rows),
+        ("deletes", sst.deletes, seen.deletes),
+        ("smallest key", sst.smallest, seen.first_key),
+        ("largest key", sst.largest, seen.last_key),
+        ("smallest epoch", sst.min_epoch, seen.min_epoch),
+        ("largest epoch", sst.max_epoch, seen.max_epoch),
+    )
+    for name, said, is_so in found:
+        if said != is_so:
+            findings.problem(path, f"{name}: expected {as_text(said)} as the version says, found {as_text(is_so)}")
+
+
+def _brief(schema: pa.Schema) -> str:
+    return "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"

@@ -1,0 +1,134 @@
+"""`tussock log`: what changed the store, entry by entry; each delta in a line."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, assert_never
+
+import msgspec
+import typer
+
+from tussock.cli.options import Json, Store
+from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, show
+from tussock.cli.places import opened_bucket
+from tussock.meta.delta import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    ClaimCompaction,
+    CommitEpoch,
+    CreateTable,
+    Delta,
+    DropTable,
+    ForgetDropped,
+    ReleaseCompaction,
+    ReportCompaction,
+)
+from tussock.meta.framing import LogEntry, decode_entry, sequence_of
+from tussock.meta.ranges import total_bytes
+from tussock.statestore.errors import CorruptLog, ObjectNotFound
+from tussock.statestore.object_store import ObjectStore
+
+__all__ = ["describe", "log"]
+
+ENTRIES_SHOWN = 50
+
+
+def log(
+    store: Store,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, help=f"The last so many entries; by default {ENTRIES_SHOWN}, with --json all."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the entries of the version log, oldest first; a damaged one is shown as such.
+
+    With --json an entry a line: {"seq", "at", "writer", "id", "deltas": [...]}, or {"seq", "error"}. Entries that
+    were truncated are not in the bucket any more.
+    """
+    most = limit if limit is not None or as_json else ENTRIES_SHOWN
+    with opened_bucket(store) as bucket:
+        listed = [(seq, info.path) for info in bucket.list("log/") if (seq := _entry_sequence(info.path)) is not None]
+        picked = listed if most is None else listed[max(len(listed) - most, 0) :]
+        read = ((seq, _read(bucket, path, seq)) for seq, path in picked)
+        if as_json:
+            emit_lines(_document(seq, entry) for seq, entry in read)
+            return
+        names: dict[int, str] = {}
+        rows = [row for seq, entry in read for row in _rows(seq, entry, names)]
+    show(grid("entry", "time", "writer", "what", right=["entry"], rows=rows))
+    if len(picked) < len(listed):
+        note(f"{plural(len(listed) - len(picked), 'older entry')} not shown; see --limit")
+
+
+def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
+    """A delta in a line; `names` are the tables met so far by id, and a new table is added."""
+    names = {} if names is None else names
+    match delta:
+        case CommitEpoch():
+            return _describe_commit(delta, names)
+        case CreateTable(spec=spec):
+            names[spec.id] = spec.name
+            key = f" with key ({', '.join(spec.primary_key)})" if spec.primary_key else ", raw"
+            return f"create table {spec.name} (id {spec.id}){key}"
+        case DropTable(table_id=table_id):
+            return f"drop table {_table(table_id, names)}"
+        case ClaimCompaction(task=task):
+            what = f"{plural(len(task.ssts()), 'SST')} to L{task.target_level}"
+            return f"claim {task.kind} compaction of {_table(task.table_id, names)}: {what}, task {task.id[:8]}"
+        case ReportCompaction(outputs=outputs):
+            size = bytes_text(total_bytes(outputs))
+            return f"report task {delta.task_id[:8]}: {plural(len(outputs), 'SST')}, {size}"
+        case ReleaseCompaction():
+            return f"release task {delta.task_id[:8]}"
+        case AdvanceSafeEpoch(epoch=epoch):
+            return f"advance safe epoch to {epoch_text(epoch)}"
+        case AdvanceHorizon(horizon=horizon):
+            return f"advance garbage horizon to {horizon}"
+        case ForgetDropped(ids=ids):
+            return f"forget {plural(len(ids), 'deleted SST')}"
+        case _:
+            assert_never(delta)
+
+
+def _describe_commit(delta: CommitEpoch, names: dict[int, str]) -> str:
+    parts = []
+    for table_id, runs in delta.tables.items():
+        ssts = [sst for run in runs for sst in run.ssts]
+        rows = plural(sum(sst.rows for sst in ssts), "row")
+        parts.append(f"{_table(table_id, names)} {rows} in {plural(len(ssts), 'SST')}")
+    by = f", writer {delta.writer} batch {delta.batch_id}" if delta.writer is not None else ""
+    return f"commit epoch {delta.epoch}: {'; '.join(parts) or 'no rows'}{by}"
+
+
+def _table(table_id: int, names: dict[int, str]) -> str:
+    return names.get(table_id, f"#{table_id}")
+
+
+def _entry_sequence(path: str) -> int | None:
+    return sequence_of(path) if path.endswith(".delta") else None
+
+
+def _read(bucket: ObjectStore, path: str, seq: int) -> LogEntry | str:
+    """The entry, or what is wrong with it."""
+    try:
+        return decode_entry(path, seq, bucket.get(path))
+    except (CorruptLog, ObjectNotFound) as error:
+        return str(error)
+
+
+def _rows(seq: int, entry: LogEntry | str, names: dict[int, str]) -> Iterator[tuple[str, ...]]:
+    if isinstance(entry, str):
+        yield str(seq), "", "", f"DAMAGED: {entry}"
+        return
+    for at, delta in enumerate(entry.deltas):
+        head = (str(seq), iso_ms(entry.at_ms), entry.writer) if at == 0 else ("", "", "")
+        yield (*head, describe(delta, names))
+
+
+def _document(seq: int, entry: LogEntry | str) -> dict[str, Any]:
+    if isinstance(entry, str):
+        return {"seq": seq, "error": entry}
+    # To builtins first: keys of tables become strings, bytes stay bytes.
+    deltas = [msgspec.to_builtins(delta, builtin_types=(bytes,)) for delta in entry.deltas]
+    return {"seq": seq, "at": iso_ms(entry.at_ms), "writer": entry.writer, "id": entry.id.hex(), "deltas": deltas}

@@ -1,0 +1,78 @@
+"""Opening the place that a command is about, without ever making a store where there is none.
+
+`connect` creates a store in an empty place, and a folder where none is. A command that only looks must do neither, so
+it first asks whether anything of a log is there. What the log, the version and the objects are is then read from the
+bucket directly; rows are read through the client, which is opened without compaction.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tussock.meta.log import VersionLog
+from tussock.meta.version import Version
+from tussock.statestore import StateStore, connect
+from tussock.statestore.backend import VersionView
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.catalog import TableState
+from tussock.statestore.errors import InvalidOption, TableNotFound
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.system import RealSystem
+
+__all__ = ["KEEP_ALL", "NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "table_state"]
+
+KEEP_ALL = 1e9
+"""Retention in seconds of a reader: it deletes nothing, so whatever compaction has left may be read."""
+
+
+class NoStore(InvalidOption):
+    """Nothing of a store is at the URL."""
+
+
+class Place(NamedTuple):
+    """A bucket with the newest version that its log gives."""
+
+    bucket: ObjectStore
+    version: Version
+
+
+@contextmanager
+def opened_bucket(url: str) -> Iterator[ObjectStore]:
+    """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created."""
+    where = parse_bucket_url(url)
+    if where.scheme == "file" and not Path(where.prefix).is_dir():
+        raise NoStore(f"no store here: {where} is not a folder")
+    bucket = open_bucket(url)
+    try:
+        if not any(next(iter(bucket.list(prefix)), None) for prefix in ("log/", "snapshot/", "sst/")):
+            raise NoStore(f"no store here: {bucket.url} holds neither a log nor SSTs")
+        yield bucket
+    finally:
+        bucket.close()
+
+
+@contextmanager
+def opened_place(url: str) -> Iterator[Place]:
+    """The bucket with its newest version; one LIST and what the log's tail takes."""
+    with opened_bucket(url) as bucket:
+        yield Place(bucket, VersionLog(bucket, RealSystem(), owner="tussock").refresh())
+
+
+@contextmanager
+def opened_store(url: str, *, retention: float = KEEP_ALL, gc_grace: float = 900.0) -> Iterator[StateStore]:
+    """The store at `url`, opened without background compaction."""
+    with opened_bucket(url):
+        pass
+    with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:
+        yield store
+
+
+def table_state(version: VersionView, name: str, url: str) -> TableState:
+    """The table of that name; `TableNotFound` names those that are there."""
+    state = version.find_table(name)
+    if state is None:
+        names = ", ".join(sorted(state.spec.name for state in version.tables.values())) or "none"
+        raise TableNotFound(f"no table {name!r} in the store at {url}; its tables: {names}", name)
+    return state

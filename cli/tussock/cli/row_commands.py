@@ -1,0 +1,202 @@
+"""The commands that read rows: `tables`, `get`, `scan`, `changes`."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from tussock.cli.options import At, Epoch, Json, Key, Store, TableName, read_epoch
+from tussock.cli.output import (
+    bytes_text,
+    emit_json,
+    emit_lines,
+    epoch_text,
+    grid,
+    note,
+    number,
+    plural,
+    show,
+)
+from tussock.cli.places import opened_place, opened_store
+from tussock.cli.values import as_text, batch_rows, parse_bytes, parse_key
+from tussock.meta.ranges import total_bytes
+from tussock.statestore import RawTable, TypedTable
+from tussock.statestore.catalog import TableState
+
+__all__ = ["changes", "get", "scan", "tables"]
+
+ROWS_SHOWN = 100
+"""Rows of a table for people unless `--limit` says otherwise; JSON is never cut off unasked."""
+
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", min=0, help=f"At most so many rows; by default {ROWS_SHOWN}, and with --json all."),
+]
+
+
+def tables(store: Store, as_json: Json = False) -> None:
+    """List the tables: kind, key, size and newest epoch.
+
+    With --json one document: {"tables": [{name, id, kind, columns, primary_key, distribution_key, vnodes,
+    block_bytes, compression, rows, deletes, ssts, bytes, last_epoch}]}.
+    """
+    with opened_place(store) as place:
+        states = sorted(place.version.tables.values(), key=lambda state: state.spec.name)
+    if as_json:
+        emit_json({"tables": [_table_document(state) for state in states]})
+        return
+    if not states:
+        show("The store has no tables.")
+        return
+    rows = [
+        (
+            state.spec.name,
+            _kind(state),
+            ", ".join(state.spec.primary_key) or "key",
+            number(sum(sst.rows for sst in state.levels.ssts())),
+            number(len(state.levels.ssts())),
+            bytes_text(total_bytes(state.levels.ssts())),
+            epoch_text(state.last_epoch) if state.last_epoch else "never written",
+        )
+        for state in states
+    ]
+    columns = ("table", "kind", "key", "row versions", "SSTs", "size", "newest epoch")
+    show(grid(*columns, right=("row versions", "SSTs", "size"), rows=rows))
+
+
+def _kind(state: TableState) -> str:
+    return "raw" if state.spec.schema is None else "typed"
+
+
+def _table_document(state: TableState) -> dict[str, Any]:
+    spec, ssts = state.spec, state.levels.ssts()
+    return {
+        "name": spec.name,
+        "id": spec.id,
+        "kind": _kind(state),
+        "columns": {field.name: str(field.type) for field in spec.arrow_schema()},
+        "primary_key": spec.primary_key or ("key",),
+        "distribution_key": spec.distribution_key,
+        "vnodes": spec.vnodes,
+        "block_bytes": spec.block_bytes,
+        "compression": spec.compression,
+        "rows": sum(sst.rows for sst in ssts),
+        "deletes": sum(sst.deletes for sst in ssts),
+        "ssts": len(ssts),
+        "bytes": total_bytes(ssts),
+        "last_epoch": state.last_epoch,
+    }
+
+
+def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = None, as_json: Json = False) -> None:
+    """Show the row under one key; exit code 1 if there is none.
+
+    With --json one document: the row as an object, {"key", "value"} of a raw table, or null.
+    """
+    wanted = read_epoch(epoch, at)
+    with opened_store(store) as opened:
+        target: RawTable | TypedTable = opened.table(table)
+        row: dict[str, Any] | None
+        if isinstance(target, RawTable):
+            if len(key) != 1:
+                raise typer.BadParameter(f"table {table!r} is raw: give one key, not {len(key)} values")
+            raw = parse_bytes(key[0])
+            value = target.get(raw, wanted)
+            row = None if value is None else {"key": raw, "value": value}
+        else:
+            row = target.get(parse_key(target.spec, key), wanted)
+    if as_json:
+        emit_json(row)
+    elif row is not None:
+        show(grid("column", "value", rows=[(name, as_text(value)) for name, value in row.items()]))
+    else:
+        note(f"no row under {' '.join(key)} in table {table}" + (f" at epoch {wanted}" if wanted else ""))
+    if row is None:
+        raise typer.Exit(1)
+
+
+def scan(
+    table: TableName,
+    store: Store,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rows whose key begins with this; of a typed table the first key column's value, repeated for more."
+        ),
+    ] = None,
+    start: Annotated[str | None, typer.Option(help="Raw tables: the first key.")] = None,
+    end: Annotated[str | None, typer.Option(help="Raw tables: the key to stop before.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Raw tables: from the largest key down.")] = False,
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", metavar="A,B", help="Typed tables: the columns to show.")
+    ] = None,
+    limit: Limit = None,
+    epoch: Epoch = None,
+    at: At = None,
+    as_json: Json = False,
+) -> None:
+    """Show rows by key: all, a range or those with a prefix.
+
+    The rows of a typed table are ordered by virtual node, then key. With --json a row a line: its columns, or
+    {"key", "value"} of a raw table.
+    """
+    wanted = read_epoch(epoch, at)
+    most = limit if limit is not None or as_json else ROWS_SHOWN
+    # One more than is shown tells whether there are more.
+    fetched = None if most is None else most + 1
+    with opened_store(store) as opened:
+        target: RawTable | TypedTable = opened.table(table)
+        if isinstance(target, RawTable):
+            if columns is not None or len(prefix or []) > 1:
+                raise typer.BadParameter(f"table {table!r} is raw: it takes one --prefix and no --columns")
+            texts = (start, end, prefix[0] if prefix else None)
+            bounds = [None if text is None else parse_bytes(text) for text in texts]
+            batches = target.scan(bounds[0], bounds[1], prefix=bounds[2], epoch=wanted, limit=fetched, reverse=reverse)
+        else:
+            if start is not None or end is not None or reverse:
+                raise typer.BadParameter(f"table {table!r} is typed: --start, --end and --reverse are for raw tables")
+            names = None if columns is None else [name.strip() for name in columns.split(",")]
+            values = None if prefix is None else parse_key(target.spec, prefix, whole=False)
+            batches = target.read(names, epoch=wanted, prefix=values, limit=fetched)
+        _show_rows((row for batch in batches for row in batch_rows(batch)), most, as_json=as_json)
+
+
+def changes(
+    table: TableName,
+    store: Store,
+    from_epoch: Annotated[int, typer.Option("--from", min=0, metavar="EPOCH", help="After this epoch; 0: all.")],
+    to_epoch: Annotated[
+        int | None,
+        typer.Option("--to", min=0, metavar="EPOCH", help="Up to and with this epoch; else the newest."),
+    ] = None,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was committed between two epochs, in (--from, --to], by epoch and key.
+
+    With --json a change a line: the table's columns (or key and value), "op" (put or delete) and "epoch".
+    """
+    most = limit if limit is not None or as_json else ROWS_SHOWN
+    with opened_store(store) as opened:
+        batch = opened.table(table).changes(from_epoch, to_epoch)
+    part = batch if most is None else batch.slice(0, most + 1)
+    rows = ({"epoch": row.pop("epoch"), "op": row.pop("op"), **row} for row in batch_rows(part))
+    _show_rows(rows, most, as_json=as_json)
+    if not as_json:
+        note(plural(batch.num_rows, "change"))
+
+
+def _show_rows(rows: Iterator[dict[str, Any]], most: int | None, *, as_json: bool) -> None:
+    """Print at most `most` rows, and say so where there were more."""
+    if as_json:
+        emit_lines(islice(rows, most))
+        return
+    picked = list(islice(rows, most))
+    if not picked:
+        show("no rows")
+        return
+    right = [name for name, value in picked[0].items() if type(value) in (int, float)]
+    show(grid(*picked[0], right=right, rows=[[as_text(value) for value in row.values()] for row in picked]))
+    if next(rows, None) is not None:
+        note(f"there are more than {plural(len(picked), 'row')}; --limit shows more, --json all")

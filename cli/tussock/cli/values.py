@@ -1,0 +1,167 @@
+"""Keys and values between bytes, Arrow and text: as typed on a command line, as printed, as JSON.
+
+One notation for bytes, in and out: printable UTF-8 stands for itself, anything else is `hex:` and hex digits (so text
+that begins with `hex:` is written that way, too). In JSON bytes that are printable UTF-8 are a string and others the
+object `{"hex": "00ff"}`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import typer
+
+from tussock.statestore.catalog import TableSpec
+
+__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_key", "parse_moment"]
+
+HEX = "hex:"
+TRUE = ("true", "t", "yes", "1")
+FALSE = ("false", "f", "no", "0")
+
+
+def parse_bytes(text: str) -> bytes:
+    """The bytes that `text` or `hex:00ff` stands for; `typer.BadParameter` if the digits are none."""
+    if not text.startswith(HEX):
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return bytes.fromhex(text.removeprefix(HEX))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: expected pairs of hex digits after 'hex:'") from None
+
+
+def as_text(value: Any) -> str:
+    """A value as people read it; bytes in the notation that the command line takes."""
+    match value:
+        case None:
+            return "null"
+        case bytes():
+            text = _printable(value)
+            return text if text is not None and not text.startswith(HEX) else HEX + value.hex()
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return _iso(value)
+        case list():
+            return "[" + ", ".join(map(as_text, value)) + "]"
+        case dict():
+            return "{" + ", ".join(f"{key}: {as_text(item)}" for key, item in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+def as_json(value: Any) -> Any:
+    """A value as `json` writes it.
+
+    Bytes as the module says; dates and times in ISO 8601; decimals and durations as strings, since a number would
+    round them; NaN and the infinities, which JSON has not, as "NaN", "Infinity", "-Infinity".
+    """
+    match value:
+        case bytes():
+            text = _printable(value)
+            return {"hex": value.hex()} if text is None else text
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case datetime():
+            return _iso(value)
+        case date() | time():
+            return value.isoformat()
+        case Decimal() | timedelta():
+            return str(value)
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case dict():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def batch_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as Python values. Times in nanoseconds become text: Python's own have microseconds."""
+    columns = []
+    for column in batch.columns:
+        kind = column.type
+        nanoseconds = (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and kind.unit == "ns"
+        columns.append((column.cast(pa.string()) if nanoseconds else column).to_pylist())
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def parse_key(spec: TableSpec, texts: Sequence[str], *, whole: bool = True) -> tuple[Any, ...]:
+    """The values of a typed table's key columns, in key order, from the command line.
+
+    `whole`: all of them are needed; else any number of leading ones. `typer.BadParameter` says what is wrong.
+    """
+    expected = " ".join(name.upper() for name in spec.primary_key)
+    if len(texts) > len(spec.primary_key) or (whole and len(texts) < len(spec.primary_key)):
+        raise typer.BadParameter(f"table {spec.name!r} has the key {expected}; {len(texts)} values were given")
+    schema = spec.arrow_schema()
+    return tuple(
+        _typed(name, schema.field(name).type, text) for name, text in zip(spec.primary_key, texts, strict=False)
+    )
+
+
+def parse_moment(text: str) -> datetime:
+    """A point of time in ISO 8601; without a zone it is UTC. `typer.BadParameter` if it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time in ISO 8601, such as 2026-01-31T12:00:00 (UTC) or 2026-01-31T12:00:00+01:00"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _typed(name: str, kind: pa.DataType, text: str) -> Any:
+    """One key value from text."""
+    parse = _parser(kind)
+    try:
+        return parse(text)
+    except (ValueError, ArithmeticError):
+        raise typer.BadParameter(f"key column {name!r} is of type {kind}; {text!r} is no value of it") from None
+
+
+def _parser(kind: pa.DataType) -> Callable[[str], Any]:
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return parse_bytes
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_integer(kind):
+        return int
+    if pa.types.is_floating(kind):
+        return float
+    if pa.types.is_decimal(kind):
+        return Decimal
+    if pa.types.is_date(kind):
+        return date.fromisoformat
+    if pa.types.is_time(kind):
+        return time.fromisoformat
+    if pa.types.is_timestamp(kind):
+        return parse_moment if kind.tz else datetime.fromisoformat
+    if pa.types.is_duration(kind):
+        return lambda text: timedelta(seconds=float(text))
+    return str
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in TRUE:
+        return True
+    if text.lower() in FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _printable(value: bytes) -> str | None:
+    """The text that the bytes are in UTF-8, if it can be printed on one line."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None
+
+
+def _iso(value: datetime) -> str:
+    """ISO 8601; UTC as `Z`."""
+    return value.isoformat().removesuffix("+00:00") + "Z" if value.utcoffset() == timedelta(0) else value.isoformat()
