@@ -1,0 +1,68 @@
+"""One connection per store and process.
+
+Spark keeps its Python workers and hands them task after task, so a store that is opened once per process keeps its
+version, its metas and its blocks over the tasks and micro-batches of a job. Workers never compact; the process that
+commits does.
+"""
+
+import atexit
+import os
+import threading
+
+from tussock.compute.spark.options import StoreAddress
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.client import StateStore, connect
+from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.raw_table import RawTable
+from tussock.statestore.typed_table import TypedTable
+
+__all__ = ["Table", "committing_store", "same_table", "working_store"]
+
+Table = RawTable | TypedTable
+
+_stores: dict[tuple[StoreAddress, bool, int], StateStore] = {}
+_lock = threading.Lock()
+
+
+def working_store(address: StoreAddress) -> StateStore:
+    """This process's connection for tasks and planning: it reads and uploads, and leaves compaction to others."""
+    return _store(address, compaction=False)
+
+
+def committing_store(address: StoreAddress) -> StateStore:
+    """This process's connection for commits; after a commit its background thread compacts."""
+    return _store(address, compaction=True)
+
+
+def _store(address: StoreAddress, *, compaction: bool) -> StateStore:
+    # By process as well: a fork inherits this dictionary, but threads and sockets of the stores in it stay behind.
+    key = (address, compaction, os.getpid())
+    with _lock:
+        store = _stores.get(key)
+        if store is None:
+            # What is left after the URL are numbers, `parse_read` and `parse_write` checked their names.
+            store = _stores[key] = connect(address.url, compaction=compaction, **dict(address.settings))  # type: ignore[arg-type]
+        return store
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let compaction end between two batches instead of being cut off with the process."""
+    for (_, _, process), store in list(_stores.items()):
+        if process == os.getpid():
+            store.close()
+
+
+def same_table(store: StateStore, spec: TableSpec) -> Table:
+    """The table that was planned with; `SchemaMismatch` if another one has its name now."""
+    table: Table = store.table(spec.name)
+    if table.spec != spec:
+        # This connection may have last looked before the table was made.
+        store.version()
+        table = store.table(spec.name)
+    if table.spec != spec:
+        raise SchemaMismatch(
+            f"table {spec.name!r} was dropped and created anew after the job was planned (id {spec.id} then, "
+            f"{table.spec.id} now); nothing was stored, start the job again"
+        )
+    return table

@@ -1,0 +1,168 @@
+"""Several tables in one epoch from one micro-batch, for `foreachBatch`; also keyed read-modify-write.
+
+Each table's tasks upload through the data source, which leaves the names of the SSTs in a file instead of committing:
+it and this process are on the driver's machine. Then one commit makes all tables' rows visible, under (writer, batch).
+A merge reads at one epoch, the same in all tasks, which the driver pins; the commit names that epoch, so that a
+commit of someone else in between gives `Conflict` and not a lost update.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from tussock.compute.spark.connections import committing_store
+from tussock.compute.spark.merging import check_merge
+from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan, check_shareable
+from tussock.compute.spark.writer import staged_runs
+from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.client import StateStore
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.vnode import VNODES_MAX
+
+__all__ = ["TableWrite", "upsert", "write_epoch"]
+
+TableWrite = DataFrame | tuple[DataFrame, Mapping[str, str]]
+"""Rows to upsert, or rows and how each value column is merged with what is stored."""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One table's part of an epoch."""
+
+    spec: TableSpec
+    rows: DataFrame
+    merge: dict[str, str] | None
+
+
+def upsert(
+    table: str,
+    *,
+    store: str | StateStore,
+    writer: str | None = None,
+    merge: Mapping[str, str] | None = None,
+    op_column: str | None = None,
+    order_by: str | None = None,
+    partitions: int | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that writes each micro-batch to one table, exactly once; see `write_epoch`."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        part: TableWrite = rows if merge is None else (rows, merge)
+        write_epoch(
+            batch_id,
+            {table: part},
+            store=store,
+            writer=writer,
+            op_column=op_column,
+            order_by=order_by,
+            partitions=partitions,
+        )
+
+    return write
+
+
+def write_epoch(
+    batch_id: int,
+    tables: Mapping[str, TableWrite],
+    *,
+    store: str | StateStore,
+    writer: str | None = None,
+    op_column: str | None = None,
+    order_by: str | None = None,
+    partitions: int | None = None,
+) -> int:
+    """Write several tables in one epoch; answers it. If (writer, batch_id) is committed, nothing is computed.
+
+    `store`: a URL, or an open store, which then commits and compacts. `writer` is the streaming query's id if not
+    given. `op_column` marks deletes in the rows that have it, as the option `opColumn` does. Of several rows of one
+    key the one with the largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks
+    per table, a power of two up to 256; the rows are repartitioned by key, so that each task writes a range of its own.
+
+    Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
+    Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed.
+    """
+    if not tables:
+        raise InvalidOption("write_epoch was given no tables; expected at least one")
+    open_store = store if isinstance(store, StateStore) else committing_store(_address(store))
+    address = _address(open_store.url)
+    writer = writer or _query_id(tables)
+    committed = open_store.committed_batch(writer, batch_id)
+    if committed is not None:
+        return committed
+    shares = [_share(open_store, name, part) for name, part in tables.items()]
+    tasks = _task_count(partitions, shares[0].rows)
+    with ExitStack() as stack:
+        expect: dict[str, int] = {}
+        read_epoch = 0
+        if any(share.merge is not None for share in shares):
+            read_epoch = stack.enter_context(open_store.pin_snapshot()).epoch
+            expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
+        uploads: dict[str, list[SubLevel]] = {}
+        for at, share in enumerate(shares):
+            plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
+            _upload(share, address, plan, op_column, order_by, tasks)
+            uploads[share.spec.name] = staged_runs(Path(plan.stage))
+        return open_store.commit_uploaded(uploads, writer=writer, batch_id=batch_id, expect=expect)
+
+
+def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
+    rows, merge = (part, None) if isinstance(part, DataFrame) else part
+    table = store.table(name)
+    if merge is not None:
+        if table.spec.schema is None:
+            raise InvalidOption(f"table {name!r} is raw: its values have no columns to merge")
+        check_merge(merge, table.schema, table.spec.primary_key, name)
+    return _Share(table.spec, rows, None if merge is None else dict(merge))
+
+
+def _upload(
+    share: _Share, address: StoreAddress, plan: WritePlan, op_column: str | None, order_by: str | None, tasks: int
+) -> None:
+    spec, rows = share.spec, share.rows
+    has_operations = op_column is not None and op_column in rows.columns
+    if has_operations and share.merge is not None:
+        raise InvalidOption(f"table {spec.name!r}: rows with {op_column!r} are not merged; write deletes on their own")
+    # Spark's partition of a row is its hash modulo the tasks, and the vnode is made from the same hash: each task
+    # gets a contiguous range of vnodes, and the runs of all tasks fit into one sublevel of L0.
+    rows = rows.repartition(tasks, *(spec.distribution_key or ("key",)))
+    if order_by is not None and order_by in rows.columns:
+        rows = rows.sortWithinPartitions(order_by)
+        if order_by not in spec.arrow_schema().names:
+            rows = rows.drop(order_by)
+    writer = rows.write.format("tussock").mode("append").option("store", address.url)
+    writer = writer.option(PLAN_OPTION, msgspec.json.encode(plan).decode())
+    if has_operations:
+        writer = writer.option("opColumn", op_column)
+    writer.save(spec.name)
+
+
+def _address(url: str) -> StoreAddress:
+    return check_shareable(StoreAddress(url))
+
+
+def _query_id(tables: Mapping[str, TableWrite]) -> str:
+    part = next(iter(tables.values()))
+    rows = part if isinstance(part, DataFrame) else part[0]
+    query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not query_id:
+        raise InvalidOption(
+            "writer is missing, and this is not a streaming query's batch, whose id would do; give a writer, so that "
+            "a repeated batch is recognised"
+        )
+    return str(query_id)
+
+
+def _task_count(partitions: int | None, rows: DataFrame) -> int:
+    """The tasks per table: as given, else the largest power of two up to the session's cores."""
+    if partitions is None:
+        cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))
+        return 1 << (cores.bit_length() - 1)
+    if partitions not in (1 << bit for bit in range(9)):
+        raise InvalidOption(f"partitions is {partitions}; expected a power of two from 1 to {VNODES_MAX}")
+    return partitions

@@ -1,0 +1,161 @@
+"""Keyed read-modify-write, vectorised: rows of a micro-batch combined with each other and with the stored rows.
+
+Each value column has a function. Rows of one key are combined first, in their order; then the result with the stored
+row, if there is one. Functions are those for which that order of combining does not matter:
+
+- `sum`, `min`, `max`: nulls count for nothing; null if there was never a value;
+- `last`: the value of the newest row, null or not; what a plain upsert does;
+- `first`: the value of the first row that the key ever had.
+
+A column of the table that the batch lacks keeps its stored value.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.typed_table import TypedTable
+
+__all__ = ["FUNCTIONS", "check_merge", "combine_rows", "merge_with_stored", "merged_batches"]
+
+FUNCTIONS = ("first", "last", "max", "min", "sum")
+
+_LOOKUP_ROWS = 1 << 18
+"""Keys that are looked up and written at once: bounds what a merge holds of the stored rows."""
+
+_AT = "\0at"
+_FIRST, _LAST = "\0first", "\0last"
+
+
+def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: Iterable[str], table: str) -> None:
+    """Raise `InvalidOption` unless `functions` names value columns of the table, each with a function for its type."""
+    keys = set(primary_key)
+    for name, function in functions.items():
+        if name not in schema.names or name in keys:
+            raise InvalidOption(
+                f"table {table!r}: merge names {name!r}; expected value columns, "
+                f"of {[column for column in schema.names if column not in keys]}"
+            )
+        if function not in FUNCTIONS:
+            raise InvalidOption(
+                f"table {table!r}: merge of column {name!r} is {function!r}; expected one of {list(FUNCTIONS)}"
+            )
+        kind = schema.field(name).type
+        numeric = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
+        if (function == "sum" and not numeric) or (function in ("min", "max") and pt.is_nested(kind)):
+            raise InvalidOption(f"table {table!r}: column {name!r} of type {kind} cannot be merged by {function!r}")
+
+
+def merged_batches(
+    batches: Iterable[pa.RecordBatch], table: TypedTable, functions: Mapping[str, str], read_epoch: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows to write for a task's `batches`: each key once, combined with its row at `read_epoch` (0: none).
+
+    Holds the task's rows combined by key in memory: a task sees all rows of its keys, so they have to be together.
+    """
+    parts = [batch for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    rows = combine_rows(pa.Table.from_batches(parts), table.primary_key, functions)
+    for start in range(0, rows.num_rows, _LOOKUP_ROWS):
+        chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
+        if read_epoch:
+            found = table.multi_get(chunk.select(list(table.primary_key)), epoch=read_epoch)
+            chunk = merge_with_stored(chunk, found, table, functions)
+        yield from chunk.to_batches()
+
+
+def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[str, str]) -> pa.Table:
+    """Rows combined so that each key stands once, with the same columns and types; keys in order of first sight.
+
+    Integers are summed with 128 bits; `InvalidBatch` if a sum does not fit its column.
+    """
+    keys = list(primary_key)
+    computed = {name: functions[name] for name in rows.column_names if functions.get(name) in ("sum", "min", "max")}
+    frame = pl.DataFrame(pl.from_arrow(rows.select([*keys, *computed]))).with_row_index(_AT)
+    picked = [pl.col(_AT).first().alias(_FIRST), pl.col(_AT).last().alias(_LAST)]
+    grouped = frame.group_by(keys, maintain_order=True).agg(
+        *picked, *(_aggregate(name, function, frame.schema[name]) for name, function in computed.items())
+    )
+    if len(grouped) == rows.num_rows:
+        return rows
+    first, last = (pa.array(grouped[name].to_numpy()) for name in (_FIRST, _LAST))
+    columns = []
+    for field in rows.schema:
+        if field.name in computed:
+            columns.append(_back(grouped[field.name], field, computed[field.name]))
+        else:
+            columns.append(rows.column(field.name).take(first if functions.get(field.name) == "first" else last))
+    return pa.table(columns, schema=rows.schema)
+
+
+def _aggregate(name: str, function: str, kind: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if function == "min":
+        return column.min()
+    if function == "max":
+        return column.max()
+    total = column.cast(pl.Int128).sum() if kind.is_integer() else column.sum()
+    # Without a value Polars says 0, and the rule is null.
+    return pl.when(column.count() > 0).then(total)
+
+
+def _back(series: pl.Series, field: pa.Field, function: str) -> pa.Array:
+    try:
+        narrowed = (
+            series.cast(pl.Int64, strict=True) if series.dtype == pl.Int128 and field.type != pa.uint64() else series
+        )
+        narrowed = (
+            narrowed.cast(pl.UInt64, strict=True)
+            if series.dtype == pl.Int128 and field.type == pa.uint64()
+            else narrowed
+        )
+        return narrowed.to_arrow().cast(field.type)
+    except (pl.exceptions.PolarsError, pa.ArrowInvalid) as error:
+        raise _overflow(field, function) from error
+
+
+def _overflow(field: pa.Field, function: str) -> InvalidBatch:
+    return InvalidBatch(
+        f"column {field.name!r}: a {function} does not fit {field.type}; nothing was stored, use a wider type"
+    )
+
+
+def merge_with_stored(
+    rows: pa.Table, found: pa.StructArray, table: TypedTable, functions: Mapping[str, str]
+) -> pa.Table:
+    """The rows to write: `rows` (each key once) combined with the stored rows aligned with them, null where none is."""
+    existed = found.is_valid()
+    stored = dict(zip(table.schema.names, found.flatten(), strict=True))
+    columns = []
+    for field in table.schema:
+        old = stored[field.name]
+        if field.name not in rows.column_names:
+            columns.append(old)
+            continue
+        new = rows.column(field.name).combine_chunks()
+        new = new if new.type == field.type else new.cast(field.type)
+        function = "last" if field.name in table.primary_key else functions.get(field.name, "last")
+        columns.append(_combined(function, old, new, existed, field))
+    return pa.table(columns, names=table.schema.names)
+
+
+def _combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArray, field: pa.Field) -> pa.Array:
+    if function == "last":
+        return new
+    if function == "first":
+        return pc.if_else(existed, old, new)
+    if function == "min":
+        return pc.min_element_wise(old, new, skip_nulls=True)
+    if function == "max":
+        return pc.max_element_wise(old, new, skip_nulls=True)
+    zero = pa.scalar(0, pa.int8()).cast(field.type)
+    try:
+        total = pc.add_checked(pc.fill_null(old, zero), pc.fill_null(new, zero)).cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise _overflow(field, function) from error
+    return pc.if_else(pc.or_(old.is_valid(), new.is_valid()), total, pa.scalar(None, field.type))

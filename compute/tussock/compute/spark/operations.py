@@ -1,0 +1,57 @@
+"""Which rows of a write are deletes, and how its rows are gathered for encoding."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.errors import InvalidBatch
+
+__all__ = ["DELETE_COLUMN", "DELETE_WORDS", "UPSERT_WORDS", "gathered", "marked_deletes"]
+
+UPSERT_WORDS = ("upsert", "put", "insert", "update")
+DELETE_WORDS = ("delete",)
+
+DELETE_COLUMN = "\0delete"
+"""Name of the boolean column that marks deletes; no table can have it, as Spark has no such column."""
+
+_GATHER_BYTES = 8 << 20
+"""Spark sends batches of 10,000 rows; encoding many at once costs less per row."""
+
+
+def marked_deletes(batches: Iterable[pa.RecordBatch], op_column: str, table: str) -> Iterator[pa.RecordBatch]:
+    """The batches with `DELETE_COLUMN` in place of `op_column`, a column of words in any case.
+
+    Raises `InvalidBatch` for a word that is neither, or for null.
+    """
+    upserts, deletes = pa.array(UPSERT_WORDS), pa.array(DELETE_WORDS)
+    for batch in batches:
+        words = pc.utf8_lower(batch.column(op_column).cast(pa.string()))
+        marks = pc.is_in(words, value_set=deletes)
+        known = pc.or_(marks, pc.is_in(words, value_set=upserts))
+        if not pc.all(known, min_count=0).as_py():
+            at = pc.index(known, False).as_py()
+            raise InvalidBatch(
+                f"table {table!r}: column {op_column!r} holds {batch.column(op_column)[at].as_py()!r}; expected "
+                f"one of {[*UPSERT_WORDS, *DELETE_WORDS]}; nothing of the write was stored"
+            )
+        yield batch.drop_columns([op_column]).append_column(DELETE_COLUMN, marks)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], bytes_max: int = _GATHER_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer, larger batches of about `bytes_max`."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= bytes_max:
+            yield _joined(held)
+            held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,197 @@
+"""The options of the data source: what a user may set, checked once, as immutable records that travel to the tasks.
+
+Spark hands options over as strings and may lower-case their names, so names are compared without case and underscores:
+`opColumn`, `opcolumn` and `op_column` are one. Credentials are no options, because Spark shows options in plans and
+logs; they come from the environment of driver and executors.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NoReturn
+
+import msgspec
+
+from tussock.statestore.epochs import MAX_EPOCH
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["PLAN_OPTION", "ReadOptions", "StoreAddress", "WriteOptions", "WritePlan", "parse_read", "parse_write"]
+
+PLAN_OPTION = "tussockPlan"
+"""Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
+
+_ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
+_READ = (*_ADDRESS, "epoch", "timestamp", "columns")
+_WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion")
+_FROM_SPARK = ("path", "checkpointLocation", "queryName")
+_SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
+_BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where a store is and how to open it: the arguments of `connect` as a value that can be pickled and compared."""
+
+    url: str
+    settings: tuple[tuple[str, float | int], ...] = ()
+
+
+class WritePlan(msgspec.Struct, frozen=True):
+    """What `write_epoch` tells the data source about one table of its epoch."""
+
+    stage: str
+    """File on the driver's machine that takes the uploaded runs, instead of a commit."""
+    merge: dict[str, str] | None = None
+    """Per value column how to combine the stored value with the batch's; `None`: the batch's rows replace."""
+    read_epoch: int = 0
+    """The epoch at which a merge reads; 0: the store is empty."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """A batch read."""
+
+    address: StoreAddress
+    table: str
+    epoch: int | None
+    timestamp_ms: int | None
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """A batch write or a stream's sink."""
+
+    address: StoreAddress
+    table: str
+    delete_all: bool
+    """Every row deletes its key."""
+    op_column: str | None
+    writer: str | None
+    batch_id: int | None
+    plan: WritePlan | None
+
+
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a read; `InvalidOption` names the one that does not fit."""
+    given = _normalised(options, _READ, "read")
+    address, table = _address(given)
+    if "epoch" in given and "timestamp" in given:
+        raise InvalidOption("options epoch and timestamp: give one of them, both say where to read")
+    epoch = _integer(given, "epoch", 1, MAX_EPOCH) if "epoch" in given else None
+    timestamp_ms = _timestamp_ms(given["timestamp"]) if "timestamp" in given else None
+    columns = _columns(given["columns"]) if "columns" in given else None
+    return ReadOptions(address, table, epoch, timestamp_ms, columns)
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """Check the options of a write; `InvalidOption` names the one that does not fit."""
+    given = _normalised(options, (*_WRITE, PLAN_OPTION), "write")
+    address, table = _address(given)
+    mode = given.get("mode", "upsert").lower()
+    if mode not in ("upsert", "delete"):
+        raise InvalidOption(
+            f"option mode is {given['mode']!r}; expected 'upsert' (rows replace those of their keys) or 'delete' (rows "
+            "delete those of their keys); where each row says which, name its column in opColumn"
+        )
+    if mode == "delete" and "opColumn" in given:
+        raise InvalidOption("options mode='delete' and opColumn: give one of them; both say which rows delete")
+    batch_id = _integer(given, "writerVersion", 0, MAX_EPOCH) if "writerVersion" in given else None
+    plan = msgspec.json.decode(given[PLAN_OPTION], type=WritePlan) if PLAN_OPTION in given else None
+    return WriteOptions(
+        address, table, mode == "delete", given.get("opColumn"), given.get("writerId") or None, batch_id, plan
+    )
+
+
+def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str) -> dict[str, str]:
+    """The options by their documented names; `InvalidOption` for one that is unknown."""
+    names = {_plain(name): name for name in (*known, *_FROM_SPARK)}
+    unknown = sorted(name for name in options if _plain(name) not in names)
+    if unknown:
+        accepted = ", ".join(name for name in known if name != PLAN_OPTION)
+        raise InvalidOption(f"unknown options {unknown} of a {action} of format 'tussock'; it takes {accepted}")
+    return {names[_plain(name)]: value for name, value in options.items()}
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _address(given: Mapping[str, str]) -> tuple[StoreAddress, str]:
+    url = given.get("store", "")
+    if not url:
+        raise InvalidOption("option store is missing; expected the URL of a store, such as s3://bucket/prefix")
+    table, path = given.get("table"), given.get("path")
+    if table and path and table != path:
+        raise InvalidOption(f"the table is named twice, as {table!r} in option table and as {path!r}; give it once")
+    name = table or path
+    if not name:
+        raise InvalidOption("no table is named; give it as option table, or as the argument of load, save or start")
+    settings: list[tuple[str, float | int]] = []
+    settings += [(_SECONDS[key], _seconds(given, key)) for key in _SECONDS if key in given]
+    settings += [(_BYTES[key], _integer(given, key, 0, 1 << 62)) for key in _BYTES if key in given]
+    return check_shareable(StoreAddress(url, tuple(settings))), name
+
+
+def check_shareable(address: StoreAddress) -> StoreAddress:
+    """The address, unless it is a memory store: that lives in one process, and Spark works in several."""
+    if address.url.startswith("memory:"):
+        raise InvalidOption(
+            f"store {address.url!r} is in the memory of one process, and Spark's workers are others; "
+            "use file:///..., s3://..., gs://... or az://..."
+        )
+    return address
+
+
+def _integer(given: Mapping[str, str], name: str, low: int, high: int) -> int:
+    try:
+        value = int(given[name])
+    except ValueError:
+        _refuse(name, given[name], f"an integer from {low} to {high}")
+    if not low <= value <= high:
+        _refuse(name, given[name], f"an integer from {low} to {high}")
+    return value
+
+
+def _seconds(given: Mapping[str, str], name: str) -> float:
+    try:
+        value = float(given[name])
+    except ValueError:
+        _refuse(name, given[name], "seconds, 0 or more")
+    if not 0 <= value < float("inf"):
+        _refuse(name, given[name], "seconds, 0 or more")
+    return value
+
+
+def _timestamp_ms(text: str) -> int:
+    """Milliseconds since the Unix epoch, from such a number or from ISO 8601; without an offset it is UTC."""
+    plain = text.strip()
+    if plain.isascii() and plain.isdigit():
+        return int(plain)
+    try:
+        moment = datetime.fromisoformat(plain)
+    except ValueError:
+        _refuse("timestamp", text, "milliseconds since 1970 or ISO 8601, such as 2013-06-30T12:00:00+00:00")
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # Counted in integers: a float would round the last millisecond away.
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Names from a JSON list, which can hold any name, or separated by commas."""
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            _refuse("columns", text, "a JSON list of names")
+    else:
+        names = [name.strip() for name in text.split(",")]
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        _refuse("columns", text, "names without repetition, separated by commas, or a JSON list of them")
+    return tuple(names)
+
+
+def _refuse(name: str, value: str, expected: str) -> NoReturn:
+    raise InvalidOption(f"option {name} is {value!r}; expected {expected}") from None

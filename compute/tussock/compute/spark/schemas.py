@@ -1,0 +1,78 @@
+"""Between a table's Arrow schema and Spark's: the types of a read, the fit of a write, and casts of batches.
+
+Spark wants one Arrow type per type of its own (`string`, never `large_string`; timestamps in microseconds and UTC) and
+checks for equality. What Spark has no type for is read as the next wider one: unsigned integers as the next larger
+signed type, a 64-bit unsigned one as `decimal(20,0)`.
+"""
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tussock.statestore.conform import conform
+from tussock.statestore.errors import SchemaMismatch
+
+__all__ = ["arrow_target", "check_writable", "fitted", "spark_schema"]
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def spark_schema(schema: pa.Schema, required: Collection[str], table: str) -> StructType:
+    """Spark's schema of a table's rows; `required` columns are never null. `SchemaMismatch` names a hopeless column."""
+    fields = []
+    for field in schema:
+        try:
+            kind = from_arrow_type(_WIDER.get(field.type, field.type), prefer_timestamp_ntz=True)
+        except PySparkTypeError as error:
+            raise SchemaMismatch(
+                f"table {table!r}: Spark has no type for column {field.name!r} of type {field.type}; "
+                "leave it out with option columns"
+            ) from error
+        fields.append(StructField(field.name, kind, field.nullable and field.name not in required))
+    return StructType(fields)
+
+
+def arrow_target(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of batches for its `schema`."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def fitted(batch: pa.RecordBatch, target: pa.Schema, table: str) -> pa.RecordBatch:
+    """The batch's columns in exactly the target's types; `SchemaMismatch` names a column whose values do not fit."""
+    arrays = []
+    for field in target:
+        column = batch.column(field.name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise SchemaMismatch(
+                    f"table {table!r}: column {field.name!r}: {column.type} cannot be read as {field.type}: {error}"
+                ) from error
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def check_writable(
+    found: StructType, expected: pa.Schema, required: Sequence[str], ignored: Collection[str], table: str
+) -> None:
+    """Raise `SchemaMismatch` if rows of Spark's schema `found` cannot go to the table, before any task runs.
+
+    `required` columns must be there; those in `ignored` are not the table's.
+    """
+    kept = StructType([field for field in found.fields if field.name not in ignored])
+    conform(arrow_target(kept).empty_table(), expected, required, table)

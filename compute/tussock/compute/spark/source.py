@@ -1,0 +1,80 @@
+"""The data source `tussock` and its registration.
+
+Spark makes an instance per DataFrame or write. What `schema` finds stays with the instance, so reader and tasks see
+the epoch and the table that the DataFrame was made with.
+"""
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tussock.compute.spark.connections import working_store
+from tussock.compute.spark.options import ReadOptions, parse_read, parse_write
+from tussock.compute.spark.reader import PushdownReader, TableReader, resolve_epoch
+from tussock.compute.spark.schemas import spark_schema
+from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.errors import SchemaMismatch
+
+__all__ = ["PushdownDataSource", "TussockDataSource", "register"]
+
+_PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+
+
+class TussockDataSource(DataSource):  # type: ignore[misc]
+    """The format `tussock`: batch reads and writes of a table, and a sink for streams. Options: `docs/spark.md`.
+
+    Registered by itself it works in any session, and Spark applies all filters; `register` adds pushing them down.
+    """
+
+    _reader_class: type[TableReader] = TableReader
+    _resolved: tuple[ReadOptions, TableSpec, int] | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)` and in SQL after `USING`."""
+        return "tussock"
+
+    def schema(self) -> StructType:
+        """The table's columns, or those of option `columns`; the epoch of the DataFrame is resolved here."""
+        options, spec, _ = self._resolve()
+        schema = spec.arrow_schema()
+        missing = [name for name in options.columns or () if name not in schema.names]
+        if missing:
+            raise SchemaMismatch(f"table {spec.name!r} has no columns {missing}; it has {schema.names}", spec.name)
+        names = options.columns or schema.names
+        picked = schema.empty_table().select(list(names)).schema
+        return spark_schema(picked, spec.primary_key, spec.name)
+
+    def reader(self, schema: StructType) -> TableReader:
+        """A reader of the columns of `schema` at the DataFrame's epoch."""
+        options, spec, epoch = self._resolve()
+        return self._reader_class(options, spec, epoch, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer of rows of `schema`; with `overwrite` they become the whole table."""
+        return BatchWriter(plan_upload(parse_write(self.options), schema), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """A sink for rows of `schema`; with `overwrite` (complete mode) each batch becomes the whole table."""
+        return StreamWriter(plan_upload(parse_write(self.options), schema), overwrite)
+
+    def _resolve(self) -> tuple[ReadOptions, TableSpec, int]:
+        if self._resolved is None:
+            options = parse_read(self.options)
+            store = working_store(options.address)
+            table = store.table(options.table)
+            self._resolved = options, table.spec, resolve_epoch(store, table, options)
+        return self._resolved
+
+
+class PushdownDataSource(TussockDataSource):
+    """The same with filters pushed down, for sessions where Spark's conf for that is on."""
+
+    _reader_class = PushdownReader
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `tussock` known to a session, with filters pushed down to the store."""
+    spark.conf.set(_PUSHDOWN_CONF, "true")
+    spark.dataSource.register(PushdownDataSource)

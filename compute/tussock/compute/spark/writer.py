@@ -1,0 +1,198 @@
+"""Writes: tasks turn their rows into SSTs that nobody sees, and one commit on the driver makes them an epoch.
+
+Each attempt of a task uploads SSTs under ids of its own and answers with their names; Spark lets the answer of one
+attempt a task through. Those of failed, slower and aborted attempts stay unnamed, and vacuum deletes them: nothing is
+deleted here, because a commit whose answer was lost may name them. (The protocol is that of Iceberg's and Delta's
+sinks; the facts about Spark 4.3's commit coordinator are in `docs/spark.md`.)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tussock.compute.spark.connections import committing_store, same_table, working_store
+from tussock.compute.spark.merging import merged_batches
+from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
+from tussock.compute.spark.options import WriteOptions
+from tussock.compute.spark.schemas import check_writable
+from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.client import StateStore
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.typed_table import TypedTable
+
+__all__ = ["BatchWriter", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged_runs"]
+
+_QUERY_ID = "sql.streaming.queryId"
+"""Local property of Spark's streaming tasks; stable over restarts of one checkpoint."""
+
+
+@dataclass
+class Uploaded(WriterCommitMessage):  # type: ignore[misc]
+    """A task's answer: its sorted runs, newest first, and the streaming query that it ran for."""
+
+    levels: list[SubLevel]
+    query_id: str | None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a task needs to know to write its share; made on the driver and pickled."""
+
+    options: WriteOptions
+    spec: TableSpec
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Uploaded:
+        """Upload a task's rows; memory is bounded by the store's `buffer_bytes` (a merge holds its task's keys)."""
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        store = working_store(self.options.address)
+        return Uploaded(self._upload(store, batches), query_id)
+
+    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch]) -> list[SubLevel]:
+        table: Any = same_table(store, self.spec)
+        plan = self.options.plan
+        if self.options.op_column is not None:
+            batches = marked_deletes(batches, self.options.op_column, self.spec.name)
+        elif self.options.delete_all:
+            batches = (_all_marked(batch, self.spec) for batch in batches)
+        elif plan is not None and plan.merge is not None:
+            return self._merge(store, table, batches, plan.merge, plan.read_epoch)
+        marked = self.options.op_column is not None or self.options.delete_all
+        if isinstance(table, TypedTable):
+            return table.upload(gathered(batches), delete_column=DELETE_COLUMN if marked else None)
+        return table.upload(gathered(map(_raw_operations, batches) if marked else batches))
+
+    @staticmethod
+    def _merge(
+        store: StateStore, table: TypedTable, batches: Iterator[pa.RecordBatch], merge: dict[str, str], epoch: int
+    ) -> list[SubLevel]:
+        held = list(batches)
+        try:
+            return table.upload(merged_batches(held, table, merge, epoch))
+        except SnapshotExpired:
+            # The batch takes longer than the retention; the driver pins its epoch, so this task can do so, too.
+            with store.pin_snapshot(epoch) as snapshot:
+                pinned = snapshot.table(table.name)
+                assert isinstance(pinned, TypedTable)
+                return table.upload(merged_batches(held, pinned, merge, epoch))
+
+
+def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
+    """Check a write on the driver before any task runs; `TableNotFound`, `SchemaMismatch` or `InvalidOption`."""
+    table = working_store(options.address).table(options.table)
+    if options.op_column is not None and options.op_column not in schema.fieldNames():
+        raise SchemaMismatch(
+            f"table {options.table!r}: the rows have no column {options.op_column!r}, which opColumn names; "
+            f"they have {schema.fieldNames()}"
+        )
+    ignored = {options.op_column}
+    if options.delete_all:
+        expected = pa.schema([table.schema.field(name) for name in table.spec.primary_key or ("key",)])
+        ignored |= {name for name in schema.fieldNames() if name not in expected.names}
+        check_writable(schema, expected, expected.names, ignored, options.table)
+    else:
+        check_writable(schema, table.schema, table.spec.primary_key, ignored, options.table)
+    return Upload(options, table.spec)
+
+
+class _Committer:
+    """The part of batch and stream writers that runs on the driver."""
+
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        self.upload = upload
+        self.overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:
+        """Runs in a task."""
+        return self.upload.run(iterator)
+
+    def commit_runs(self, messages: Sequence[Uploaded | None], writer: str | None, batch_id: int | None) -> None:
+        """Commit what the tasks uploaded as one epoch; a repeated (writer, batch) changes nothing."""
+        options = self.upload.options
+        store = committing_store(options.address)
+        runs = runs_of(messages)
+        if writer is not None and batch_id is not None and store.committed_batch(writer, batch_id) is not None:
+            return
+        same_table(store, self.upload.spec)
+        expect = None
+        if self.overwrite:
+            deletes, read_epoch = _delete_all(store, self.upload.spec)
+            runs, expect = runs + deletes, {options.table: read_epoch}
+        store.commit_uploaded({options.table: runs}, writer=writer, batch_id=batch_id, expect=expect)
+
+
+class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write.format("tussock")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
+        plan = self.upload.options.plan
+        if plan is not None:
+            Path(plan.stage).write_bytes(msgspec.msgpack.encode(runs_of(messages)))
+            return
+        options = self.upload.options
+        if (options.writer is None) != (options.batch_id is None):
+            raise InvalidOption("options writerId and writerVersion go together in a batch write: give both or neither")
+        self.commit_runs(messages, options.writer, options.batch_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+
+
+class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream.format("tussock")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit a micro-batch, once for each (query or `writerId`, batch)."""
+        query_id = next((message.query_id for message in messages if message is not None and message.query_id), None)
+        writer = self.upload.options.writer or query_id
+        if writer is None:
+            raise InvalidOption(
+                "no task told its streaming query, so a repeated batch could not be recognised; give option writerId"
+            )
+        self.commit_runs(messages, writer, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+
+
+def runs_of(messages: Sequence[Any]) -> list[SubLevel]:
+    """All sorted runs, newest first: where tasks wrote the same key, the later task's row wins."""
+    return [run for message in reversed(messages) if message is not None for run in message.levels]
+
+
+def staged_runs(stage: Path) -> list[SubLevel]:
+    """The runs that a `BatchWriter` left in that file."""
+    return msgspec.msgpack.decode(stage.read_bytes(), type=list[SubLevel])
+
+
+def _delete_all(store: StateStore, spec: TableSpec) -> tuple[list[SubLevel], int]:
+    """Runs that delete each row that is there now, and the epoch that was read; as older runs they hide no new row."""
+    with store.pin_snapshot() as snapshot:
+        there: Any = snapshot.table(spec.name)
+        table: Any = store.table(spec.name)
+        if isinstance(table, TypedTable):
+            keys = (_all_marked(batch, spec) for batch in there.read(list(spec.primary_key)))
+            return table.upload(keys, delete_column=DELETE_COLUMN), snapshot.epoch
+        return table.upload(_raw_operations(_all_marked(batch, spec)) for batch in there.scan()), snapshot.epoch
+
+
+def _all_marked(batch: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
+    """The keys of the batch, each marked as a delete."""
+    keys = batch.select(list(spec.primary_key or ("key",)))
+    return keys.append_column(DELETE_COLUMN, pa.repeat(True, batch.num_rows))
+
+
+def _raw_operations(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A raw table's rows with the column `op` that its upload takes, from the marks."""
+    marks = batch.column(DELETE_COLUMN)
+    values = batch.column("value") if "value" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+    words = pa.DictionaryArray.from_arrays(marks.cast(pa.int8()), ["put", "delete"]).cast(pa.string())
+    return pa.record_batch([batch.column("key"), values, words], names=["key", "value", "op"])
