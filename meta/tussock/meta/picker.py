@@ -15,7 +15,6 @@ for. `validate_claim` has the rules that keep a pick safe; a mistake here costs 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +27,9 @@ from tussock.statestore.catalog import SstInfo, TableState
 
 __all__ = ["Candidate", "Pick", "PickerConfig", "candidates", "pick", "pick_manual", "write_stall"]
 
+MOVED_FILES_MAX = 256
+"""Files in one trivial move: the log entry names each of them."""
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """One thing that could be done for a table; whether it can be picked depends on what runs already."""
@@ -36,11 +38,6 @@ class Candidate(msgspec.Struct, frozen=True):
     kind: str
     level: int
     reason: str
-
-
-class _Moving(NamedTuple):
-    files: list[SstInfo]
-    overlap: list[SstInfo]
 
 
 def pick(state: TableState, tasks: Sequence[CompactionTask], config: PickerConfig, watermark: int) -> Pick | None:
@@ -141,49 +138,51 @@ def _level_candidates(table: Table, config: PickerConfig) -> Iterator[Candidate]
 
 def _pick_level(table: Table, level: int, config: PickerConfig) -> Pick | None:
     files = table.level(level)
-    idle = [sst for sst in files if sst.id not in table.busy]
-    excess = total_bytes(idle) - config.level_bytes_max(level)
-    moved = _free_movers(table, idle, level, excess, config)
+    idle = [index for index, sst in enumerate(files) if sst.id not in table.busy]
+    excess = total_bytes(files[index] for index in idle) - config.level_bytes_max(level)
+    moved = _free_movers(table, [files[index] for index in idle], level, excess, config)
     if moved:
         return finished(table, "trivial-move", [moved], level + 1)
-    options = [found for sst in idle if (found := _with_overlap(table, sst, level, config))]
+    options = [(index, found) for index in idle if (found := table.free_overlap([files[index]], level + 1)) is not None]
     if not options:
         return None
-    best = min(options, key=lambda found: total_bytes(found.overlap) / max(1, total_bytes(found.files)))
-    return finished(table, "level", [best.files, best.overlap], level + 1)
+    # Bytes to rewrite for each byte that goes down.
+    start, overlap = min(options, key=lambda option: total_bytes(option[1]) / max(1, total_bytes([files[option[0]]])))
+    return finished(table, "level", [_with_neighbours(table, level, start, overlap, config), overlap], level + 1)
 
 
 def _free_movers(table: Table, idle: Sequence[SstInfo], level: int, excess: int, config: PickerConfig) -> list[SstInfo]:
     """Files that meet nothing in the next level, until the excess is covered; all of them in one task."""
     moved: list[SstInfo] = []
     for sst in idle:
+        if excess <= 0 or len(moved) == MOVED_FILES_MAX:
+            break
         bounds = (sst.smallest, sst.largest)
+        if overlap_in_run(table.level(level + 1), bounds):
+            continue
         # A file that would meet very much one level further would make that merge too large for one task.
         grandparents = total_bytes(overlap_in_run(table.level(level + 2), bounds))
-        if not overlap_in_run(table.level(level + 1), bounds) and grandparents <= config.task_bytes_max:
-            grown = [*moved, sst]
-            if not table.is_contested(grown, level + 1):
-                moved = grown
-        if total_bytes(moved) >= excess > 0:
-            break
+        # Files come in key order, so the first and this one span all that would be moved.
+        if grandparents <= config.task_bytes_max and not table.is_contested([*moved[:1], sst], level + 1):
+            moved.append(sst)
+            excess -= total_bytes([sst])
     return moved
 
 
-def _with_overlap(table: Table, sst: SstInfo, level: int, config: PickerConfig) -> _Moving | None:
-    """The file with what it meets in the next level, and neighbours that meet nothing more there."""
-    overlap = table.free_overlap([sst], level + 1)
-    if overlap is None:
-        return None
-    files = [sst]
-    run = table.level(level)
-    for neighbour in run[run.index(sst) + 1 :]:
-        grown = [*files, neighbour]
-        if neighbour.id in table.busy or total_bytes(grown) + total_bytes(overlap) > config.task_bytes_max:
+def _with_neighbours(
+    table: Table, level: int, start: int, overlap: list[SstInfo], config: PickerConfig
+) -> list[SstInfo]:
+    """The file at `start` with the files after it that meet nothing more in the next level."""
+    files = [table.level(level)[start]]
+    size = total_bytes(files) + total_bytes(overlap)
+    for neighbour in table.level(level)[start + 1 :]:
+        size += total_bytes([neighbour])
+        if neighbour.id in table.busy or size > config.task_bytes_max:
             break
-        if table.free_overlap(grown, level + 1) != overlap:
+        if table.free_overlap([files[0], neighbour], level + 1) != overlap:
             break
-        files = grown
-    return _Moving(files, overlap)
+        files.append(neighbour)
+    return files
 
 
 def _tombstone_files(table: Table, config: PickerConfig, watermark: int) -> Iterator[tuple[int, SstInfo]]:
