@@ -20,6 +20,7 @@ message: see `docs/decisions/0004-columnar-blocks-not-arrow-ipc.md`.
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ TRAILER_BYTES = _TRAILER_HEAD.size + _CRC.size
 _FIXED_KEYS = 1
 _ROW_EPOCHS = 2
 _DELETES = 4
+_KNOWN_FLAGS = _FIXED_KEYS | _ROW_EPOCHS | _DELETES
 
 # Numbers on disk: never reuse one.
 CODECS = {"none": 0, "lz4": 1, "zstd": 2}
@@ -87,7 +89,7 @@ def _buffers(rows: Rows) -> tuple[int, int, list[Buffer]]:
     return flags, width, buffers
 
 
-def encode_block(rows: Rows, codec: int) -> tuple[bytes | memoryview, int, int]:
+def encode_block(rows: Rows, codec: int) -> tuple[bytes, int, int]:
     """Encode at least one row; answers the bytes with their trailer, their length before compression, the crc32c.
 
     An int in `rows.epochs` is not written: the block index or the version gives it. `codec` is one of `CODECS`.
@@ -125,7 +127,7 @@ def decode_block(
     """Decode a block with its trailer.
 
     `crc` is what the block index says; `epoch` stands for rows that carry none; `types` are all value columns as
-    stored, and `columns` picks some of them (all if `None`). Raises `CorruptSst` naming `where`.
+    stored, and `columns` picks some of them in its order (all if `None`). Raises `CorruptSst` naming `where`.
     """
     if len(data) < TRAILER_BYTES:
         raise CorruptSst(f"{where}: block has {len(data)} bytes, its trailer alone takes {TRAILER_BYTES}")
@@ -137,7 +139,7 @@ def decode_block(
     try:
         raw = body if codec == 0 else _ARROW_CODECS[codec].decompress(body, raw_bytes)
         return _rows(raw, epoch, types, columns)
-    except (KeyError, ValueError, OSError, struct.error, pa.ArrowException) as error:
+    except (LookupError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         # The checksum held, so this was written so: a writer of another format, or a defect of one.
         raise CorruptSst(f"{where}: not a block of this format: {error}") from error
 
@@ -147,30 +149,34 @@ def _rows(raw: pa.Buffer, epoch: int, types: Sequence[pa.DataType], columns: Seq
     table = struct.unpack_from(f"<{2 * buffer_total}I", raw, _HEADER.size)
     if column_count != len(types):
         raise ValueError(f"{column_count} value columns, the SST's schema has {len(types)}")
+    if not count or flags & ~_KNOWN_FLAGS:
+        raise ValueError(f"{count} rows, flags {flags:#x}: expected rows, and flags of {_KNOWN_FLAGS:#x} only")
 
     def buffer(index: int) -> pa.Buffer:
-        return raw.slice(table[2 * index], table[2 * index + 1])
+        offset, size = table[2 * index], table[2 * index + 1]
+        if offset + size > raw.size:
+            raise ValueError(f"buffer {index} ends at {offset + size}, the block at {raw.size}")
+        return raw.slice(offset, size)
 
-    at = 0
     if flags & _FIXED_KEYS:
-        offsets = _strides(width, count)
+        data, at = buffer(0), 1
+        if data.size != count * width:
+            raise ValueError(f"{data.size} bytes of keys, {count} rows of {width} take {count * width}")
+        keys = pa.Array.from_buffers(pa.binary(), count, [None, _strides(width, count), data])
     else:
-        offsets, at = buffer(0), 1
-    keys = pa.Array.from_buffers(pa.binary(), count, [None, offsets, buffer(at)])
-    at += 1
+        keys, at = column_from_buffers(pa.binary(), count, [raw.slice(0, 0), buffer(0), buffer(1)]), 2
     epochs: Epochs = epoch
     if flags & _ROW_EPOCHS:
         epochs = np.frombuffer(buffer(at), "<u8", count)
         at += 1
     deletes = None
     if flags & _DELETES:
-        deletes = np.unpackbits(np.frombuffer(buffer(at), np.uint8), count=count, bitorder="little").view(np.bool_)
+        marks = np.frombuffer(buffer(at), np.uint8, (count + 7) // 8)
+        deletes = np.unpackbits(marks, count=count, bitorder="little").view(np.bool_)
         at += 1
-    wanted = None if columns is None else set(columns)
+    starts = [at, *accumulate(map(buffer_count, types), initial=at)][1:]
     values = []
-    for index, kind in enumerate(types):
-        parts = buffer_count(kind)
-        if wanted is None or index in wanted:
-            values.append(column_from_buffers(kind, count, [buffer(at + part) for part in range(parts)]))
-        at += parts
+    for index in range(len(types)) if columns is None else columns:
+        parts = [buffer(part) for part in range(starts[index], starts[index + 1])]
+        values.append(column_from_buffers(types[index], count, parts))
     return Rows(keys, epochs, deletes, tuple(values))

@@ -154,7 +154,7 @@ class SstWriter:
             if low == high:
                 block = block.with_epochs(low)
         data, raw_length, crc = encode_block(block, self._codec)
-        sst.parts.append(bytes(data))
+        sst.parts.append(data)
         sst.offset.append(sst.size)
         sst.length.append(len(data))
         sst.raw_length.append(raw_length)

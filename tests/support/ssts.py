@@ -1,0 +1,120 @@
+"""Small SSTs in a bucket, written from plain tuples, and what a reader should see of them by a brute-force model."""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.rows import Rows
+from tussock.statestore.sst_writer import SstWriter
+
+
+class Put(NamedTuple):
+    """One version of a key; a value of `None` is a delete."""
+
+    key: bytes
+    epoch: int
+    value: bytes | None
+
+
+_SERIAL = count(1)
+
+
+def raw_spec(*, block_bytes: int = 64 << 10, compression: str = "lz4", vnodes: int = 0) -> TableSpec:
+    return TableSpec(id=1, name="kv", block_bytes=block_bytes, compression=compression, vnodes=vnodes)
+
+
+def ordered(puts: Iterable[Put]) -> list[Put]:
+    """By key, then from the newest epoch to the oldest; stable."""
+    return sorted(puts, key=lambda put: (put.key, -put.epoch))
+
+
+def to_rows(puts: Sequence[Put], *, columns: int = 1, epoch: int = 0) -> Rows:
+    """Puts as `Rows`; with `epoch` they share it. A second value column holds the value's length as an integer."""
+    deletes = np.array([put.value is None for put in puts], np.bool_)
+    values = [put.value or b"" for put in puts]
+    columns_of = (pa.array(values, pa.binary()), pa.array([len(value) for value in values], pa.int64()))
+    return Rows(
+        pa.array([put.key for put in puts], pa.binary()),
+        epoch or np.array([put.epoch for put in puts], np.uint64),
+        deletes if deletes.any() else None,
+        columns_of[:columns],
+    )
+
+
+def to_puts(rows: Rows) -> list[Put]:
+    """`Rows` of a raw table as puts."""
+    return [
+        Put(key, int(epoch), None if deleted else value)
+        for key, epoch, deleted, value in zip(
+            rows.keys.to_pylist(),
+            rows.epoch_array().tolist(),
+            rows.delete_array().tolist(),
+            rows.columns[0].to_pylist() if rows.columns else [b""] * len(rows),
+            strict=True,
+        )
+    ]
+
+
+def store_ssts(
+    bucket: ObjectStore, spec: TableSpec, batches: Iterable[Rows], *, sst_bytes: int = 1 << 20, epoch: int = 0
+) -> tuple[SstInfo, ...]:
+    """Write a sorted run; with `epoch` as a commit does, where the version gives the epoch, else as compaction does."""
+    infos = []
+    for sst in SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=bool(epoch)).write(batches):
+        sst_id = f"{next(_SERIAL):032x}"
+        info, meta = sst.describe(sst_id)
+        bucket.put(data_path(sst_id), sst.data_parts)
+        bucket.put(meta_path(sst_id), meta)
+        if epoch:
+            info = msgspec.structs.replace(info, epoch=epoch, min_epoch=epoch, max_epoch=epoch)
+        infos.append(info)
+    return tuple(infos)
+
+
+def store_run(
+    bucket: ObjectStore,
+    puts: Iterable[Put],
+    *,
+    block_bytes: int = 64 << 10,
+    sst_bytes: int = 1 << 20,
+    compression: str = "lz4",
+    epoch: int = 0,
+) -> tuple[SstInfo, ...]:
+    """Write puts in any order as a sorted run of a raw table."""
+    rows = to_rows(ordered(puts), epoch=epoch)
+    spec = raw_spec(block_bytes=block_bytes, compression=compression)
+    return store_ssts(bucket, spec, [rows] if len(rows) else [], sst_bytes=sst_bytes, epoch=epoch)
+
+
+def newest(runs: Sequence[Iterable[Put]], epoch: int) -> dict[bytes, Put]:
+    """Per key the newest version with an epoch <= `epoch`, deletes included; of equal epochs the newer run's."""
+    seen: dict[bytes, Put] = {}
+    for run in runs:
+        for put in run:
+            if put.epoch <= epoch and (put.key not in seen or put.epoch > seen[put.key].epoch):
+                seen[put.key] = put
+    return seen
+
+
+def visible(
+    runs: Sequence[Iterable[Put]],
+    epoch: int,
+    *,
+    start: bytes | None = None,
+    end: bytes | None = None,
+    reverse: bool = False,
+    limit: int | None = None,
+) -> list[Put]:
+    """What a scan at `epoch` answers, in its order."""
+    found = [
+        put
+        for key, put in sorted(newest(runs, epoch).items(), reverse=reverse)
+        if put.value is not None and (start is None or key >= start) and (end is None or key < end)
+    ]
+    return found[:limit]
