@@ -7,6 +7,7 @@ in each segment with one `searchsorted`.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -198,7 +199,7 @@ def _by_block(
     """The rows to search for each run of keys that share a block."""
     groups = []
     cuts = [start, *(np.flatnonzero(np.diff(blocks[start:end])) + 1 + start).tolist(), end]
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         number = int(blocks[low])
         parts = [sstables.block(sst, meta, number).rows]
         while number + 1 < meta.blocks and meta.continues[number + 1]:

@@ -81,7 +81,8 @@ class Rows:
     """n versioned rows: `keys[i]` at `epochs[i]` is deleted or has the values `columns[*][i]`.
 
     As a sorted run the rows are ordered by key ascending, then epoch descending. `epochs` is one int where all
-    rows share it and each key stands once. `deletes` is `None` where no row is a delete; a deleted row's values mean nothing.
+    rows share it and each key stands once. `deletes` is `None` where no row is a delete; a deleted row's values mean
+    nothing.
     """
 
     __slots__ = ("columns", "deletes", "epochs", "keys")

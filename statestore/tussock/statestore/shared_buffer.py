@@ -8,7 +8,6 @@ commit has succeeded, so that a commit that failed can be repeated.
 """
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tussock.statestore.catalog import SubLevel
@@ -156,10 +155,6 @@ class SharedBuffer:
             self.nbytes -= sum(run.nbytes for run in runs)
             self._publish(table)
             return True
-
-    def open_epochs(self) -> Iterator[int]:
-        """Epochs with rows that are neither committed nor given up, ascending."""
-        return iter(sorted(epoch for epoch, buffer in self._epochs.items() if buffer.runs))
 
     def _publish(self, table: int) -> None:
         runs = [run for epoch in sorted(self._epochs, reverse=True) for run in self._epochs[epoch].runs.get(table, ())]

@@ -148,8 +148,8 @@ def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
     magic, version, _, length = _FRAME.unpack_from(data)
     if magic != _MAGIC:
         raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} at offset 0, found {magic!r}")
-    if version > VERSION:
-        raise CorruptSst(f"{where}: format version {version}, this program reads up to {VERSION}; upgrade it")
+    if not 1 <= version <= VERSION:
+        raise CorruptSst(f"{where}: format version {version}, this program reads 1 to {VERSION}; upgrade it")
     if len(data) != _FRAME.size + length + 4:
         raise CorruptSst(f"{where}: {len(data)} bytes, its header says {_FRAME.size + length + 4}; it was truncated")
     found, expected = crc32c(data[:-4]), struct.unpack("<I", data[-4:])[0]

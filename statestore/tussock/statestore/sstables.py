@@ -93,7 +93,7 @@ class Sstables:
                 rows = self._read(sst, meta, index, index + 1, None)[0]
             else:
                 start = int(meta.block_rows[meta.segments[segment] : index].sum())
-                rows = rows.slice(start, start + int(meta.block_rows[index]))
+                rows = rows.slice(start, start + int(meta.block_rows[index])).compacted()
             block = CachedBlock(_at_epoch(rows, sst))
             self.blocks.put((sst.id, index), block, block.nbytes)
         elif sst.epoch and block.rows.epochs != sst.epoch:
@@ -136,7 +136,7 @@ class Sstables:
         if rows is None and columns is None and 2 * (last - first) >= end - start:
             rows = self.segment(sst, meta, segment, fill=fill)
         if rows is None:
-            if columns is None and last - first == 1:
+            if columns is None and last - first == 1 and fill:
                 return self.block(sst, meta, first).rows
             return _at_epoch(Rows.concat(self._read(sst, meta, first, last, columns)), sst)
         skip = int(meta.block_rows[start:first].sum())

@@ -34,10 +34,10 @@ class Uploader:
         try:
             for sst in ssts:
                 if len(flying) == _IN_FLIGHT:
-                    done.append(_landed(*flying.pop(0)))
+                    done.append(_landed(*flying[0]))
+                    del flying[0]
                 flying.append(self._start(sst))
-            while flying:
-                done.append(_landed(*flying.pop(0)))
+            done.extend(_landed(*one) for one in flying)
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
             for _, puts in flying:
