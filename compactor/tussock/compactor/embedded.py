@@ -43,7 +43,7 @@ class EmbeddedBackend(EmbeddedMeta):
         )
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES)
-        self._uploader = Uploader(bucket, system)
+        self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
         self._worker = CompactionWorker(self._step) if settings.compaction else None
 

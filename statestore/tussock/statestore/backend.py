@@ -31,6 +31,10 @@ class VersionView(Protocol):
         """Compaction may have dropped what is only visible below this epoch."""
 
     @property
+    def gc_horizon(self) -> str:
+        """A commit may not name an SST id below this; empty at first."""
+
+    @property
     def tables(self) -> Mapping[int, TableState]:
         """Tables by id."""
 

@@ -78,6 +78,15 @@ def _batches(rows: Rows) -> Iterator[Rows]:
     return (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
 
 
+def _expired(epoch: int, oldest: int) -> SnapshotExpired:
+    return SnapshotExpired(
+        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or pin "
+        "a snapshot before it expires",
+        epoch,
+        oldest,
+    )
+
+
 class Core:
     """The parts of an open store, and the few procedures that tables and client have in common."""
 
@@ -96,7 +105,7 @@ class Core:
         self.sstables = sstables
         self.backend = backend
         self.requests = requests
-        self.uploader = Uploader(requests.for_caller("flush"), system)
+        self.uploader = Uploader(requests.for_caller("flush"), system, lambda: backend.version().gc_horizon)
         self.buffer = SharedBuffer()
         self._views: dict[int, TableView] = {}
         self._looked = system.monotonic()
@@ -127,8 +136,12 @@ class Core:
         self._looked = self.system.monotonic()
         return version
 
-    def view(self, table: int, name: str) -> TableView:
-        """The table in a recent version; `TableNotFound` if it was dropped."""
+    def view(self, table: int, name: str, unpinned: int | None = None) -> TableView:
+        """The table in a recent version; `TableNotFound` if it was dropped.
+
+        `unpinned` is the epoch that will be read without a pin: `SnapshotExpired` if that version may have lost some
+        of it. A read has to stay on the view that it got: in a newer version compaction may have gone past the epoch.
+        """
         version = self.version()
         view = self._views.get(table)
         if view is None or view.version is not version:
@@ -142,6 +155,8 @@ class Core:
             else:
                 view = TableView(version, state, [RunIndex(run) for run in state.levels.runs()])
             self._views[table] = view
+        if unpinned is not None and unpinned < version.safe_epoch:
+            raise _expired(unpinned, version.safe_epoch)
         return view
 
     def check_readable(self, epoch: int, *, pinned: bool) -> None:
@@ -151,12 +166,7 @@ class Core:
         if not pinned:
             oldest = self.backend.oldest_readable()
             if epoch < oldest:
-                raise SnapshotExpired(
-                    f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later "
-                    "one, or pin a snapshot before it expires",
-                    epoch,
-                    oldest,
-                )
+                raise _expired(epoch, oldest)
 
     def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
         """Run a read; if an SST has gone since its version, do it again on the newest version.

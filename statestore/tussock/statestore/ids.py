@@ -9,9 +9,15 @@ from tussock.statestore.system import System
 __all__ = ["id_floor", "new_sst_id"]
 
 
-def new_sst_id(system: System) -> str:
-    """A fresh id of this moment."""
-    return id_floor(system.now_ms())[:12] + system.random_bytes(10).hex()
+def new_sst_id(system: System, horizon: str = "") -> str:
+    """A fresh id of this moment, or of the garbage `horizon` if the clock lags behind that.
+
+    Without the second, a writer with a slow clock would be refused at each commit: its ids look like garbage.
+    """
+    moment = id_floor(system.now_ms())[:12]
+    if horizon[:12] >= moment:
+        moment = id_floor(int(horizon[:12], 16) + 1)[:12]
+    return moment + system.random_bytes(10).hex()
 
 
 def id_floor(ms: int) -> str:

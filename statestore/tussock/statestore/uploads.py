@@ -4,7 +4,7 @@ Used by commits, spills, compaction and Spark's tasks. What was uploaded is invi
 never gets named is deleted by vacuum.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
@@ -22,9 +22,11 @@ _IN_FLIGHT = 2
 class Uploader:
     """Puts SSTs into a bucket; safe to use from several threads."""
 
-    def __init__(self, bucket: ObjectStore, system: System) -> None:
+    def __init__(self, bucket: ObjectStore, system: System, horizon: Callable[[], str] = lambda: "") -> None:
+        """`horizon` answers the newest garbage horizon known: ids are minted above it, whatever the clock says."""
         self._bucket = bucket
         self._system = system
+        self._horizon = horizon
         self._pool = ThreadPoolExecutor(2 * _IN_FLIGHT, thread_name_prefix="tussock-upload")
 
     def upload(self, ssts: Iterable[EncodedSst]) -> tuple[SstInfo, ...]:
@@ -46,7 +48,7 @@ class Uploader:
         return tuple(done)
 
     def _start(self, sst: EncodedSst) -> tuple[SstInfo, list[Future[None]]]:
-        sst_id = new_sst_id(self._system)
+        sst_id = new_sst_id(self._system, self._horizon())
         info, meta = sst.describe(sst_id)
         puts = [
             self._pool.submit(self._bucket.put, data_path(sst_id), sst.data_parts),
