@@ -77,6 +77,17 @@ def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows
     return Rows(pa.array(keys, pa.binary()), 0, marks if marks.any() else None, (pa.array(values, pa.binary()),))
 
 
+def _operations(batch: pa.RecordBatch | pa.Table, table: str) -> pa.StringArray:
+    operations = _contiguous(batch.column("op"))
+    kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise SchemaMismatch(
+            f"table {table!r}: column 'op' has type {operations.type}, expected string ('put' or 'delete'); "
+            "nothing was stored"
+        )
+    return operations.cast(pa.string())
+
+
 def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
     names = batch.schema.names
     if set(names) not in ({"key", "value"}, {"key", "value", "op"}) or len(set(names)) != len(names):
@@ -92,8 +103,8 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
     values = values.cast(pa.binary())
     marks = values.is_null().to_numpy(zero_copy_only=False)
     if "op" in names:
-        operations = _contiguous(batch.column("op"))
-        known = pc.is_in(operations, value_set=pa.array(_OPERATIONS, operations.type))
+        operations = _operations(batch, table)
+        known = pc.is_in(operations, value_set=pa.array(_OPERATIONS))
         if not pc.all(known, min_count=0).as_py():
             at = pc.index(known, False).as_py()
             raise InvalidBatch(

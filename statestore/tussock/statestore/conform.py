@@ -1,14 +1,18 @@
 """Brings what users hand to a typed table into exactly its columns and types, or says which column does not fit.
 
 Between types of one kind (a narrower integer, a large string, a timestamp of another unit) values are converted if
-none changes; between kinds never: a string that looks like a number is a mistake of the caller.
+none changes; between kinds never: a string that looks like a number is a mistake of the caller. One exception: a
+narrower float takes the nearest value that it has, but never infinity for a finite one.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.errors import SchemaMismatch
 
@@ -100,9 +104,17 @@ def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
     if not _convertible(array.type, field.type):
         raise SchemaMismatch(f"{mismatch}; nothing was stored")
     try:
-        return array.cast(field.type)
+        cast = array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatch(f"{mismatch} with values that do not fit: {error}; nothing was stored") from error
+    if pa.types.is_floating(field.type) and pa.types.is_floating(array.type):
+        beyond = pc.index(pc.and_(pc.is_inf(cast), pc.is_finite(array)), True).as_py()
+        if beyond >= 0:
+            raise SchemaMismatch(
+                f"{mismatch} with a value that does not fit: {array[beyond].as_py()} at position {beyond}; "
+                "nothing was stored"
+            )
+    return cast
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str) -> pa.Table:
@@ -126,14 +138,58 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, table: str
     for field in schema:
         if rows and not any(field.name in row for row in rows):
             continue
+        values = [row.get(field.name) for row in rows]
+        is_foreign = _is_foreign(field.type)
+        foreign = next((at for at, value in enumerate(values) if is_foreign(value)), None)
         try:
-            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+            if foreign is not None:
+                raise TypeError(f"a {type(values[foreign]).__name__}")
+            columns[field.name] = _from_values(values, field.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            at = _first_misfit(values, field.type) if foreign is None else foreign
             raise SchemaMismatch(
-                f"table {table!r}: column {field.name!r}: expected {field.type}, found a value that does not fit: "
-                f"{error}; nothing was stored"
+                f"table {table!r}: column {field.name!r}: expected {field.type}, found {values[at]!r:.100} at position "
+                f"{at}, which does not fit: {error}; nothing was stored"
             ) from error
     return pa.table(columns)
+
+
+def _from_values(values: list[Any], kind: pa.DataType) -> pa.Array:
+    # A float is narrowed by the cast that watches for infinity.
+    return pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)
+
+
+def _first_misfit(values: list[Any], kind: pa.DataType) -> int:
+    """The first of the values of which one is known not to fit."""
+    for at, value in enumerate(values):
+        try:
+            _from_values([value], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return at
+    return 0
+
+
+def _is_foreign(kind: pa.DataType) -> Callable[[Any], bool]:
+    """A test for Python values of another kind that Arrow would take for this type, and so change their meaning."""
+    name = _kind(kind)
+    if name == "integer":
+        return lambda value: isinstance(value, float | Decimal)
+    if name == "float":
+        return lambda value: isinstance(value, bool)
+    if name == "string":
+        return lambda value: isinstance(value, bytes | bytearray | memoryview)
+    if name == "binary":
+        return lambda value: isinstance(value, str)
+    if name == "date":
+        return lambda value: isinstance(value, datetime | int | float)
+    if name == "timestamp":
+        naive = kind.tz is None
+        return lambda value: (
+            isinstance(value, int | float) or (isinstance(value, datetime) and (value.tzinfo is None) != naive)
+        )
+    if name in ("time", "duration"):
+        return lambda value: isinstance(value, int | float)
+    return lambda _: False
 
 
 def key_rows(keys: TypedRows | Sequence[Any], primary_key: Sequence[str], table: str) -> TypedRows:
