@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.backend import PinHandle, VersionView
-from tussock.statestore.core import Core
+from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
 from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
@@ -62,6 +62,10 @@ class TableReader:
             self.core.check_readable(check_epoch(epoch), pinned=False)
         return epoch, False
 
+    def _view(self, epoch: int | None) -> TableView:
+        """The table as a read at `epoch` sees it."""
+        return self.core.view(self.table, self.name, epoch if self._pin is None else None)
+
     def _buffered(self, epoch: int | None) -> tuple[BufferedRun, ...]:
         """Own uncommitted runs, newest first. To be taken *before* the version.
 
@@ -83,7 +87,7 @@ class TableReader:
 
     def _find(self, key: bytes, epoch: int | None) -> Found | None:
         buffered = self._buffered(epoch)
-        view = self.core.view(self.table, self.name)
+        view = self._view(epoch)
         for run in buffered:
             found = self._find_buffered(run, key)
             if found is not None:
@@ -104,7 +108,7 @@ class TableReader:
 
     def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
         buffered = self._buffered(epoch)
-        view = self.core.view(self.table, self.name)
+        view = self._view(epoch)
         pieces: list[Piece] = []
         left = np.arange(len(keys))
         for run in buffered:
@@ -145,17 +149,18 @@ class TableReader:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         epoch, pinned = self._epoch(epoch)
         buffered = self._buffered(epoch)
-        version = self.core.view(self.table, self.name).version
+        view = self._view(epoch)
         if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
-            epoch = version.max_committed_epoch
+            epoch = view.version.max_committed_epoch
         scan = _Scan(start, end, epoch, pinned, limit, reverse, columns)
-        return self._scan(scan, version, self._visible(scan))
+        return self._scan(scan, view.version, self._visible(scan, view, buffered))
 
-    def _visible(self, scan: "_Scan") -> UserIterator:
+    def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
         want = ReadRange(scan.start, scan.end, scan.reverse, scan.columns, few)
-        return UserIterator(self._merged(want, scan.epoch), scan.epoch, limit=scan.limit, reverse=scan.reverse)
+        merged = self._merged(want, view, buffered, scan.epoch)
+        return UserIterator(merged, scan.epoch, limit=scan.limit, reverse=scan.reverse)
 
     def _scan(self, scan: "_Scan", version: VersionView, visible: UserIterator) -> Iterator[Rows]:
         while True:
@@ -171,17 +176,19 @@ class TableReader:
             except ObjectNotFound as error:
                 if self.core.refresh() is version:
                     raise self.core.lost(error) from error
-                version = self.core.view(self.table, self.name).version
                 if scan.epoch:
                     self.core.check_readable(scan.epoch, pinned=scan.pinned)
-                visible = self._visible(scan)
+                buffered = self._buffered(scan.epoch)
+                view = self._view(scan.epoch)
+                version = view.version
+                visible = self._visible(scan, view, buffered)
 
-    def _merged(self, want: ReadRange, epoch: int | None, *, buffered: bool = True) -> MergeIterator:
-        """All versions in the range, from the own rows (if `buffered`) and the committed runs."""
-        runs = self._buffered(epoch) if buffered else ()
-        view = self.core.view(self.table, self.name)
+    def _merged(
+        self, want: ReadRange, view: TableView, buffered: Sequence[BufferedRun], epoch: int | None
+    ) -> MergeIterator:
+        """All versions in the range, from the own rows and the committed runs."""
         sources: list[ConcatIterator | list[Rows]] = []
-        for run in runs:
+        for run in buffered:
             if run.index is not None:
                 sources.append(ConcatIterator(self.core.sstables, run.index.ssts, want))
             elif run.block is not None:
@@ -208,7 +215,8 @@ class TableReader:
 
         def read() -> list[Rows]:
             picked = []
-            for rows in self._merged(ReadRange(after_epoch=from_epoch), until, buffered=False):
+            view = self._view(from_epoch)
+            for rows in self._merged(ReadRange(after_epoch=from_epoch), view, (), until):
                 epochs = rows.epoch_array()
                 versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
                 if len(versions):
