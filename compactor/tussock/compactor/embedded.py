@@ -7,6 +7,8 @@ long that reads would suffer, the commit itself works on it before it returns. S
 processes write to (the Python workers of a Spark job, say) stays in shape without any service.
 """
 
+import structlog
+
 from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.service import EmbeddedMeta
@@ -14,12 +16,14 @@ from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.core import Settings
-from tussock.statestore.errors import Fenced, TableNotFound, TussockError, WaitTimeout
+from tussock.statestore.errors import CorruptSst, Fenced, ObjectNotFound, TableNotFound, TussockError, WaitTimeout
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 
 __all__ = ["EmbeddedBackend", "open_backend"]
+
+log = structlog.get_logger("tussock.compactor")
 
 _CACHE_BYTES = 16 << 20
 """For the metas of SSTs under compaction; their blocks are not cached."""
@@ -81,9 +85,13 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def _help(self, request: CommitRequest) -> None:
         """Work on L0 in this thread while one of the commit's tables has too much of it."""
-        for _ in range(_INLINE_TASKS_MAX):
-            if all(self.write_stall(table) is None for table in request.tables) or not self._step():
-                return
+        try:
+            for _ in range(_INLINE_TASKS_MAX):
+                if all(self.write_stall(table) is None for table in request.tables) or not self._step():
+                    return
+        except Exception:
+            # The epoch is committed: an error here would tell the caller that it is not.
+            log.exception("compaction within a commit failed, the next commit tries again")
 
     def _step(self) -> bool:
         task = self.claim()
@@ -102,6 +110,14 @@ class EmbeddedBackend(EmbeddedMeta):
         except Fenced:
             # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
             return
+        except ObjectNotFound as error:
+            try:
+                is_ours = task.id in self.refresh().tasks
+            finally:
+                self._give_up(task)
+            # Nobody else replaces the inputs of a task that is ours: the newest version names what is not there.
+            if is_ours:
+                raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
         except BaseException:
             self._give_up(task)
             raise

@@ -74,3 +74,6 @@ class CompactionWorker:
             log.error("compaction stopped at damaged data", error=str(error))
         except TussockError as error:
             log.warning("compaction round failed, the next commit tries again", error=str(error))
+        except Exception:
+            # A defect: without this the thread would end, and L0 grow unseen for as long as the process lives.
+            log.exception("compaction round failed unexpectedly, the next commit tries again")

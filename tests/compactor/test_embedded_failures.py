@@ -1,0 +1,73 @@
+"""What goes wrong in the compaction of an embedded store stays there: commits hold, and the thread lives on."""
+
+import threading
+
+import pytest
+
+from tussock.compactor.embedded import EmbeddedBackend
+from tussock.compactor.worker import CompactionWorker
+from tussock.meta.picking import PickerConfig
+from tussock.statestore import CorruptSst, StateStore, connect
+from tussock.statestore.catalog import data_path
+
+
+def commit(store: StateStore, value: bytes) -> int:
+    """Commit one row of the key `k`."""
+    epoch = store.new_epoch()
+    store.table("kv").ingest_batch([(b"k", value)], epoch)
+    return store.commit_epoch(epoch)
+
+
+def lose_one_sst(store: StateStore) -> None:
+    """Delete the blocks of the first SST of `kv` behind the store's back."""
+    state = store.version().find_table("kv")
+    assert state is not None
+    store._core.bucket.delete([data_path(state.levels.ssts()[0].id)])
+
+
+def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit once raised the error of its compaction though the epoch was committed, and its repetition failed."""
+    with connect("memory://") as store:
+        backend = store._core.backend
+        assert isinstance(backend, EmbeddedBackend)
+        backend.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
+        assert backend._worker is not None
+        monkeypatch.setattr(backend._worker, "nudge", lambda: None)
+        store.create_table("kv")
+        commit(store, b"1")
+        lose_one_sst(store)
+        epoch = commit(store, b"2")
+        assert store.committed_epoch == epoch
+
+
+def test_compaction_of_a_lost_object_says_which() -> None:
+    """An object that the newest version names and the bucket lacks is `CorruptSst`, in a compaction as in a read."""
+    with connect("memory://", compaction=False) as store:
+        store.create_table("kv")
+        for value in (b"1", b"2"):
+            commit(store, value)
+        lose_one_sst(store)
+        with pytest.raises(CorruptSst, match=r"sst/[0-9a-f]{32}\.data"):
+            store.compact("kv")
+        assert not store.version().tasks  # type: ignore[attr-defined]
+
+
+def test_an_unexpected_error_does_not_end_the_thread() -> None:
+    """Once the thread had died, every later nudge went nowhere, and L0 grew."""
+    calls: list[int] = []
+    again = threading.Event()
+
+    def step() -> bool:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a defect")
+        again.set()
+        return False
+
+    worker = CompactionWorker(step)
+    worker.nudge()
+    while not calls:
+        threading.Event().wait(0.001)
+    worker.nudge()
+    assert again.wait(10)
+    worker.close()
