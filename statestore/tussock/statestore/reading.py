@@ -64,7 +64,12 @@ class TableReader:
 
     def _view(self, epoch: int | None) -> TableView:
         """The table as a read at `epoch` sees it."""
-        return self.core.view(self.table, self.name, epoch if self._pin is None else None)
+        if self._pin is None:
+            return self.core.view(self.table, self.name, epoch)
+        view = self.core.view(self.table, self.name)
+        # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
+        self._pin.check()
+        return view
 
     def _buffered(self, epoch: int | None) -> tuple[BufferedRun, ...]:
         """Own uncommitted runs, newest first. To be taken *before* the version.
@@ -145,6 +150,18 @@ class TableReader:
         The rows are those of one version. Where the store moved on so far that vacuum deleted an SST of it, the scan
         goes on from where it is in the newest version; at a given epoch that shows the same rows.
         """
+        return self.scans([(start, end)], epoch, limit=limit, reverse=reverse, columns=columns)[0]
+
+    def scans(
+        self,
+        ranges: Sequence[tuple[bytes | None, bytes | None]],
+        epoch: int | None,
+        *,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+    ) -> list[Iterator[Rows]]:
+        """A scan of each range, all of one version: together they show a commit whole or not at all."""
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         epoch, pinned = self._epoch(epoch)
@@ -153,8 +170,8 @@ class TableReader:
         if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             epoch = view.version.max_committed_epoch
-        scan = _Scan(start, end, epoch, pinned, limit, reverse, columns)
-        return self._scan(scan, view.version, self._visible(scan, view, buffered))
+        wanted = [_Scan(start, end, epoch, pinned, limit, reverse, columns) for start, end in ranges]
+        return [self._scan(scan, view.version, self._visible(scan, view, buffered)) for scan in wanted]
 
     def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS

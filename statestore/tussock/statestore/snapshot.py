@@ -41,7 +41,7 @@ class Snapshot:
         return open_table(self._core, state.spec, self._pin)
 
     def close(self) -> None:
-        """Let go of the epoch; reads through this snapshot then raise `SnapshotExpired`."""
+        """Let go of the epoch; reads through this snapshot then raise `StoreClosed`."""
         self._pin.release()
 
     def __enter__(self) -> "Snapshot":

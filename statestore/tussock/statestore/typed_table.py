@@ -156,10 +156,7 @@ class TypedTable:
         wanted = [at for at, name in enumerate(self._values.names) if name in needed]
         pushed = limit if filter is None else None
         picked = None if len(wanted) == len(self._values) else wanted
-        scans = [
-            self._reader.scan(start, end, epoch, limit=pushed, columns=picked)
-            for start, end in self._ranges(prefix, vnodes)
-        ]
+        scans = self._reader.scans(self._ranges(prefix, vnodes), epoch, limit=pushed, columns=picked)
         return self._batches(chain.from_iterable(scans), names, needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
