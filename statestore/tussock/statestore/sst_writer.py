@@ -99,7 +99,7 @@ class SstWriter:
         """The SSTs of one sorted run; consume it to the end."""
         for rows in batches:
             hashes, again, start = hash_keys(rows.keys), repeats(rows.keys), 0
-            for end in self._cuts(rows):
+            for end in self._cuts(rows, again):
                 border = self._vnode_border(rows, start, end)
                 for stop in (border, end) if start < border < end else (end,):
                     block = rows.slice(start, stop)
@@ -129,13 +129,19 @@ class SstWriter:
             return start
         return start + rows.slice(start, end).lower_bound((int.from_bytes(vnode, "big") + 1).to_bytes(2, "big"))
 
-    def _cuts(self, rows: Rows) -> list[int]:
-        """Ends of the blocks in `rows`."""
+    def _cuts(self, rows: Rows, again: npt.NDArray[np.bool_]) -> list[int]:
+        """Ends of the blocks in `rows`; `again` says which rows have the key of the row before."""
         total = np.cumsum(_row_sizes(rows))
+        heads = np.flatnonzero(~again) if again.any() else None
         cuts, start = [], 0
         while start < len(rows):
             base = int(total[start - 1]) if start else 0
             end = max(int(np.searchsorted(total, base + self._block_bytes, side="right")), start + 1)
+            if heads is not None and end < len(rows) and again[end]:
+                # SSTs and segments end only where a key does, so a block had better do so too, if it is half full.
+                head = int(heads[np.searchsorted(heads, end) - 1])
+                if head > start and 2 * (int(total[head - 1]) - base) >= self._block_bytes:
+                    end = head
             # A rest of less than a quarter block joins the last one.
             if int(total[-1]) - int(total[end - 1]) < self._block_bytes // 4:
                 end = len(rows)
