@@ -136,12 +136,30 @@ class Sstables:
         if rows is None and columns is None and 2 * (last - first) >= end - start:
             rows = self.segment(sst, meta, segment, fill=fill)
         if rows is None:
-            if columns is None and last - first == 1 and fill:
-                return self.block(sst, meta, first).rows
+            if columns is None and fill:
+                return self._some_blocks(sst, meta, first, last)
             return _at_epoch(Rows.concat(self._read(sst, meta, first, last, columns)), sst)
         skip = int(meta.block_rows[start:first].sum())
         picked = rows.slice(skip, skip + int(meta.block_rows[first:last].sum()))
         return _at_epoch(picked.with_columns(columns), sst)
+
+    def _some_blocks(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int) -> Rows:
+        """The rows of a few blocks of a segment, which stay in the cache one by one; at most one request.
+
+        So a short scan that runs over the end of a block costs no request when it is repeated.
+        """
+        if last - first == 1:
+            return self.block(sst, meta, first).rows
+        held: list[CachedBlock | None] = [self.blocks.get((sst.id, index)) for index in range(first, last)]
+        missing = [first + place for place, block in enumerate(held) if block is None]
+        if missing:
+            low, high = missing[0], missing[-1] + 1
+            for index, rows in enumerate(self._read(sst, meta, low, high, None), low):
+                # A block that is stored uncompressed refers to the whole answer of the request; a copy does not.
+                block = CachedBlock(_at_epoch(rows.compacted(), sst))
+                self.blocks.put((sst.id, index), block, block.nbytes)
+                held[index - first] = block
+        return _at_epoch(Rows.concat([block.rows for block in held if block is not None]), sst)
 
     def submit_read(
         self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None, *, fill: bool
