@@ -6,7 +6,7 @@ in any number of processes, may work on one bucket at once; they meet in the log
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -216,9 +216,9 @@ class EmbeddedMeta:
 
     # --- Upkeep -------------------------------------------------------------------------------------------------
 
-    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+    def vacuum(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
         """Delete what no version and no running iterator can reach; see `vacuum.py`."""
-        return self._vacuum.run(dry_run=dry_run)
+        return self._vacuum.run(dry_run=dry_run, in_flight=in_flight)
 
     def close(self) -> None:
         """Release this process's pins."""

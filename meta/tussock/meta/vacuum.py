@@ -11,14 +11,15 @@ about to be committed, and nothing about the object tells which. So the order is
 
 Where the horizon goes (`horizon_for`) is what keeps anyone from being locked out. It stays below every young orphan,
 which may be an upload under way by a clock that lags; below what live compaction tasks may have uploaded since they
-were claimed; and a grace period behind the bucket's clock, so an orphan whose writer's clock was ahead simply goes
-later. It moves only if something can be deleted for it. Whoever is refused uploads under an id above the horizon.
+were claimed, and what this process has uploaded and not committed; and a grace period behind the bucket's clock, so
+an orphan whose writer's clock was ahead simply goes later. It moves only if something can be deleted for it. Whoever
+is refused uploads under an id above the horizon.
 
 Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. A crash anywhere
 leaves garbage only, and a log or an SST name that cannot be read means that nothing is deleted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -59,16 +60,21 @@ class Vacuum:
         self._grace_ms = grace_ms
         self._pin_skew_ms = pin_skew_ms
 
-    def run(self, *, dry_run: bool = False) -> VacuumReport:
-        """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket."""
+    def run(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
+        """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket.
+
+        `in_flight` answers ids that the horizon must not pass: of uploads that this process knows to be under way. It
+        is asked after the bucket was listed, so that it knows of every upload that the listing shows.
+        """
         version = self._log.refresh()
         # A dry run may not write, so it has to trust this machine's clock.
         bucket_ms = self._system.now_ms() if dry_run else self._bucket_clock()
         listed = list(self._bucket.list("sst/"))
         if dry_run:
-            version = self._with_horizon(version, listed, bucket_ms)
+            version = self._with_horizon(version, listed, bucket_ms, in_flight())
         else:
-            self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms), None))
+            known = in_flight()
+            self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, known), None))
             version = self._log.version
         ssts = self._garbage_ssts(version, listed, bucket_ms)
         cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms)
@@ -99,16 +105,20 @@ class Vacuum:
         self._bucket.delete([path])
         return stamps[0] if stamps else self._system.now_ms()
 
-    def _horizon_deltas(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> list[Delta]:
+    def _horizon_deltas(
+        self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]
+    ) -> list[Delta]:
         now_ms = self._system.now_ms()
         deltas: list[Delta] = list(expired_tasks(version, self._owner, now_ms))
-        horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms)
+        horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms, in_flight)
         if horizon > version.gc_horizon:
             deltas.append(AdvanceHorizon(horizon=horizon))
         return deltas
 
-    def _with_horizon(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> Version:
-        horizon = horizon_for(version, listed, bucket_ms, self._system.now_ms(), self._grace_ms)
+    def _with_horizon(
+        self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]
+    ) -> Version:
+        horizon = horizon_for(version, listed, bucket_ms, self._system.now_ms(), self._grace_ms, in_flight)
         return replace(version, gc_horizon=max(horizon, version.gc_horizon))
 
     def _garbage_ssts(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> _Found:
@@ -155,10 +165,18 @@ def expired_tasks(version: Version, owner: str, now_ms: int) -> list[ReleaseComp
     ]
 
 
-def horizon_for(version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, now_ms: int, grace_ms: int) -> str:
+def horizon_for(
+    version: Version,
+    listed: Sequence[ObjectInfo],
+    bucket_ms: int,
+    now_ms: int,
+    grace_ms: int,
+    in_flight: Sequence[str] = (),
+) -> str:
     """The garbage horizon that lets the most be deleted and locks nobody out; the present one if nothing is gained.
 
-    `listed`: the objects under `sst/`. `bucket_ms` is the bucket's clock, `now_ms` this machine's.
+    `listed`: the objects under `sst/`. `bucket_ms` is the bucket's clock, `now_ms` this machine's. `in_flight`: ids
+    that the caller knows to be needed.
     """
     named = version.live_sst_ids() | {sst.id for sst in version.dropped}
     orphans = [(sst_id, info) for info in listed if (sst_id := _sst_id(info.path)) and sst_id not in named]
@@ -167,7 +185,7 @@ def horizon_for(version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, 
     limits += [sst_id for sst_id, info in orphans if info.modified_ms > oldest_ms]
     # Ids of a task's outputs come from the clock that stamped its claim.
     limits += [id_floor(task.claimed_ms) for task in version.tasks.values() if now_ms <= task.expires_ms]
-    horizon = min(limits)
+    horizon = min([*limits, *in_flight])
     gained = [sst_id for sst_id, info in orphans if info.modified_ms <= oldest_ms]
     gained += [sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms]
     return horizon if any(version.gc_horizon <= sst_id < horizon for sst_id in gained) else version.gc_horizon

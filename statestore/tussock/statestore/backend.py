@@ -5,7 +5,7 @@ a platform's backend talks to a meta service. Both are loaded by name in `connec
 way: `statestore` knows these protocols and nothing of who implements them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -128,8 +128,11 @@ class Backend(Protocol):
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level, and return when that is done."""
 
-    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
-        """Delete what no version and no pin can reach."""
+    def vacuum(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
+        """Delete what no version and no pin can reach.
+
+        `in_flight` answers SST ids; what has those or larger ones may be about to be committed, and stays.
+        """
 
     def close(self) -> None:
         """Stop background work and release pins."""

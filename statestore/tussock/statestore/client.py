@@ -1,6 +1,7 @@
 """`StateStore`: the client of a store, and `connect`, which opens one."""
 
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -47,6 +48,7 @@ class StateStore:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._newest_epoch = 0
+        self._epochs = threading.Lock()
 
     # --- Tables --------------------------------------------------------------------------------------------------
 
@@ -92,10 +94,11 @@ class StateStore:
 
     def new_epoch(self) -> int:
         """An epoch greater than every epoch that this client knows of."""
-        newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
-        self._newest_epoch = next_epoch(self._core.system.now_ms(), newest)
-        self._core.buffer.issue(self._newest_epoch)
-        return self._newest_epoch
+        with self._epochs:
+            newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
+            epoch = self._newest_epoch = next_epoch(self._core.system.now_ms(), newest)
+        self._core.buffer.issue(epoch)
+        return epoch
 
     def commit_epoch(
         self,
@@ -145,7 +148,8 @@ class StateStore:
             self._core.buffer.drop(epoch)
             raise
         self._core.buffer.drop(epoch)
-        self._newest_epoch = max(self._newest_epoch, committed)
+        with self._epochs:
+            self._newest_epoch = max(self._newest_epoch, committed)
         return committed
 
     def commit_uploaded(
@@ -235,9 +239,12 @@ class StateStore:
         self._core.backend.compact(table)
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
-        """Delete objects that no version and no pin can reach and that are older than the grace period."""
+        """Delete objects that no version and no pin can reach and that are older than the grace period.
+
+        What this client has uploaded and not yet committed stays, whatever the grace period.
+        """
         self._core.check_usable()
-        report = self._core.backend.vacuum(dry_run=dry_run)
+        report = self._core.backend.vacuum(dry_run=dry_run, in_flight=self._core.buffer.uploads)
         if not dry_run:
             self._core.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
         return report

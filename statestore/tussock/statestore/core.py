@@ -3,6 +3,7 @@
 `StateStore` is the face of it; `RawTable` and `TypedTable` read and write through it.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -22,6 +23,7 @@ from tussock.statestore.errors import (
     StoreClosed,
     TableNotFound,
 )
+from tussock.statestore.ids import id_floor
 from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
@@ -107,6 +109,7 @@ class Core:
         self.requests = requests
         self.uploader = Uploader(requests.for_caller("flush"), system, lambda: backend.version().gc_horizon)
         self.buffer = SharedBuffer()
+        self._spilling = threading.Lock()
         self._views: dict[int, TableView] = {}
         self._looked = system.monotonic()
         self.closed = False
@@ -185,8 +188,13 @@ class Core:
                     self.check_readable(epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def lost(self, error: ObjectNotFound) -> CorruptSst:
-        """The error for an object that the newest version names and the bucket does not have."""
+    def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload:
+        """The error for an object that the newest version, or the shared buffer, names and the bucket does not have."""
+        if any(sst_id in str(error) for sst_id in self.buffer.spilled_ids()):
+            return StaleUpload(
+                f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
+                "write it again, with a longer gc_grace or a larger buffer_bytes"
+            )
         return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
 
     def write(self, table: int, epoch: int, rows: Rows) -> None:
@@ -194,12 +202,17 @@ class Core:
         self.check_usable()
         self.buffer.add(table, epoch, rows)
         while self.buffer.nbytes > self.settings.buffer_bytes:
-            candidate = self.buffer.spill_candidate()
-            if candidate is None:
-                break
-            spilled_table, spilled_epoch, runs = candidate
-            level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
-            self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
+            # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
+            # writers anyway.
+            with self._spilling:
+                if self.buffer.nbytes <= self.settings.buffer_bytes:
+                    break
+                candidate = self.buffer.spill_candidate()
+                if candidate is None:
+                    break
+                spilled_table, spilled_epoch, runs = candidate
+                level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
+                self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
 
     def upload_rows(self, spec: TableSpec, parts: Iterator[Rows]) -> list[SubLevel]:
         """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.
@@ -263,6 +276,7 @@ class Core:
         return self._upload_run(self._spec(table, epoch), _batches(rows.with_epochs(epoch)), epoch)
 
     def _upload_run(self, spec: TableSpec, batches: Iterable[Rows], epoch: int) -> SubLevel:
+        self.buffer.note_upload(epoch, id_floor(self.system.now_ms()))
         writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
         infos = self.uploader.upload(writer.write(batches))
         return SubLevel(

@@ -43,6 +43,8 @@ class EpochBuffer:
     sealed: bool = False
     runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
     uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
+    oldest_upload: str | None = None
+    """No SST of this epoch has a smaller id; `None` if none was uploaded."""
 
 
 class SharedBuffer:
@@ -128,6 +130,23 @@ class SharedBuffer:
             for table, runs in buffer.runs.items() if buffer else ():
                 self.nbytes -= sum(run.nbytes for run in runs)
                 self._publish(table)
+
+    def note_upload(self, epoch: int, sst_id: str) -> None:
+        """SSTs of the epoch are about to be uploaded, with ids from `sst_id` on."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is not None and buffer.oldest_upload is None:
+                buffer.oldest_upload = sst_id
+
+    def uploads(self) -> list[str]:
+        """Per epoch that has SSTs in the bucket and is not committed, an id that none of them is below."""
+        with self._lock:
+            return [buffer.oldest_upload for buffer in self._epochs.values() if buffer.oldest_upload is not None]
+
+    def spilled_ids(self) -> list[str]:
+        """Ids of the SSTs that uncommitted rows were spilled to."""
+        runs = [run for runs in self._by_table.values() for run in runs]
+        return [sst.id for run in runs if run.level is not None for sst in run.level.ssts]
 
     def spill_candidate(self) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of the open epoch and table that hold the most memory."""
