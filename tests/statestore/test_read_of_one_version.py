@@ -1,9 +1,10 @@
 """A read stays on one version, also where it takes several ranges or outlives its pin."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tussock.statestore import SnapshotExpired, connect
+from tussock.statestore import InvalidOption, SnapshotExpired, connect
 from tussock.statestore.reading import TableReader
 
 SCHEMA = pa.schema([("shop", pa.string()), ("item", pa.int64()), ("count", pa.int64())])
@@ -54,3 +55,12 @@ def test_read_checks_its_pin_on_the_version_that_it_reads(monkeypatch: pytest.Mo
             monkeypatch.setattr(store._core, "view", view_after_a_long_sleep)
             with pytest.raises(SnapshotExpired, match="not renewed"):
                 table.get(b"k")
+
+
+@pytest.mark.parametrize("condition", [None, pc.field("count") > 0], ids=["all", "filtered"])
+def test_read_refuses_a_negative_limit(condition: pc.Expression | None) -> None:
+    """A filtered read once took it for a count from the end, and answered a batch of -1 rows."""
+    with connect("memory://") as store:
+        stock = store.create_table("stock", schema=SCHEMA, primary_key=["shop", "item"])
+        with pytest.raises(InvalidOption, match="limit is -1"):
+            list(stock.read(filter=condition, limit=-1))

@@ -152,6 +152,8 @@ class TypedTable:
         for name in names:
             if name not in self._schema.names:
                 raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {self._schema.names}")
+        if limit is not None and limit < 0:
+            raise InvalidOption(f"limit is {limit}; expected 0 or more")
         needed = set(self._schema.names) if filter is not None or columns is None else set(names)
         wanted = [at for at, name in enumerate(self._values.names) if name in needed]
         pushed = limit if filter is None else None
