@@ -97,16 +97,13 @@ class LoadedMeta:
         starts = [0, *ends[:-1]]
         self.first_keys = [index.first_keys[start:end] for start, end in zip(starts, ends, strict=True)]
         self.bloom = Bloom(meta.bloom) if meta.bloom else None
-        columns = (self.offset, self.length, self.raw_length, self.crc, self.block_rows, self.block_deletes)
-        columns += (self.min_epoch, self.max_epoch, self.continues, self.first_keys)
-        if len({len(column) for column in columns}) != 1 or not self.first_keys:
-            raise ValueError(f"a block index of {sorted({len(column) for column in columns})} blocks")
-        if (
-            int(self.block_rows.sum()) != self.rows
-            or starts[-1] > len(index.first_keys)
-            or ends[-1] != len(index.first_keys)
-        ):
-            raise ValueError("its block index has other rows or keys than it says")
+        numbers = (self.offset, self.length, self.raw_length, self.block_rows, self.block_deletes)
+        sizes = {len(self.first_keys), len(self.crc), len(self.min_epoch), len(self.max_epoch), len(self.continues)}
+        sizes.update(map(len, numbers))
+        if len(sizes) != 1 or not self.first_keys:
+            raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
+        if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
+            raise ValueError("the block index has other rows or keys than it says")
         # The file, plus what the unpacked lists take: about 120 bytes a block beside its first key.
         self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 160 * len(self.first_keys)
 

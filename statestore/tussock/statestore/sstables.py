@@ -102,14 +102,13 @@ class Sstables:
             self.blocks.put((sst.id, index), block, block.nbytes)
         return block
 
-    def segment(self, sst: SstInfo, meta: LoadedMeta, segment: int, *, fill: bool = True) -> Rows:
-        """All rows of one segment; `fill` keeps them in the cache."""
+    def segment(self, sst: SstInfo, meta: LoadedMeta, segment: int) -> Rows:
+        """All rows of one segment, which stay in the cache."""
         rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
         if rows is None:
             first, last = meta.segments[segment], meta.segments[segment + 1]
             rows = Rows.concat(self._read(sst, meta, first, last, None))
-            if fill:
-                self.blocks.put((sst.id, -1 - segment), rows, rows.nbytes)
+            self.blocks.put((sst.id, -1 - segment), rows, rows.nbytes)
         return _at_epoch(rows, sst)
 
     def has_segment(self, sst: SstInfo, segment: int) -> bool:
@@ -133,8 +132,8 @@ class Sstables:
         segment = meta.segment_of(first)
         start, end = meta.segments[segment], meta.segments[segment + 1]
         rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
-        if rows is None and columns is None and 2 * (last - first) >= end - start:
-            rows = self.segment(sst, meta, segment, fill=fill)
+        if rows is None and columns is None and fill and 2 * (last - first) >= end - start:
+            rows = self.segment(sst, meta, segment)
         if rows is None:
             if columns is None and fill:
                 return self._some_blocks(sst, meta, first, last)
