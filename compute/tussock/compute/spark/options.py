@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -22,7 +22,7 @@ PLAN_OPTION = "tussockPlan"
 """Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
 
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
-_READ = (*_ADDRESS, "epoch", "timestamp", "columns")
+_READ = (*_ADDRESS, "epoch", "timestamp", "columns", "where")
 _WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion")
 _FROM_SPARK = ("path", "checkpointLocation", "queryName")
 _SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
@@ -57,6 +57,8 @@ class ReadOptions:
     epoch: int | None
     timestamp_ms: int | None
     columns: tuple[str, ...] | None
+    where: tuple[tuple[str, tuple[Any, ...]], ...]
+    """Per column the values that it may have, as JSON has them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     epoch = _integer(given, "epoch", 1, MAX_EPOCH) if "epoch" in given else None
     timestamp_ms = _timestamp_ms(given["timestamp"]) if "timestamp" in given else None
     columns = _columns(given["columns"]) if "columns" in given else None
-    return ReadOptions(address, table, epoch, timestamp_ms, columns)
+    where = _where(given["where"]) if "where" in given else ()
+    return ReadOptions(address, table, epoch, timestamp_ms, columns, where)
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -191,6 +194,21 @@ def _columns(text: str) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         _refuse("columns", text, "names without repetition, separated by commas, or a JSON list of them")
     return tuple(names)
+
+
+def _where(text: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Values per column from a JSON object of values or lists of values."""
+    expected = 'a JSON object of values or lists of values, such as {"carrier": ["AA", "UA"], "flight": 1}'
+    try:
+        wanted = json.loads(text)
+    except ValueError:
+        _refuse("where", text, expected)
+    if not isinstance(wanted, dict):
+        _refuse("where", text, expected)
+    listed = {name: value if isinstance(value, list) else [value] for name, value in wanted.items()}
+    if not all(isinstance(value, str | int | float) for values in listed.values() for value in values):
+        _refuse("where", text, expected + "; null is no value")
+    return tuple((name, tuple(values)) for name, values in listed.items())
 
 
 def _refuse(name: str, value: str, expected: str) -> NoReturn:

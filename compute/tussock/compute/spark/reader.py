@@ -6,15 +6,15 @@ for as long as somebody pins it (`StateStore.pin_snapshot`, whose epoch goes int
 late for the retention finds such a pin.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tussock.compute.spark.conditions import Conditions, conditions_of
 from tussock.compute.spark.connections import Table, same_table, working_store
-from tussock.compute.spark.filters import Condition, condition_of, expression_of, key_prefix, lookup_keys
 from tussock.compute.spark.options import ReadOptions
 from tussock.compute.spark.partitions import KeyLookup, KeyPrefix, KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.compute.spark.schemas import arrow_target, fitted
@@ -25,7 +25,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExp
 from tussock.statestore.system import RealSystem
 from tussock.statestore.typed_table import TypedTable
 
-__all__ = ["PushdownReader", "TableReader", "resolve_epoch"]
+__all__ = ["TableReader", "resolve_epoch"]
 
 
 def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
@@ -53,7 +53,13 @@ def _expire(store: StateStore, table: Table, epoch: int) -> None:
     """Raise `SnapshotExpired` if the epoch cannot be read any more: neither retention nor a pin keeps it."""
     try:
         # Nothing is read: the call checks the epoch, and no row is asked for.
-        _rows(table, KeyRange(b"", b"") if not isinstance(table, TypedTable) else VnodeRange(0, 0), epoch, [], ())
+        _rows(
+            table,
+            KeyRange(b"", b"") if not isinstance(table, TypedTable) else VnodeRange(0, 0),
+            epoch,
+            [],
+            Conditions(),
+        )
     except SnapshotExpired:
         store.pin_snapshot(epoch).close()
 
@@ -66,7 +72,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         self.spec = spec
         self.epoch = epoch
         self.schema = schema
-        self.conditions: tuple[Condition, ...] = ()
+        self.conditions = conditions_of(options.where, spec.arrow_schema(), spec.name)
         missing = [name for name in schema.fieldNames() if name not in spec.arrow_schema().names]
         if missing:
             raise SchemaMismatch(
@@ -82,10 +88,10 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         state = store.version().tables[self.spec.id]
         if self.spec.schema is None:
             return list(key_ranges(state))
-        keys = lookup_keys(self.conditions, self.spec.primary_key)
+        keys = self.conditions.keys(self.spec.primary_key)
         if keys is not None:
             return [KeyLookup(tuple(keys))] if keys else []
-        prefix = key_prefix(self.conditions, self.spec.primary_key, self.spec.distribution_key)
+        prefix = self.conditions.prefix(self.spec.primary_key, self.spec.distribution_key)
         if prefix is not None:
             return [KeyPrefix(prefix)]
         return list(vnode_ranges(state))
@@ -110,27 +116,15 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
             yield fitted(batch, target, self.spec.name)
 
 
-class PushdownReader(TableReader):
-    """A reader that takes filters; Spark refuses one where its conf for that is off, hence a class of its own."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep the filters that can be applied exactly; answers those that Spark has to apply."""
-        if self.spec.schema is None:
-            return filters
-        schema = self.spec.arrow_schema()
-        found = [(pushed, condition_of(pushed, schema)) for pushed in filters]
-        self.conditions = tuple(condition for _, condition in found if condition is not None)
-        return [pushed for pushed, condition in found if condition is None]
-
-
 def _rows(
-    table: Any, partition: InputPartition, epoch: int, columns: list[str], conditions: tuple[Condition, ...]
+    table: Any, partition: InputPartition, epoch: int, columns: list[str], conditions: Conditions
 ) -> Iterator[pa.RecordBatch]:
     """Batches with `columns` of the partition's rows that meet the conditions; the epoch is checked at once."""
+    expression = conditions.expression(table.schema)
     if isinstance(partition, KeyRange):
         scanned = table.scan(start=partition.start, end=partition.end, epoch=epoch)
-        return (batch.select(columns) for batch in scanned)
-    expression = expression_of(conditions, table.schema)
+        kept = scanned if expression is None else (batch.filter(expression) for batch in scanned)
+        return (batch.select(columns) for batch in kept)
     if isinstance(partition, KeyLookup):
         found = table.multi_get(list(partition.keys), epoch=epoch)
         rows = pa.RecordBatch.from_arrays(found.flatten(), names=table.schema.names).filter(found.is_valid())

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from tussock.statestore.conform import conform
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["arrow_target", "check_writable", "fitted", "spark_schema"]
+__all__ = ["arrow_target", "check_writable", "fitted", "spark_schema", "storable"]
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -75,4 +75,20 @@ def check_writable(
     `required` columns must be there; those in `ignored` are not the table's.
     """
     kept = StructType([field for field in found.fields if field.name not in ignored])
-    conform(arrow_target(kept).empty_table(), expected, required, table)
+    rows = storable(pa.RecordBatch.from_pylist([], arrow_target(kept)), expected, table)
+    conform(rows, expected, required, table)
+
+
+def storable(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
+    """The batch with `decimal(20,0)` as 64-bit unsigned integers where the table has these: a read gives them so."""
+    for at, field in enumerate(batch.schema):
+        if (
+            field.type == _WIDER[pa.uint64()]
+            and field.name in schema.names
+            and schema.field(field.name).type == pa.uint64()
+        ):
+            try:
+                batch = batch.set_column(at, field.name, batch.column(at).cast(pa.uint64()))
+            except pa.ArrowInvalid as error:
+                raise SchemaMismatch(f"table {table!r}: column {field.name!r}: expected uint64: {error}") from error
+    return batch

@@ -10,24 +10,18 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.connections import working_store
 from tussock.compute.spark.options import ReadOptions, parse_read, parse_write
-from tussock.compute.spark.reader import PushdownReader, TableReader, resolve_epoch
+from tussock.compute.spark.reader import TableReader, resolve_epoch
 from tussock.compute.spark.schemas import spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["PushdownDataSource", "TussockDataSource", "register"]
-
-_PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+__all__ = ["TussockDataSource", "register"]
 
 
 class TussockDataSource(DataSource):  # type: ignore[misc]
-    """The format `tussock`: batch reads and writes of a table, and a sink for streams. Options: `docs/spark.md`.
+    """The format `tussock`: batch reads and writes of a table, and a sink for streams. Options: `docs/spark.md`."""
 
-    Registered by itself it works in any session, and Spark applies all filters; `register` adds pushing them down.
-    """
-
-    _reader_class: type[TableReader] = TableReader
     _resolved: tuple[ReadOptions, TableSpec, int] | None = None
 
     @classmethod
@@ -49,7 +43,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> TableReader:
         """A reader of the columns of `schema` at the DataFrame's epoch."""
         options, spec, epoch = self._resolve()
-        return self._reader_class(options, spec, epoch, schema)
+        return TableReader(options, spec, epoch, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`; with `overwrite` they become the whole table."""
@@ -68,13 +62,6 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         return self._resolved
 
 
-class PushdownDataSource(TussockDataSource):
-    """The same with filters pushed down, for sessions where Spark's conf for that is on."""
-
-    _reader_class = PushdownReader
-
-
 def register(spark: SparkSession) -> None:
-    """Make the format `tussock` known to a session, with filters pushed down to the store."""
-    spark.conf.set(_PUSHDOWN_CONF, "true")
-    spark.dataSource.register(PushdownDataSource)
+    """Make the format `tussock` known to a session."""
+    spark.dataSource.register(TussockDataSource)

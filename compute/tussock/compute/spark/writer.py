@@ -21,7 +21,7 @@ from tussock.compute.spark.connections import committing_store, same_table, work
 from tussock.compute.spark.merging import merged_batches
 from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
 from tussock.compute.spark.options import WriteOptions
-from tussock.compute.spark.schemas import check_writable
+from tussock.compute.spark.schemas import check_writable, storable
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
@@ -58,6 +58,8 @@ class Upload:
     def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch]) -> list[SubLevel]:
         table: Any = same_table(store, self.spec)
         plan = self.options.plan
+        schema = self.spec.arrow_schema()
+        batches = (storable(batch, schema, self.spec.name) for batch in batches)
         if self.options.op_column is not None:
             batches = marked_deletes(batches, self.options.op_column, self.spec.name)
         elif self.options.delete_all:
@@ -131,16 +133,18 @@ class _Committer:
 class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
     """`df.write.format("tussock")`."""
 
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        if (upload.options.writer is None) != (upload.options.batch_id is None):
+            raise InvalidOption("options writerId and writerVersion go together in a batch write: give both or neither")
+        super().__init__(upload, overwrite)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
         plan = self.upload.options.plan
         if plan is not None:
             Path(plan.stage).write_bytes(msgspec.msgpack.encode(runs_of(messages)))
             return
-        options = self.upload.options
-        if (options.writer is None) != (options.batch_id is None):
-            raise InvalidOption("options writerId and writerVersion go together in a batch write: give both or neither")
-        self.commit_runs(messages, options.writer, options.batch_id)
+        self.commit_runs(messages, self.upload.options.writer, self.upload.options.batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""

@@ -1,0 +1,55 @@
+"""One Spark session for all tests of this room, and a store on disk for each test."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tussock.statestore import connect
+from tussock.statestore.client import StateStore
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with two cores, two attempts a task and the format registered."""
+    # Workers must run this interpreter, not whichever `python3` the PATH has.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    import tussock.compute.spark as ts
+
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2, 2]")
+        .appName("tussock-tests")
+        .config("spark.ui.enabled", False)
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    ts.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """URL of an empty place for a store."""
+    return (tmp_path / "store").as_uri()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[StateStore]:
+    """An open store at `url` with a typed table `t` of {id: int64 (key), v: string, x: float64}."""
+    with connect(url) as opened:
+        opened.create_table(
+            "t", schema=pa.schema([("id", pa.int64()), ("v", pa.string()), ("x", pa.float64())]), primary_key=["id"]
+        )
+        yield opened
