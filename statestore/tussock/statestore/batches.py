@@ -26,7 +26,10 @@ def _show(key: bytes) -> str:
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(column, pa.ChunkedArray):
+        # `combine_chunks` copies a single chunk, too.
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
 
 
 def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> pa.BinaryArray:

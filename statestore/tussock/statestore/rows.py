@@ -15,6 +15,11 @@ __all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repea
 
 Epochs = int | npt.NDArray[np.uint64]
 
+# Below this many keys a sort of bytes takes less time than the steps that would avoid it.
+_FEW_KEYS = 256
+
+_SAMPLE_KEYS = 1024
+
 
 def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview]:
     """Offsets (n+1, absolute into the data) and data of a binary or string array, without a copy."""
@@ -53,14 +58,39 @@ def fixed_view(keys: pa.BinaryArray) -> npt.NDArray[np.bytes_] | None:
 def key_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:
     """Indices that sort `keys` ascending, bytewise; stable, so of equal keys the earlier stays first.
 
-    Cheap where `keys` is a concatenation of sorted runs: NumPy's stable sort of bytes finds the runs and merges
-    them (36 M rows/s for four runs of 16-byte keys). For keys of several widths Polars sorts (25 M rows/s).
+    Cheap where `keys` is a concatenation of sorted runs: NumPy's stable sorts find the runs and merge them (four runs
+    of 16-byte keys: 36 M rows/s as bytes, 70 M rows/s by their first words). Keys in random order take 30 M rows/s if
+    their first eight bytes tell them apart, else 5 M rows/s. For keys of several widths Polars sorts (25 M rows/s).
     """
     fixed = fixed_view(keys)
     if fixed is not None:
-        return np.argsort(fixed, kind="stable")
+        order = _first_word_order(fixed)
+        return np.argsort(fixed, kind="stable") if order is None else order
     frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary)}).with_row_index("at")
     return frame.sort("key", maintain_order=True)["at"].to_numpy().astype(np.intp)
+
+
+def _first_word_order(fixed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.intp] | None:
+    """`key_order` by the first eight bytes alone, as numbers; `None` where these do not settle it.
+
+    NumPy sorts numbers several times faster than bytes, fastest with its unstable sort. Without ties that gives the
+    one order that there is; with ties the stable sort is asked, which is right if all that tie are equal keys.
+    """
+    width = fixed.dtype.itemsize
+    if width < 8 or len(fixed) < _FEW_KEYS:
+        return None
+    words: npt.NDArray[np.uint64] = np.ndarray((len(fixed),), ">u8", fixed, 0, (width,)).astype(np.uint64)
+    sample = words[:: max(len(words) // _SAMPLE_KEYS, 1)]
+    if len(np.unique(sample)) < len(sample):
+        return None  # Many keys begin alike, so the work would be for nothing.
+    shuffled = int(np.count_nonzero(words[1:] < words[:-1])) > len(words) // 64
+    for kind in ("quicksort", "stable") if shuffled else ("stable",):
+        order = np.argsort(words, kind=kind)
+        ordered = words[order]
+        tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if not len(tied) or (kind == "stable" and np.array_equal(fixed[order[tied]], fixed[order[tied + 1]])):
+            return order
+    return None
 
 
 def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:

@@ -13,10 +13,9 @@ __all__ = ["commit_order", "sorted_newest", "take_pieces"]
 
 def sorted_newest(rows: Rows) -> Rows:
     """Rows in any order as a sorted run of unique keys; of several rows with one key the last one stays."""
-    order = key_order(rows.keys)
-    ordered = rows.keys.take(pa.array(order))
-    superseded = np.append(repeats(ordered)[1:], False)
-    return rows.take(order[~superseded[: len(order)]])
+    ordered = rows.take(key_order(rows.keys))
+    superseded = np.append(repeats(ordered.keys)[1:], False)
+    return ordered.filter(~superseded[: len(ordered)])
 
 
 def commit_order(rows: Rows) -> Rows:

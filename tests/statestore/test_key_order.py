@@ -1,0 +1,52 @@
+"""`key_order` sorts bytewise and stably, whichever of its ways the keys lead it to."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tussock.statestore.rows import key_order
+
+ROWS = 3000
+
+
+def random_keys(width: int, rows: int = ROWS) -> list[bytes]:
+    data = np.random.default_rng(width).bytes(width * rows)
+    return [data[at * width : (at + 1) * width] for at in range(rows)]
+
+
+def tied(width: int) -> list[bytes]:
+    """Keys that share their first eight bytes in pairs and differ behind them, the larger one first."""
+    return [key[:8] + bytes([1 - at % 2]) * (width - 8) for key in random_keys(width, ROWS // 2) for at in (0, 1)]
+
+
+def shuffled(keys: list[bytes]) -> list[bytes]:
+    return [keys[at] for at in np.random.default_rng(5).permutation(len(keys))]
+
+
+CASES = {
+    "random": random_keys(16),
+    "shorter than a word": random_keys(5),
+    "one word": random_keys(8),
+    "runs": [key for run in range(4) for key in sorted(random_keys(16)[run::4])],
+    "runs of the same keys": 4 * sorted(random_keys(16)),
+    "shuffled with repeats": shuffled(2 * random_keys(16)),
+    "tied words in runs": tied(12),
+    "tied words, shuffled": shuffled(tied(12)),
+    "same first bytes": shuffled([b"prefix--" + key for key in random_keys(4)]),
+    "zero bytes at the end": shuffled([key + bytes(8) for key in random_keys(8)] + [bytes(16), bytes(15) + b"\1"]),
+    "several widths": shuffled(random_keys(16) + random_keys(9)),
+    "sorted": sorted(random_keys(16)),
+    "reversed": sorted(random_keys(16), reverse=True),
+    "one": [b"only"],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("skip", [0, 3])
+def test_key_order_is_the_stable_bytewise_order(name: str, skip: int):
+    """The order is that of Python's stable sort of the keys, also of a slice that does not begin at row 0."""
+    keys = CASES[name]
+    array = pa.array(keys, pa.binary()).slice(skip)
+    expected = sorted(range(len(keys[skip:])), key=keys[skip:].__getitem__)
+    assert key_order(array).tolist() == expected
