@@ -22,6 +22,7 @@ from tussock.meta.framing import (
     decode_pin,
     decode_snapshot,
     entry_path,
+    marker_path,
     sequence_of,
     snapshot_path,
 )
@@ -65,6 +66,8 @@ def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> V
     boundary = max(objects.markers, default=0)
     for path in objects.others:
         findings.problem(path, "foreign object: no entry, snapshot or marker has such a name")
+    for seq in objects.markers:
+        _check_marker(bucket, seq, findings)
     snapshots = _snapshots(bucket, objects, findings)
     # What stands at or below the marker is garbage that vacuum has not deleted yet; nobody reads it.
     entries = _entries(bucket, [seq for seq in objects.entries if seq > boundary], findings)
@@ -96,6 +99,16 @@ def check_pin(bucket: ObjectStore, path: str, findings: Findings) -> None:
     findings.count("pins")
     if f"pins/{pin.id}" != path:
         findings.problem(path, f"holds the pin {pin.id}; the object was renamed or copied")
+
+
+def _check_marker(bucket: ObjectStore, seq: int, findings: Findings) -> None:
+    try:
+        found = bucket.get(marker_path(seq))
+    except ObjectNotFound:
+        # Superseded since the listing.
+        return
+    if found != str(seq).encode():
+        findings.problem(marker_path(seq), f"expected the text {seq}, found {found[:40]!r}; its name is what counts")
 
 
 def _snapshots(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> dict[int, Version]:
