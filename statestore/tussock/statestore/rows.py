@@ -107,15 +107,28 @@ def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     return marks
 
 
+def _joined_epochs(parts: Sequence["Rows"]) -> npt.NDArray[np.uint64]:
+    """The epochs of all rows of `parts`, written into one array: fresh memory is dear, so none is made per part."""
+    epochs = np.empty(sum(map(len, parts)), np.uint64)
+    start = 0
+    for part in parts:
+        epochs[start : start + len(part)] = part.epochs
+        start += len(part)
+    return epochs
+
+
 class Rows:
     """n versioned rows: `keys[i]` at `epochs[i]` is deleted or has the values `columns[*][i]`.
 
     As a sorted run the rows are ordered by key ascending, then epoch descending. `epochs` is one int where all
     rows share it and each key stands once. `deletes` is `None` where no row is a delete; a deleted row's values mean
     nothing.
+
+    `take` and `filter` gather keys, epochs and delete marks at once, the values only when `columns` is asked for:
+    what a merge puts in order and a rule then drops is never copied.
     """
 
-    __slots__ = ("columns", "deletes", "epochs", "keys")
+    __slots__ = ("_columns", "_waiting", "deletes", "epochs", "keys")
 
     def __init__(
         self,
@@ -127,7 +140,35 @@ class Rows:
         self.keys = keys
         self.epochs = epochs
         self.deletes = deletes
-        self.columns = columns
+        self._columns: tuple[pa.Array, ...] | None = columns
+        # Columns of other rows and which of their rows to take; kept only until that is done.
+        self._waiting: tuple[tuple[pa.Array, ...], npt.NDArray[np.intp]] | None = None
+
+    @staticmethod
+    def _later(
+        keys: pa.BinaryArray,
+        epochs: Epochs,
+        deletes: npt.NDArray[np.bool_] | None,
+        waiting: tuple[tuple[pa.Array, ...], npt.NDArray[np.intp]],
+    ) -> "Rows":
+        """Rows whose columns are gathered when they are asked for."""
+        rows = Rows(keys, epochs, deletes, ())
+        rows._waiting = waiting
+        rows._columns = None
+        return rows
+
+    @property
+    def columns(self) -> tuple[pa.Array, ...]:
+        """The value columns, n rows each."""
+        waiting = self._waiting
+        if waiting is not None:
+            at = pa.array(waiting[1])
+            # In this order, so that another thread finds one of the two at any moment.
+            self._columns = tuple(column.take(at) for column in waiting[0])
+            self._waiting = None
+        columns = self._columns
+        assert columns is not None
+        return columns
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -156,12 +197,12 @@ class Rows:
 
     def take(self, indices: npt.NDArray[np.intp]) -> "Rows":
         """The rows at `indices`, in that order, copied."""
-        at = pa.array(indices)
-        return Rows(
-            self.keys.take(at),
+        waiting = self._waiting
+        return Rows._later(
+            self.keys.take(pa.array(indices)),
             self.epochs if isinstance(self.epochs, int) else self.epochs[indices],
             None if self.deletes is None else self.deletes[indices],
-            tuple(column.take(at) for column in self.columns),
+            (self.columns, indices) if waiting is None else (waiting[0], waiting[1][indices]),
         )
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> "Rows":
@@ -170,6 +211,9 @@ class Rows:
 
     def with_epochs(self, epochs: Epochs) -> "Rows":
         """The same rows at other epochs."""
+        waiting = self._waiting
+        if waiting is not None:
+            return Rows._later(self.keys, epochs, self.deletes, waiting)
         return Rows(self.keys, epochs, self.deletes, self.columns)
 
     def epoch_array(self) -> npt.NDArray[np.uint64]:
@@ -243,7 +287,8 @@ class Rows:
 
     def compacted(self) -> "Rows":
         """A copy that shares no buffer: what a cache keeps must not hold a larger parent alive."""
-        return self.take(np.arange(len(self)))
+        copied = self.take(np.arange(len(self)))
+        return Rows(copied.keys, copied.epochs, copied.deletes, copied.columns)
 
     @staticmethod
     def concat(parts: Sequence["Rows"]) -> "Rows":
@@ -255,7 +300,7 @@ class Rows:
         if isinstance(first, int) and all(isinstance(p.epochs, int) and p.epochs == first for p in parts):
             epochs = first
         else:
-            epochs = np.concatenate([part.epoch_array() for part in parts])
+            epochs = _joined_epochs(parts)
         deletes = None
         if any(part.deletes is not None for part in parts):
             deletes = np.concatenate([part.delete_array() for part in parts])
