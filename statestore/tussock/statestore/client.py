@@ -1,6 +1,7 @@
 """`StateStore`: the client of a store, and `connect`, which opens one."""
 
 import importlib
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -94,6 +95,7 @@ class StateStore:
 
     def new_epoch(self) -> int:
         """An epoch greater than every epoch that this client knows of."""
+        self._core.check_usable()
         with self._epochs:
             newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
             epoch = self._newest_epoch = next_epoch(self._core.system.now_ms(), newest)
@@ -345,7 +347,7 @@ def connect(
     """
     limits = {"retention": retention, "gc_grace": gc_grace, "deadline": deadline}
     for name, value in limits.items():
-        if not isinstance(value, int | float) or value < 0:
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
         if not isinstance(value, int) or value < 0:

@@ -145,10 +145,11 @@ class Core:
         `unpinned` is the epoch that will be read without a pin: `SnapshotExpired` if that version may have lost some
         of it. A read has to stay on the view that it got: in a newer version compaction may have gone past the epoch.
         """
+        if self.closed:
+            self.check_usable()
         version = self.version()
         view = self._views.get(table)
         if view is None or view.version is not version:
-            self.check_usable()
             state = version.tables.get(table)
             if state is None:
                 self._views.pop(table, None)
@@ -207,7 +208,8 @@ class Core:
             with self._spilling:
                 if self.buffer.nbytes <= self.settings.buffer_bytes:
                     break
-                candidate = self.buffer.spill_candidate()
+                # Rows for a table that was dropped have nowhere to go; they wait for their commit to be refused.
+                candidate = self.buffer.spill_candidate(self.backend.version().tables)
                 if candidate is None:
                     break
                 spilled_table, spilled_epoch, runs = candidate
