@@ -5,8 +5,9 @@ a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.backe
 Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
 list of edits.
 
-Nothing here grows for ever: the ledger keeps sixteen batches a writer, the timeline is thinned, dropped SSTs are
-forgotten once they are deleted, and a dropped table leaves only its dropped SSTs.
+What grows is bounded, or waits for vacuum: the ledger keeps sixteen batches of each writer (but every writer's name,
+so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
+a dropped table leaves only its dropped SSTs.
 """
 
 from bisect import bisect_left, bisect_right

@@ -33,5 +33,9 @@ def epoch_ms(epoch: int) -> int:
 
 
 def epoch_at_ms(ms: int) -> int:
-    """The largest epoch of that millisecond: reading at it shows what was committed until then."""
+    """The largest epoch of that millisecond: reading at it shows the epochs that were taken until then.
+
+    An epoch carries the time at which its writer took it, so one that was taken before and is committed after that
+    time joins in.
+    """
     return min((ms << SERIAL_BITS) | ((1 << SERIAL_BITS) - 1), MAX_EPOCH)
