@@ -526,7 +526,7 @@ def test_unknown_fields_of_a_meta_are_skipped_and_a_newer_version_refused(bucket
 
     assert isinstance(sst_meta.decode_meta(framed(1), run[0].id, "here"), LoadedMeta)
     for version in (0, 2):
-        with pytest.raises(CorruptSst, match=f"here: format version {version}, this program reads 1 to 1"):
+        with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 1\.0"):
             sst_meta.decode_meta(framed(version), run[0].id, "here")
 
 

@@ -152,11 +152,13 @@ def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
     """Decode a `.meta` object; `CorruptSst` naming `where` if it is damaged, foreign, newer or another SST's."""
     if len(data) < _FRAME.size + 4:
         raise CorruptSst(f"{where}: {len(data)} bytes are too few for a meta object; it was truncated")
-    magic, version, _, length = _FRAME.unpack_from(data)
+    magic, version, reserved, length = _FRAME.unpack_from(data)
     if magic != _MAGIC:
         raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} at offset 0, found {magic!r}")
-    if not 1 <= version <= VERSION:
-        raise CorruptSst(f"{where}: format version {version}, this program reads 1 to {VERSION}; upgrade it")
+    if not 1 <= version <= VERSION or reserved:
+        raise CorruptSst(
+            f"{where}: format version {version}.{reserved}, this program reads 1.0 to {VERSION}.0; upgrade it"
+        )
     if len(data) != _FRAME.size + length + 4:
         raise CorruptSst(f"{where}: {len(data)} bytes, its header says {_FRAME.size + length + 4}; it was truncated")
     found, expected = crc32c(data[:-4]), struct.unpack("<I", data[-4:])[0]
