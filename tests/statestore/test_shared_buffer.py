@@ -13,6 +13,9 @@ from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import SharedBuffer
 
+TABLES = range(100)
+"""Tables that were not dropped."""
+
 
 def rows(text: str, epoch: int = 1) -> Rows:
     """`a b` as puts whose values tell the epoch."""
@@ -34,7 +37,7 @@ def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> lis
 
 def spill(buffer: SharedBuffer, spilled: SubLevel | None = None) -> tuple[int, int] | None:
     """Do what a spill does, at once; answers table and epoch."""
-    candidate = buffer.spill_candidate()
+    candidate = buffer.spill_candidate(TABLES)
     if candidate is None:
         return None
     table, epoch, runs = candidate
@@ -75,7 +78,7 @@ def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
     buffer.add(1, 5, rows(""))
     assert shown(buffer) == []
     assert buffer.nbytes == 0
-    assert buffer.spill_candidate() is None
+    assert buffer.spill_candidate(TABLES) is None
     assert buffer.seal(5).runs == {}
 
 
@@ -189,13 +192,13 @@ def test_an_older_epoch_that_was_given_up_is_in_nobodys_way(order: Sequence[tupl
 def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
     """All its runs in memory together; sealed epochs are left alone, as their commit uploads them."""
     buffer = SharedBuffer()
-    assert buffer.spill_candidate() is None
+    assert buffer.spill_candidate(TABLES) is None
     buffer.add(1, 3, rows("a", 3))
     buffer.add(2, 3, rows("a b c d", 3))
     buffer.add(2, 4, rows("e f", 4))
     buffer.add(2, 3, rows("g", 3))
     before = buffer.nbytes
-    candidate = buffer.spill_candidate()
+    candidate = buffer.spill_candidate(TABLES)
     assert candidate is not None
     table, epoch, runs = candidate
     assert (table, epoch, [each.nbytes for each in runs]) == (2, 3, [rows("g").nbytes, rows("a b c d").nbytes])
@@ -218,7 +221,7 @@ def test_spills_keep_the_order_of_batches() -> None:
     assert spill(buffer, first) == (1, 5)
     buffer.add(1, 5, rows("b", 5))
     buffer.add(1, 5, rows("c", 5))
-    candidate = buffer.spill_candidate()
+    candidate = buffer.spill_candidate(TABLES)
     assert candidate is not None
     buffer.add(1, 5, rows("d", 5))
     second = level("s")
@@ -238,7 +241,7 @@ def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
     buffer = SharedBuffer()
     buffer.add(1, 5, rows("a", 5))
     buffer.add(1, 6, rows("b", 6))
-    candidate = buffer.spill_candidate()
+    candidate = buffer.spill_candidate(TABLES)
     assert candidate is not None
     buffer.drop(candidate[1])
     left = buffer.nbytes

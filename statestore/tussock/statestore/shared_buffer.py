@@ -8,6 +8,7 @@ commit has succeeded, so that a commit that failed can be repeated.
 """
 
 import threading
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tussock.statestore.catalog import SubLevel
@@ -148,14 +149,16 @@ class SharedBuffer:
         runs = [run for runs in self._by_table.values() for run in runs]
         return [sst.id for run in runs if run.level is not None for sst in run.level.ssts]
 
-    def spill_candidate(self) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
-        """(table, epoch, in-memory runs) of the open epoch and table that hold the most memory."""
+    def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
+        """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
         with self._lock:
             best, most = None, 0
             for epoch, buffer in self._epochs.items():
                 if buffer.sealed:
                     continue
                 for table, runs in buffer.runs.items():
+                    if table not in tables:
+                        continue
                     size = sum(run.nbytes for run in runs)
                     if size > most:
                         best, most = (table, epoch, tuple(run for run in runs if run.block is not None)), size
