@@ -68,7 +68,7 @@ class RawTable:
         self._core.write(self.spec.id, epoch, sorted_newest(unsorted))
 
     def upload(self, rows: Iterable[pa.RecordBatch]) -> list[SubLevel]:
-        """Write `{key, value[, op]}` in any order straight to SSTs; only `StateStore.commit_uploaded` makes them seen."""
+        """Write `{key, value[, op]}` in any order straight to SSTs; only `StateStore.commit_uploaded` shows them."""
         self._check_writable()
         return self._core.upload_rows(self.spec, (raw_rows(batch, self.name, ordered=False) for batch in rows))
 
