@@ -12,6 +12,7 @@ from tussock.meta.pins import PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.service import EmbeddedMeta
 from tussock.meta.watermark import low_watermark
 from tussock.statestore.backend import CommitRequest
+from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed
 
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
@@ -278,3 +279,14 @@ def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSyst
             assert smallest_live_pin(bucket, system.now_ms(), 0) == min(epochs)
             for pin in held:
                 pin.release()
+
+
+def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem) -> None:
+    """Each release once woke the renewing thread, which wrote all other pins anew: twice the puts or more."""
+    counts = RequestCounts(bucket)
+    keeper = EmbeddedMeta(counts.for_caller("pins"), system)
+    with_others = keeper.pin(None)
+    for _ in range(50):
+        keeper.pin(None).release()
+    assert counts.counts()["pins"]["put"][0] == 51
+    with_others.release()

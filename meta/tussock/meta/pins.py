@@ -253,8 +253,8 @@ class PinKeeper:
     def _renew_until_idle(self) -> None:
         while True:
             with self._changed:
-                if self._held:
-                    self._changed.wait(self._renew_seconds)
+                # A release alone does not end the wait: each would renew all other pins before their time.
+                self._changed.wait_for(lambda: not self._held, self._renew_seconds)
                 if not self._held:
                     self._thread = None
                     return
