@@ -22,9 +22,11 @@ from tussock.meta.delta import (
     ReportCompaction,
 )
 from tussock.meta.framing import LogEntry, decode_entry, sequence_of
+from tussock.meta.log import VersionLog
 from tussock.meta.ranges import total_bytes
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.system import RealSystem
 
 __all__ = ["describe", "log"]
 
@@ -54,11 +56,20 @@ def log(
         if as_json:
             emit_lines(_document(seq, entry) for seq, entry in read)
             return
-        names: dict[int, str] = {}
+        names = _table_names(bucket)
         rows = [row for seq, entry in read for row in _rows(seq, entry, names)]
     show(grid("entry", "time", "writer", "what", right=["entry"], rows=rows))
     if len(picked) < len(listed):
         note(f"{plural(len(listed) - len(picked), 'older entry')} not shown; see --limit")
+
+
+def _table_names(bucket: ObjectStore) -> dict[int, str]:
+    """The tables of the newest version, by id; none if the log is too damaged to say."""
+    try:
+        version = VersionLog(bucket, RealSystem(), owner="tussock").refresh()
+    except CorruptLog:
+        return {}
+    return {table_id: state.spec.name for table_id, state in version.tables.items()}
 
 
 def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
