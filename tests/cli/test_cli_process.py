@@ -1,0 +1,67 @@
+"""`tussock` as a process of its own: pipes that close, interrupts, and the installed entry point."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.command import Sample
+
+COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
+
+
+def test_the_entry_point_is_installed(sample: Sample) -> None:
+    """The script `tussock` stands beside the interpreter and lists the commands."""
+    script = Path(sys.executable).with_name("tussock")
+    ran = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+    for name in (
+        "tables",
+        "get",
+        "scan",
+        "changes",
+        "version",
+        "ssts",
+        "sst",
+        "log",
+        "pins",
+        "check",
+        "compact",
+        "vacuum",
+    ):
+        assert f" {name} " in ran.stdout
+
+
+def test_a_closed_pipe_is_quiet(sample: Sample) -> None:
+    """`tussock scan ... | head` ends without a word on stderr."""
+    for arguments in (["--json"], ["--limit", "120"]):
+        read, write = os.pipe()
+        process = subprocess.Popen([*COMMAND, "scan", "kv", *arguments], stdout=write, stderr=subprocess.PIPE)
+        # Nobody reads from the start, so that whatever is written breaks the pipe.
+        os.close(read)
+        os.close(write)
+        _, err = process.communicate(timeout=60)
+        assert b"Traceback" not in err
+        assert b"Exception" not in err
+        assert b"Broken" not in err
+
+
+def test_an_interrupt_is_quiet(sample: Sample) -> None:
+    """Ctrl-C ends the command with exit code 130 and without a traceback."""
+    script = (
+        "import os, signal, tussock.cli.row_commands as rows\n"
+        "from tussock.cli.main import main\n"
+        "def interrupted(*_): os.kill(os.getpid(), signal.SIGINT)\n"
+        "rows._show_rows = lambda *_, **__: interrupted()\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, "scan", "kv"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 130
+    assert "Traceback" not in ran.stderr
+
+
+def test_errors_have_no_traceback(sample: Sample) -> None:
+    """An error of the store is one line on stderr."""
+    ran = subprocess.run([*COMMAND, "scan", "nope"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.splitlines()[0].startswith("error: no table 'nope'")
+    assert len(ran.stderr.splitlines()) == 1
