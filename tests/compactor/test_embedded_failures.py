@@ -1,14 +1,16 @@
 """What goes wrong in the compaction of an embedded store stays there: commits hold, and the thread lives on."""
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.picking import PickerConfig
-from tussock.statestore import CorruptSst, StateStore, connect
-from tussock.statestore.catalog import data_path
+from tussock.meta.version import CompactionTask
+from tussock.statestore import CorruptSst, Fenced, StateStore, connect
+from tussock.statestore.catalog import SstInfo, data_path
 
 
 def commit(store: StateStore, value: bytes) -> int:
@@ -71,3 +73,50 @@ def test_an_unexpected_error_does_not_end_the_thread() -> None:
     worker.nudge()
     assert again.wait(10)
     worker.close()
+
+
+def test_a_manual_compaction_that_was_taken_back_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once returned as if it were done, though another process had taken its task and nothing was merged."""
+    with connect("memory://", compaction=False) as store:
+        store.create_table("kv")
+        for value in (b"1", b"2"):
+            commit(store, value)
+        backend = store._core.backend
+        assert isinstance(backend, EmbeddedBackend)
+        report = backend.report
+
+        def late_report(task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
+            monkeypatch.setattr(backend, "report", report)
+            backend.release(task)
+            raise Fenced("taken back")
+
+        monkeypatch.setattr(backend, "report", late_report)
+        store.compact("kv")
+        state = store.version().find_table("kv")
+        assert state is not None
+        assert len(state.levels.runs()) == 1
+
+
+def test_a_manual_compaction_waits_for_one_that_ends_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once took "busy" of one version and "idle" of the next for "nothing to do", and merged nothing."""
+    with connect("memory://", compaction=False) as store:
+        store.create_table("kv")
+        for value in (b"1", b"2"):
+            commit(store, value)
+        backend = store._core.backend
+        assert isinstance(backend, EmbeddedBackend)
+        other = backend.claim("kv", manual=True)
+        assert other is not None
+        claim = backend.claim
+
+        def claim_while_busy(table: str | None = None, *, manual: bool = False) -> CompactionTask | None:
+            monkeypatch.setattr(backend, "claim", claim)
+            refused = claim(table, manual=manual)
+            backend.release(other)
+            return refused
+
+        monkeypatch.setattr(backend, "claim", claim_while_busy)
+        store.compact("kv")
+        state = store.version().find_table("kv")
+        assert state is not None
+        assert len(state.levels.runs()) == 1

@@ -11,6 +11,7 @@ import structlog
 
 from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
+from tussock.meta.picker import pick_manual
 from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
@@ -32,7 +33,8 @@ _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""
 
 _BUSY_PAUSE_SECONDS = 0.02
-_BUSY_PAUSES_MAX = 30_000
+_BUSY_PAUSE_SECONDS_MAX = 1.0
+_BUSY_SECONDS_MAX = 600.0
 
 
 class EmbeddedBackend(EmbeddedMeta):
@@ -61,19 +63,29 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level."""
-        for _ in range(_BUSY_PAUSES_MAX):
+        deadline = self._clock.monotonic() + _BUSY_SECONDS_MAX
+        pause = _BUSY_PAUSE_SECONDS
+        while True:
             task = self.claim(table, manual=True)
-            if task is not None:
-                self._execute(task)
-            state = self.refresh().find_table(table)
+            if task is not None and self._execute(task):
+                return
+            version = self.refresh()
+            state = version.find_table(table)
             if state is None:
                 raise TableNotFound(f"table {table!r} was dropped while it was being compacted", table)
-            busy = any(task.table_id == state.spec.id for task in self.version().tasks.values())
-            if task is not None or not busy:
-                return
-            # Another task holds some of the table's SSTs; it reports, or its claim expires.
-            self._clock.sleep(_BUSY_PAUSE_SECONDS)
-        raise WaitTimeout(f"table {table!r}: other compactions did not end; nothing was changed, try again later")
+            tasks = [other for other in version.tasks.values() if other.table_id == state.spec.id]
+            if task is None and not tasks:
+                # Asked again on this very version: a task of another that was in the way may have ended just now.
+                if pick_manual(state, tasks, self.config) is None:
+                    return
+                continue
+            if self._clock.monotonic() >= deadline:
+                raise WaitTimeout(
+                    f"table {table!r}: other compactions did not end within {_BUSY_SECONDS_MAX:.0f} s; try again later"
+                )
+            # Another task holds some of the table's SSTs, or took this one's; it reports, or its claim expires.
+            self._clock.sleep(pause)
+            pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
 
     def close(self) -> None:
         """Stop compaction, then let go of pins."""
@@ -100,7 +112,8 @@ class EmbeddedBackend(EmbeddedMeta):
         self._execute(task)
         return True
 
-    def _execute(self, task: CompactionTask) -> None:
+    def _execute(self, task: CompactionTask) -> bool:
+        """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
         state = self.version().tables.get(task.table_id)
         try:
             if state is None:
@@ -109,7 +122,7 @@ class EmbeddedBackend(EmbeddedMeta):
             self.report(task, outputs)
         except Fenced:
             # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
-            return
+            return False
         except ObjectNotFound as error:
             try:
                 is_ours = task.id in self.refresh().tasks
@@ -118,9 +131,11 @@ class EmbeddedBackend(EmbeddedMeta):
             # Nobody else replaces the inputs of a task that is ours: the newest version names what is not there.
             if is_ours:
                 raise CorruptSst(f"{error}; the newest version names it, so it was lost: restore it") from error
+            return False
         except BaseException:
             self._give_up(task)
             raise
+        return True
 
     def _give_up(self, task: CompactionTask) -> None:
         try:
