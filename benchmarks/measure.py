@@ -1,0 +1,22 @@
+"""Runs one case of one engine in this process and prints one line of JSON; started by `run.py` for every sample.
+
+python benchmarks/measure.py ENGINE CASE FOLDER ROWS
+"""
+
+import importlib
+import json
+import resource
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    engine, case, folder, rows = sys.argv[1:]
+    sample = getattr(importlib.import_module(f"{engine}_cases"), case)(Path(folder), int(rows))
+    # Linux counts what the process had before `exec`, too: the parent imports nothing large for that reason.
+    sample["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(sample))
+
+
+if __name__ == "__main__":
+    main()

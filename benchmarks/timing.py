@@ -1,0 +1,56 @@
+"""What the cases of all engines share: the sizes of the work, timing, and forgetting what the kernel has cached."""
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+GETS = 50_000
+"""Single gets in one pass."""
+
+LISTS = 10
+LIST_KEYS = 10_000
+"""Lists of keys in one pass of multi_get, and keys in each."""
+
+COLD_GETS = 1_000
+SHORT_SCANS = 2_000
+SHORT_SCAN_ROWS = 10
+SMALL_COMMITS = 200
+
+PASSES = 3
+"""Timed passes of a hot case in one process, after one that is not timed; the middle one counts."""
+
+CACHE_BYTES = 256 << 20
+"""Block cache of every engine in every case but those of memory."""
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long `work` takes; garbage is collected before, not meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+    finally:
+        gc.enable()
+
+
+def hot_seconds(work: Callable[[], object]) -> float:
+    """The median of some passes of `work` after one that warms up."""
+    work()
+    return statistics.median(seconds(work) for _ in range(PASSES))
+
+
+def forget(folder: Path) -> None:
+    """Make the kernel drop what it has cached of the files in `folder`, so that reads go to the disk."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
