@@ -1,5 +1,6 @@
 """How the demo talks: headings, tables and the progress bar."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import polars as pl
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,9 +19,7 @@ class Screen:
     """Prints to stdout; as wide as 100 columns where that is no terminal."""
 
     def __init__(self) -> None:
-        probe = Console()
-        self.console = probe if probe.is_terminal else Console(width=100)
-        self.console._highlight = False  # noqa: SLF001
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
         self._step = 0
 
     def step(self, title: str) -> None:
@@ -40,7 +40,7 @@ class Screen:
         for row in rows:
             grid.add_row(*map(_cell, row))
         self.console.print()
-        self.console.print(_indented(grid))
+        self.console.print(Padding.indent(grid, 3))
 
     def frame(self, frame: pl.DataFrame, title: str = "") -> None:
         """A frame as a table, its column names in words."""
@@ -71,12 +71,6 @@ class Screen:
                     self.say(f"{text} {done}/{total}  {note}")
 
             yield advance
-
-
-def _indented(grid: Table) -> Any:
-    from rich.padding import Padding
-
-    return Padding(grid, (0, 0, 0, 3))
 
 
 def _cell(value: Any) -> str:
