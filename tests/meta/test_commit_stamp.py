@@ -12,6 +12,7 @@ from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import (
     Conflict,
     EpochTooOld,
+    Fenced,
     InvalidBatch,
     InvalidOption,
     StaleUpload,
@@ -60,15 +61,24 @@ def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -
 
 
 def test_a_repeated_batch_answers_the_first_epoch(version: Version) -> None:
-    """A batch at or before the writer's last one is a no-op, however its tables or `expect` look now."""
+    """A batch that the writer has committed is a no-op, however its tables or `expect` look now."""
     version = committed(version, request(5, writer="w", batch_id=3))
     version = committed(version, request(8, writer="w", batch_id=5))
-    for batch, epoch in ((3, 5), (4, 8), (5, 8), (0, 5)):
+    for batch, epoch in ((3, 5), (5, 8)):
         repeated = stamp(version, request(99, 77, writer="w", batch_id=batch, expect={1: 0}), NOW)
         assert repeated == AlreadyCommitted(epoch)
         assert version.committed_epoch_of("w", batch) == epoch
     assert version.committed_epoch_of("w", 6) is None
     assert version.committed_epoch_of("other", 0) is None
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_a_batch_that_was_skipped_is_refused(version: Version, batch: int) -> None:
+    """To call it committed would lose its rows; the message names the writer and both batches."""
+    version = committed(version, request(5, writer="w", batch_id=3))
+    version = committed(version, request(8, writer="w", batch_id=5))
+    with pytest.raises(Fenced, match=f"'w' has committed batch 5, and batch {batch} was never"):
+        stamp(version, request(99, writer="w", batch_id=batch), NOW)
 
 
 def test_the_ledger_keeps_sixteen_batches_and_answers_the_oldest_for_older_ones(version: Version) -> None:

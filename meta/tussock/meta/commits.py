@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.ranges import is_sorted_run
-from tussock.meta.version import Version
+from tussock.meta.version import BATCHES_REMEMBERED, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
@@ -19,7 +19,6 @@ from tussock.statestore.errors import Conflict, EpochTooOld, InvalidBatch, Inval
 
 __all__ = ["AlreadyCommitted", "CommitEpoch", "apply_commit", "check_uploads", "stamp", "validate_commit"]
 
-BATCHES_REMEMBERED = 16
 TIMELINE_SAMPLES_MAX = 2048
 TIMELINE_RESOLUTION = 32
 """After thinning, two samples of age `a` are about `a / 32` apart: retention is exact to 3 %."""
@@ -50,6 +49,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     are rewritten to carry that one (their rows carry none).
 
     Raises:
+        Fenced: the batch is older than one that the writer has committed, and was never committed itself.
         Conflict: a table of `expect` has a newer epoch than the writer had read.
         TableNotFound: a table is not in `version`.
         StaleUpload: an SST lies below the GC horizon.

@@ -16,8 +16,12 @@ from typing import Literal
 import msgspec
 
 from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.errors import Fenced
 
-__all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Version"]
+__all__ = ["BATCHES_REMEMBERED", "CompactionKind", "CompactionTask", "DroppedSst", "Version"]
+
+BATCHES_REMEMBERED = 16
+"""Batches of each writer that the ledger holds."""
 
 CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
 
@@ -90,13 +94,27 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeline[count - 1][1] if count else 0
 
     def committed_epoch_of(self, writer: str, batch_id: int) -> int | None:
-        """The epoch that holds this batch of the writer, or `None` if it is not committed.
+        """The epoch that holds this batch of the writer, or `None` if it is still to come.
 
-        Batches of one writer come in order, so a batch that is not remembered is held by the next one that is.
+        Batches of one writer come in order. One that is older than all that are remembered was committed long ago: it
+        is answered by the oldest that is. One that was skipped can no longer come: whoever brings it is not the job
+        that wrote the others (a checkpoint that was reset, a name used twice), and to call it committed would lose
+        its rows; so that raises `Fenced`.
         """
         batches = self.ledger.get(writer, ())
         index = bisect_left(batches, batch_id, key=lambda batch: batch[0])
-        return batches[index][1] if index < len(batches) else None
+        if index == len(batches):
+            return None
+        held, epoch = batches[index]
+        if held == batch_id or (index == 0 and len(batches) == BATCHES_REMEMBERED):
+            return epoch
+        raise Fenced(
+            f"writer {writer!r} has committed batch {batches[-1][0]}, and batch {batch_id} was never committed: its "
+            "batches come in order, so another job uses this name, or a checkpoint was reset; nothing was stored, "
+            "use another writer name",
+            writer,
+            batch_id,
+        )
 
     def live_sst_ids(self) -> set[str]:
         """Ids of all SSTs in the trees."""

@@ -19,12 +19,14 @@ from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
+    Fenced,
     InvalidOption,
     StaleUpload,
     TableNotFound,
     WaitTimeout,
 )
 from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.shared_buffer import EpochBuffer
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst_writer import value_schema
 from tussock.statestore.sstables import Sstables
@@ -116,42 +118,50 @@ class StateStore:
         maps table names to the epoch that was read: if one of them was written since, `Conflict`, and the epoch's
         rows are given up. After `ObjectStoreUnavailable` the rows are kept and the same call can be repeated.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
-        of it is open on the same table.
+        of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it.
         """
         self._core.check_usable()
         check_epoch(epoch)
         _check_writer(writer, batch_id)
-        if writer is not None and batch_id is not None:
-            known = self._core.backend.committed_batch(writer, batch_id)
-            if known is not None:
-                self._core.buffer.drop(epoch)
-                return known
         expected = self._expected(expect)
-        buffer = self._core.buffer.seal(epoch)
         try:
-            for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
-                request = CommitRequest(
-                    epoch=epoch,
-                    tables=dict(self._core.upload_epoch(buffer)),
-                    writer=writer,
-                    batch_id=batch_id,
-                    expect=expected,
-                )
-                try:
-                    committed = self._core.backend.commit(request)
-                    break
-                except StaleUpload:
-                    # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
-                    if attempt == _UPLOAD_ATTEMPTS:
-                        raise
-                    self._core.renew_uploads(buffer)
-        except (Conflict, TableNotFound):
+            if writer is not None and batch_id is not None:
+                known = self._core.backend.committed_batch(writer, batch_id)
+                if known is not None:
+                    self._core.buffer.drop(epoch)
+                    return known
+            buffer = self._core.buffer.seal(epoch)
+            with buffer.committing:
+                # Another thread may have committed the epoch while this one waited for it.
+                self._core.buffer.check_held(buffer)
+                committed = self._commit(buffer, writer, batch_id, expected)
+        except (Conflict, Fenced, TableNotFound):
             # This commit can never succeed; its rows must not shadow what others committed.
             self._core.buffer.drop(epoch)
             raise
-        self._core.buffer.drop(epoch)
         with self._epochs:
             self._newest_epoch = max(self._newest_epoch, committed)
+        return committed
+
+    def _commit(self, buffer: EpochBuffer, writer: str | None, batch_id: int | None, expect: dict[int, int]) -> int:
+        """Upload and commit a sealed epoch, and drop it from the buffer."""
+        for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
+            request = CommitRequest(
+                epoch=buffer.epoch,
+                tables=dict(self._core.upload_epoch(buffer)),
+                writer=writer,
+                batch_id=batch_id,
+                expect=expect,
+            )
+            try:
+                committed = self._core.backend.commit(request)
+                break
+            except StaleUpload:
+                # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
+                if attempt == _UPLOAD_ATTEMPTS:
+                    raise
+                self._core.renew_uploads(buffer)
+        self._core.buffer.drop(buffer.epoch)
         return committed
 
     def commit_uploaded(

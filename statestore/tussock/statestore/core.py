@@ -3,7 +3,9 @@
 `StateStore` is the face of it; `RawTable` and `TypedTable` read and write through it.
 """
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -53,6 +55,18 @@ UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
 
 _MISSING_RETRIES = 3
+
+
+_OPEN: "weakref.WeakSet[Core]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """Threads, locks and pins stay with the parent: in a forked child a store would hang or answer from stale state."""
+    for core in _OPEN:
+        core.closed = True
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 @dataclass(frozen=True)
@@ -113,11 +127,14 @@ class Core:
         self._views: dict[int, TableView] = {}
         self._looked = system.monotonic()
         self.closed = False
+        self._process = os.getpid()
+        _OPEN.add(self)
 
     def check_usable(self) -> None:
-        """Raise `StoreClosed` after `close`."""
+        """Raise `StoreClosed` after `close`, and in a process that was forked after the store was opened."""
         if self.closed:
-            raise StoreClosed(f"the store at {self.settings.url} was closed; connect again")
+            what = "was closed" if os.getpid() == self._process else "was opened before this process was forked off"
+            raise StoreClosed(f"the store at {self.settings.url} {what}; connect again")
 
     def version(self) -> VersionView:
         """A recent version: the log's tail is looked up if that was not done for a while."""
@@ -199,15 +216,17 @@ class Core:
         return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
 
     def write(self, table: int, epoch: int, rows: Rows) -> None:
-        """Buffer a sorted run of unique keys; spills when the buffer is over its bytes."""
+        """Buffer a sorted run of unique keys, after spilling others if the buffer would be over its bytes with it.
+
+        Room is made first, so that a spill that fails refuses these rows whole. A run larger than the buffer is held
+        beside it until the next write or its commit.
+        """
         self.check_usable()
-        self.buffer.add(table, epoch, rows)
-        while self.buffer.nbytes > self.settings.buffer_bytes:
+        self.buffer.check_open(epoch)
+        while self.buffer.nbytes and self.buffer.nbytes + rows.nbytes > self.settings.buffer_bytes:
             # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
             # writers anyway.
             with self._spilling:
-                if self.buffer.nbytes <= self.settings.buffer_bytes:
-                    break
                 # Rows for a table that was dropped have nowhere to go; they wait for their commit to be refused.
                 candidate = self.buffer.spill_candidate(self.backend.version().tables)
                 if candidate is None:
@@ -215,6 +234,7 @@ class Core:
                 spilled_table, spilled_epoch, runs = candidate
                 level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
                 self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
+        self.buffer.add(table, epoch, rows)
 
     def upload_rows(self, spec: TableSpec, parts: Iterator[Rows]) -> list[SubLevel]:
         """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.

@@ -46,6 +46,8 @@ class EpochBuffer:
     uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
     oldest_upload: str | None = None
     """No SST of this epoch has a smaller id; `None` if none was uploaded."""
+    committing: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the thread that commits the epoch."""
 
 
 class SharedBuffer:
@@ -121,6 +123,11 @@ class SharedBuffer:
             self._issued.pop(epoch, None)
             self._newest_sealed = max(self._newest_sealed, epoch)
             return buffer
+
+    def check_held(self, buffer: EpochBuffer) -> None:
+        """Raise `EpochTooOld` if a sealed epoch was committed or given up by now."""
+        if self._epochs.get(buffer.epoch) is not buffer:
+            self.check_open(buffer.epoch)
 
     def drop(self, epoch: int) -> None:
         """Forget an epoch that was committed or given up; it stays sealed."""

@@ -149,6 +149,8 @@ class TypedTable:
         `SchemaMismatch`.
         """
         names = list(self._schema.names) if columns is None else list(columns)
+        if not names:
+            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {self._schema.names}")
         for name in names:
             if name not in self._schema.names:
                 raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {self._schema.names}")
@@ -164,10 +166,12 @@ class TypedTable:
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
 
-        By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null.
+        By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null. Where the table has
+        a column of such a name, the added one has an underscore in front.
         """
         parts = self._reader.changes(from_epoch, to_epoch)
-        schema = pa.schema([field.with_nullable(True) for field in self._schema] + [_OP, _EPOCH])
+        added = [field.with_name("_" * (field.name in self._schema.names) + field.name) for field in (_OP, _EPOCH)]
+        schema = pa.schema([field.with_nullable(True) for field in self._schema] + added)
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=schema)
         rows = commit_order(Rows.concat(parts))
