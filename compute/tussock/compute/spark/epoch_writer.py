@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -26,7 +27,7 @@ from tussock.statestore.vnode import VNODES_MAX
 
 __all__ = ["TableWrite", "upsert", "write_epoch"]
 
-TableWrite = DataFrame | tuple[DataFrame, Mapping[str, str]]
+TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
 """Rows to upsert, or rows and how each value column is merged with what is stored."""
 
 

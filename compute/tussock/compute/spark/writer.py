@@ -94,7 +94,7 @@ def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
             f"table {options.table!r}: the rows have no column {options.op_column!r}, which opColumn names; "
             f"they have {schema.fieldNames()}"
         )
-    ignored = {options.op_column}
+    ignored = set() if options.op_column is None else {options.op_column}
     if options.delete_all:
         expected = pa.schema([table.schema.field(name) for name in table.spec.primary_key or ("key",)])
         ignored |= {name for name in schema.fieldNames() if name not in expected.names}
