@@ -28,8 +28,9 @@ Reading. `refresh` probes v+1, v+2, ... until one is not there. A reader that la
 deleted entry for the tail, so it lists the markers when it has not for ten seconds, and loads from a snapshot if one
 is above it. Nobody polls: no call, no request.
 
-Recovery. The newest readable snapshot, then entries until one is missing, then the markers: one above the snapshot
-means that entries are missing, which is tried again (a truncation may be running) and then reported.
+Recovery. The newest readable snapshot, then entries until one is missing, then a listing: a marker above the snapshot,
+or an entry after the missing one, means that entries are lost, which is tried again (a truncation or an append may be
+running) and then reported.
 
 The idea is SlateDB's (numbered manifests by create-if-absent, a boundary for truncation); deltas in place of whole
 manifests, and markers in place of an overwritten boundary object, are ours.
@@ -42,7 +43,7 @@ from typing import NamedTuple, TypeVar
 
 from tussock.meta.delta import Delta, advance
 from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path
-from tussock.meta.recovery import apply_entry, newest_snapshot, read_entry, truncation_boundary
+from tussock.meta.recovery import apply_entry, beyond, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TussockError
 from tussock.statestore.object_store import ObjectStore
@@ -226,11 +227,20 @@ class VersionLog:
         for _ in range(LOAD_ATTEMPTS_MAX):
             start, problems = newest_snapshot(self._bucket)
             version = self._replayed(start)
-            boundary = truncation_boundary(self._bucket)
+            boundary, later = beyond(self._bucket, version.seq)
             self._checked_at = self._system.monotonic()
             if boundary <= start.seq:
-                self._version = version
-                return version
+                if later is not None:
+                    # Appended since the reading, or a hole, which would look like the end of the log.
+                    version = self._replayed(version)
+                if later is None or later <= version.seq:
+                    self._version = version
+                    return version
+        if boundary <= start.seq:
+            raise CorruptLog(
+                f"{entry_path(version.seq + 1)} is missing, although {entry_path(later or 0)} is there: the log has a "
+                f"hole, and what comes after it cannot be trusted; restore the missing entries"
+            )
         raise CorruptLog(
             f"{self._bucket.url}: log/boundary says that entries up to {boundary} were removed, but the newest "
             f"readable snapshot holds only those up to {start.seq} ({'; '.join(problems) or 'no newer one is there'}); "

@@ -9,7 +9,7 @@ from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 from tussock.statestore.object_store import ObjectStore
 
-__all__ = ["apply_entry", "newest_snapshot", "read_entry", "truncation_boundary"]
+__all__ = ["apply_entry", "beyond", "newest_snapshot", "read_entry", "truncation_boundary"]
 
 
 def truncation_boundary(bucket: ObjectStore) -> int:
@@ -18,9 +18,27 @@ def truncation_boundary(bucket: ObjectStore) -> int:
     for info in bucket.list("log/boundary/"):
         seq = sequence_of(info.path)
         if seq is None:
-            raise CorruptLog(f"{info.path}: expected a name of 20 digits; remove the foreign object")
+            raise _foreign_marker(info.path)
         highest = max(highest, seq)
     return highest
+
+
+def beyond(bucket: ObjectStore, seq: int) -> tuple[int, int | None]:
+    """The largest marker, and the first entry above `seq` that a listing shows, if there is one. One LIST."""
+    highest, first = 0, None
+    for info in bucket.list("log/", entry_path(seq)):
+        found = sequence_of(info.path)
+        if info.path.startswith("log/boundary/"):
+            if found is None:
+                raise _foreign_marker(info.path)
+            highest = max(highest, found)
+        elif found is not None and first is None:
+            first = found
+    return highest, first
+
+
+def _foreign_marker(path: str) -> CorruptLog:
+    return CorruptLog(f"{path}: expected a name of 20 digits; remove the foreign object")
 
 
 def read_entry(bucket: ObjectStore, seq: int) -> LogEntry | None:
