@@ -14,6 +14,7 @@ from tussock.meta.delta import (
     AdvanceSafeEpoch,
     ClaimCompaction,
     CommitEpoch,
+    Configure,
     CreateTable,
     Delta,
     DropTable,
@@ -96,6 +97,8 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"advance safe epoch to {epoch_text(epoch)}"
         case AdvanceHorizon(horizon=horizon):
             return f"advance garbage horizon to {horizon}"
+        case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
+            return f"set retention to {retention_ms / 1000:g} s and grace to {gc_grace_ms / 1000:g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
         case _:

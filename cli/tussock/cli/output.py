@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -64,12 +64,16 @@ def note(text: str) -> None:
     _console(errors=True).print(Text(text, style="dim"))
 
 
-def grid(*columns: str, right: Iterable[str] = (), rows: Iterable[Sequence[str]]) -> Table:
-    """A table with these column heads, those in `right` aligned to the right; long cells fold in a terminal."""
-    aligned = set(right)
+def grid(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (), rows: Iterable[Sequence[str]]) -> Table:
+    """A table with these column heads, those in `right` aligned to the right.
+
+    In a terminal that is too narrow long cells fold, except numbers and the columns in `whole`: ids, to be copied.
+    """
+    aligned, unfolded = set(right), {*right, *whole}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
-        table.add_column(name, justify="right" if name in aligned else "left", overflow="fold", no_wrap=name in aligned)
+        justify: Literal["left", "right"] = "right" if name in aligned else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in unfolded)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

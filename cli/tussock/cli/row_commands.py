@@ -11,7 +11,7 @@ from tussock.cli.output import (
     bytes_text,
     emit_json,
     emit_lines,
-    epoch_text,
+    epoch_time,
     grid,
     note,
     number,
@@ -57,12 +57,18 @@ def tables(store: Store, as_json: Json = False) -> None:
             number(sum(sst.rows for sst in state.levels.ssts())),
             number(len(state.levels.ssts())),
             bytes_text(total_bytes(state.levels.ssts())),
-            epoch_text(state.last_epoch) if state.last_epoch else "never written",
+            str(state.last_epoch) if state.last_epoch else "never written",
+            _second(epoch_time(state.last_epoch)),
         )
         for state in states
     ]
-    columns = ("table", "kind", "key", "row versions", "SSTs", "size", "newest epoch")
-    show(grid(*columns, right=("row versions", "SSTs", "size"), rows=rows))
+    columns = ("table", "kind", "key", "row versions", "SSTs", "size", "newest epoch", "committed")
+    show(grid(*columns, right=("row versions", "SSTs", "size"), whole=["newest epoch", "committed"], rows=rows))
+
+
+def _second(moment: str | None) -> str:
+    """The time to the second; an epoch that carries none has none."""
+    return moment[:19] + "Z" if moment else ""
 
 
 def _kind(state: TableState) -> str:

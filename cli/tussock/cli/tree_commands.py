@@ -17,6 +17,9 @@ from tussock.statestore.system import RealSystem
 
 __all__ = ["pins", "ssts", "version"]
 
+KEY_CHARACTERS_MAX = 40
+"""What `ssts` shows of a key to people; JSON has all of it."""
+
 
 def version(store: Store, as_json: Json = False) -> None:
     """Show the newest version: epochs, levels of each table, writers, compaction tasks, pins.
@@ -91,7 +94,7 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
         for level, sublevel, sst in placed
     ]
     columns = ("level", "SST", "rows", "deletes", "data", "meta", "epochs", "keys")
-    show(grid(*columns, right=("rows", "deletes", "data", "meta"), rows=rows))
+    show(grid(*columns, right=("rows", "deletes", "data", "meta"), whole=["SST"], rows=rows))
 
 
 def pins(store: Store, as_json: Json = False) -> None:
@@ -232,4 +235,9 @@ def _epochs(sst: SstInfo) -> str:
 
 
 def _key_range(sst: SstInfo) -> str:
-    return f"{as_text(sst.smallest)} to {as_text(sst.largest)}"
+    return f"{_short(sst.smallest)} to {_short(sst.largest)}"
+
+
+def _short(key: bytes) -> str:
+    text = as_text(key)
+    return text if len(text) <= KEY_CHARACTERS_MAX else text[: KEY_CHARACTERS_MAX - 1] + "…"
