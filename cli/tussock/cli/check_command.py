@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import typer
 
 from tussock.cli.check_log import check_log, check_pin, sort_log_objects
-from tussock.cli.check_sst import check_sst
+from tussock.cli.check_sst import check_alone, check_sst
 from tussock.cli.findings import Findings
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, number, plural, progress, show
@@ -59,12 +59,17 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
         for spec, sst in ssts:
             check_sst(bucket, spec, sst, sizes, findings, lambda size: bar.advance(task, size))
     findings.count("bytes", sum(info.size for info in listed))
-    _count_unnamed(version, folders["sst"], findings)
+    unnamed = _count_unnamed(version, folders["sst"], findings)
+    if findings.counts["lost entries"]:
+        # Some of these are named by the entries that are lost.
+        for sst_id in unnamed:
+            check_alone(bucket, sst_id, findings)
     return version
 
 
-def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Findings) -> None:
-    """Count what lies under `sst/` and no tree names; foreign names there are problems."""
+def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Findings) -> list[str]:
+    """Count what lies under `sst/` and no tree names, and answer its ids; foreign names there are problems."""
+    unnamed = set()
     live = version.live_sst_ids()
     dropped = {sst.id for sst in version.dropped}
     for info in listed:
@@ -76,6 +81,8 @@ def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Fin
         elif name.stem not in live:
             findings.count("orphans")
             findings.count("orphan_bytes", info.size)
+            unnamed.add(name.stem)
+    return sorted(unnamed)
 
 
 def _document(version: Version, findings: Findings) -> dict[str, object]:

@@ -71,6 +71,10 @@ def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> V
     snapshots = _snapshots(bucket, objects, findings)
     # What stands at or below the marker is garbage that vacuum has not deleted yet; nobody reads it.
     entries = _entries(bucket, [seq for seq in objects.entries if seq > boundary], findings)
+    if not objects.entries and not objects.snapshots:
+        findings.problem("log/", "there is no entry and no snapshot, so nothing says which SSTs make up the store")
+        findings.count("lost entries")
+        return Version()
     last = max([boundary, *(seq for seq in objects.entries if seq > boundary), *snapshots])
     _note_gaps(objects.entries, boundary, last, findings)
     if boundary == 0:
@@ -81,6 +85,7 @@ def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> V
             findings.problem(
                 snapshot_path(boundary), "missing: the log was truncated up to here, and no later snapshot is readable"
             )
+            findings.count("lost entries", last)
             return Version()
         start = snapshots[min(usable)]
     return _replay(start, entries, snapshots, last, findings)
@@ -176,6 +181,7 @@ def _replay(
                 findings.problem(
                     f"version {last}", f"cannot be had: the replay ends at entry {version.seq}, what follows is lost"
                 )
+                findings.count("lost entries", last - version.seq)
                 break
             version = snapshots[min(later)]
             continue

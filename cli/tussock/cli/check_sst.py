@@ -23,7 +23,7 @@ from tussock.statestore.rows import Rows
 from tussock.statestore.sst_meta import DATA_HEADER, LoadedMeta
 from tussock.statestore.sst_writer import value_schema
 
-__all__ = ["check_sst"]
+__all__ = ["check_alone", "check_sst"]
 
 
 @dataclass
@@ -66,6 +66,18 @@ def check_sst(
     if there[0]:
         _check_header(bucket, meta, findings)
         _check_blocks(bucket, spec, sst, meta, findings, advance)
+
+
+def check_alone(bucket: ObjectStore, sst_id: str, findings: Findings) -> None:
+    """Check an SST of which no readable version says anything: by its own meta and the checksums of its blocks."""
+    try:
+        meta = read_meta(bucket, sst_id)
+    except CorruptSst as error:
+        findings.problem(meta_path(sst_id), error)
+        return
+    for _, rows in read_blocks(bucket, meta, 0):
+        if isinstance(rows, CorruptSst):
+            findings.problem(data_path(sst_id), rows)
 
 
 def _check_size(path: str, expected: int, sizes: Mapping[str, int], findings: Findings) -> bool:

@@ -61,8 +61,10 @@ def opened_place(url: str) -> Iterator[Place]:
 
 
 @contextmanager
-def opened_store(url: str, *, retention: float = KEEP_ALL, gc_grace: float = 900.0) -> Iterator[StateStore]:
-    """The store at `url`, opened without background compaction."""
+def opened_store(
+    url: str, *, retention: float | None = KEEP_ALL, gc_grace: float | None = None
+) -> Iterator[StateStore]:
+    """The store at `url`, opened without background compaction; `None` is what the store says."""
     with opened_bucket(url):
         pass
     with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:

@@ -20,8 +20,9 @@ def compact(
     store: Store,
     tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE...]", help="The tables; all if absent.")] = None,
     retention: Annotated[
-        float, typer.Option(min=0, help="Seconds for which every epoch stays readable; older versions of rows go.")
-    ] = 3600.0,
+        float | None,
+        typer.Option(min=0, help="Seconds for which every epoch stays readable; the store's own if not given."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Merge tables into one sorted run each, dropping what no reader may ask for.
@@ -62,8 +63,9 @@ def vacuum(
     store: Store,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")] = False,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for which an object that nothing names is left alone.")
-    ] = 900.0,
+        float | None,
+        typer.Option(min=0, help="Seconds to leave alone what nothing names; the store's own if not given."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Delete the objects that no version and no pin can reach.
