@@ -11,6 +11,7 @@ from tussock.meta.commits import CommitEpoch
 from tussock.meta.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
+    Configure,
     CreateTable,
     Delta,
     DropTable,
@@ -84,6 +85,7 @@ def history() -> list[tuple[Delta, ...]]:
         (AdvanceHorizon(horizon=f"{AT_MS:012x}" + "0" * 19 + "2"),),
         (ForgetDropped(ids=(first.id,)),),
         (DropTable(table_id=2, at_ms=AT_MS + 4),),
+        (Configure(retention_ms=60_000, gc_grace_ms=30_000),),
     ]
 
 

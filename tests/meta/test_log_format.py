@@ -25,7 +25,7 @@ from tussock.statestore.errors import CorruptLog
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "log" / "v1"
-ENTRIES = 11
+ENTRIES = 12
 
 
 def golden(name: str) -> bytes:

@@ -4,7 +4,8 @@
 
 Who compacts: the process that commits. After each commit its background thread is nudged; when a table's L0 is so
 long that reads would suffer, the commit itself works on it before it returns. So a store that many short-lived
-processes write to (the Python workers of a Spark job, say) stays in shape without any service.
+processes write to (the Python workers of a Spark job, say) stays in shape without any service. When there is nothing
+left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
 import structlog
@@ -32,6 +33,9 @@ _CACHE_BYTES = 16 << 20
 _INLINE_TASKS_MAX = 8
 """Tasks that one commit runs at most before it returns, however long L0 is."""
 
+_VACUUM_SECONDS_MIN = 300.0
+"""Between two vacuums of one process, or its grace period if that is longer; more would find little."""
+
 _BUSY_PAUSE_SECONDS = 0.02
 _BUSY_PAUSE_SECONDS_MAX = 1.0
 _BUSY_SECONDS_MAX = 600.0
@@ -51,7 +55,8 @@ class EmbeddedBackend(EmbeddedMeta):
         self._sstables = Sstables(bucket, _CACHE_BYTES)
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
-        self._worker = CompactionWorker(self._step) if settings.compaction else None
+        self._worker = CompactionWorker(self._work) if settings.compaction else None
+        self._vacuumed = system.monotonic()
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
@@ -104,6 +109,17 @@ class EmbeddedBackend(EmbeddedMeta):
         except Exception:
             # The epoch is committed: an error here would tell the caller that it is not.
             log.exception("compaction within a commit failed, the next commit tries again")
+
+    def _work(self) -> bool:
+        """The thread's next piece of work; `False` if nothing is left to do."""
+        if self._step():
+            return True
+        pause = max(self.version().gc_grace_ms / 1000, _VACUUM_SECONDS_MIN)
+        if self._clock.monotonic() - self._vacuumed >= pause:
+            self._vacuumed = self._clock.monotonic()
+            report = self.vacuum()
+            log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
+        return False
 
     def _step(self) -> bool:
         task = self.claim()

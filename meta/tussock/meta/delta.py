@@ -35,6 +35,7 @@ __all__ = [
     "AlreadyCommitted",
     "ClaimCompaction",
     "CommitEpoch",
+    "Configure",
     "CreateTable",
     "Delta",
     "DropTable",
@@ -79,6 +80,13 @@ class ForgetDropped(msgspec.Struct, frozen=True, kw_only=True, tag="forget_dropp
     ids: tuple[str, ...]
 
 
+class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure", tag_field="type"):
+    """The store's own retention and grace period, which hold for every process that is not told otherwise."""
+
+    retention_ms: int
+    gc_grace_ms: int
+
+
 Delta: TypeAlias = (
     CommitEpoch
     | CreateTable
@@ -89,6 +97,7 @@ Delta: TypeAlias = (
     | AdvanceSafeEpoch
     | AdvanceHorizon
     | ForgetDropped
+    | Configure
 )
 
 
@@ -124,6 +133,9 @@ def validate(version: Version, delta: Delta) -> None:
                 raise InvalidOption(
                     f"garbage horizon {horizon!r} must be above the present one, {version.gc_horizon!r}"
                 )
+        case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
+            if retention_ms < 0 or gc_grace_ms < 0:
+                raise InvalidOption(f"retention {retention_ms} ms and grace {gc_grace_ms} ms must not be negative")
         case ForgetDropped():
             pass
         case _:
@@ -150,6 +162,8 @@ def apply(version: Version, delta: Delta) -> Version:
             return replace(version, safe_epoch=epoch)
         case AdvanceHorizon(horizon=horizon):
             return replace(version, gc_horizon=horizon)
+        case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
+            return replace(version, retention_ms=retention_ms, gc_grace_ms=gc_grace_ms)
         case ForgetDropped(ids=ids):
             forgotten = set(ids)
             return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))

@@ -101,7 +101,7 @@ class PinKeeper:
         log: VersionLog,
         *,
         owner: str,
-        retention_ms: int,
+        retention_ms: int | None,
         lease_seconds: float = 60.0,
         renew_seconds: float | None = None,
     ) -> None:
@@ -232,7 +232,8 @@ class PinKeeper:
     def _check_kept(self, version: Version, info: PinInfo) -> None:
         """Raise unless the epoch of the pin, which is in the bucket already, is kept."""
         now_ms = self._system.now_ms()
-        oldest = max(version.safe_epoch, version.retention_epoch(now_ms, self._retention_ms))
+        retention_ms = version.retention_ms if self._retention_ms is None else self._retention_ms
+        oldest = max(version.safe_epoch, version.retention_epoch(now_ms, retention_ms))
         if info.epoch >= oldest:
             return
         if info.epoch >= version.safe_epoch:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import CreateTable, Delta, DropTable, ReleaseCompaction, ReportCompaction
+from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, ReleaseCompaction, ReportCompaction
 from tussock.meta.log import VersionLog
 from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual, write_stall
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
@@ -46,8 +46,8 @@ class EmbeddedMeta:
         bucket: ObjectStore,
         system: System,
         *,
-        retention_seconds: float = 3600.0,
-        gc_grace_seconds: float = 900.0,
+        retention_seconds: float | None = None,
+        gc_grace_seconds: float | None = None,
         pin_lease_seconds: float = 60.0,
         config: PickerConfig | None = None,
         snapshot_every: int = 64,
@@ -57,19 +57,21 @@ class EmbeddedMeta:
         Args:
             bucket: the store; it stays the caller's to close.
             system: clocks and entropy.
-            retention_seconds: epochs stay readable without a pin for so long after a newer one was committed.
-            gc_grace_seconds: how long vacuum leaves alone what was dropped, or uploaded and not committed.
+            retention_seconds: epochs stay readable without a pin for so long after a newer one was committed; `None`
+                is what the store says. What is given here becomes what the store says at the next write.
+            gc_grace_seconds: how long vacuum leaves alone what was dropped, or uploaded and not committed; likewise.
             pin_lease_seconds: how long a pin outlives its process.
             config: when to compact.
             snapshot_every: log entries between two snapshots.
         """
-        if retention_seconds < 0 or gc_grace_seconds < 0:
+        if (retention_seconds or 0) < 0 or (gc_grace_seconds or 0) < 0:
             raise InvalidOption(f"retention={retention_seconds} and gc_grace={gc_grace_seconds} must not be negative")
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(4).hex()}"
         self.config = config or PickerConfig()
         self._bucket = bucket
         self._system = system
-        self._retention_ms = int(retention_seconds * 1000)
+        self._retention_ms = None if retention_seconds is None else int(retention_seconds * 1000)
+        self._grace_ms = None if gc_grace_seconds is None else int(gc_grace_seconds * 1000)
         self._log = VersionLog(bucket, system, owner=self.owner, snapshot_every=snapshot_every)
         self._keeper = PinKeeper(
             bucket,
@@ -84,10 +86,11 @@ class EmbeddedMeta:
             bucket,
             system,
             owner=self.owner,
-            grace_ms=int(gc_grace_seconds * 1000),
+            grace_ms=self._grace_ms,
             pin_skew_ms=self._keeper.lease_ms,
         )
         self._held: set[str] = set()
+        self._in_flight: Callable[[], Sequence[str]] = tuple
         self._log.refresh()
 
     # --- Version, catalog, commits ------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ class EmbeddedMeta:
             if version.find_table(spec.name) is not None:
                 raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
             numbered = replace(spec, id=version.next_table_id)
-            return [CreateTable(spec=numbered)], TableState(spec=numbered)
+            return [*self._configured(version), CreateTable(spec=numbered)], TableState(spec=numbered)
 
         return self._log.append(decide)
 
@@ -131,7 +134,9 @@ class EmbeddedMeta:
 
         def decide(version: Version) -> tuple[list[Delta], int]:
             stamped = stamp(version, request, self._system.now_ms())
-            return ([], stamped.epoch) if isinstance(stamped, AlreadyCommitted) else ([stamped], stamped.epoch)
+            if isinstance(stamped, AlreadyCommitted):
+                return [], stamped.epoch
+            return [*self._configured(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(request))
         return self._log.append(decide, key=key, repeatable=request.writer is not None)
@@ -145,7 +150,7 @@ class EmbeddedMeta:
     def oldest_readable(self) -> int:
         """Smallest epoch that may be read now without a pin."""
         version = self._log.version
-        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_ms))
+        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_of(version)))
 
     def pin(self, epoch: int | None = None) -> Pin:
         """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
@@ -216,22 +221,37 @@ class EmbeddedMeta:
 
     # --- Upkeep -------------------------------------------------------------------------------------------------
 
-    def vacuum(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
+    def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones."""
+        self._in_flight = in_flight
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete what no version and no running iterator can reach; see `vacuum.py`."""
-        return self._vacuum.run(dry_run=dry_run, in_flight=in_flight)
+        return self._vacuum.run(dry_run=dry_run, in_flight=self._in_flight)
 
     def close(self) -> None:
         """Release this process's pins."""
         self._keeper.release_all()
 
+    def _retention_of(self, version: Version) -> int:
+        return version.retention_ms if self._retention_ms is None else self._retention_ms
+
+    def _configured(self, version: Version) -> list[Delta]:
+        """The delta that makes this process's own settings the store's, if they differ."""
+        retention_ms = self._retention_of(version)
+        grace_ms = version.gc_grace_ms if self._grace_ms is None else self._grace_ms
+        if (retention_ms, grace_ms) == (version.retention_ms, version.gc_grace_ms):
+            return []
+        return [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
+
     def _claim_once(self, table: str | None, manual: bool) -> CompactionTask | None:
         version = self._log.version
         now_ms = self._system.now_ms()
-        retained = low_watermark(version, now_ms, self._retention_ms, None)
+        retained = low_watermark(version, now_ms, self._retention_of(version), None)
         if self._pick(version, table, manual, retained) is None:
             return None  # without a request
         pinned = self._smallest_pin()
-        wanted = low_watermark(version, now_ms, self._retention_ms, pinned)
+        wanted = low_watermark(version, now_ms, self._retention_of(version), pinned)
         task_id = self._system.random_bytes(16).hex()
 
         def decide(version: Version) -> tuple[list[Delta], CompactionTask | None]:

@@ -51,14 +51,26 @@ class Vacuum:
     """One store's vacuum; `run` may be called from any process, at any time."""
 
     def __init__(
-        self, log: VersionLog, bucket: ObjectStore, system: System, *, owner: str, grace_ms: int, pin_skew_ms: int
+        self,
+        log: VersionLog,
+        bucket: ObjectStore,
+        system: System,
+        *,
+        owner: str,
+        grace_ms: int | None,
+        pin_skew_ms: int,
     ) -> None:
         self._log = log
         self._bucket = bucket
         self._system = system
         self._owner = owner
-        self._grace_ms = grace_ms
+        self._own_grace_ms = grace_ms
         self._pin_skew_ms = pin_skew_ms
+
+    @property
+    def _grace_ms(self) -> int:
+        """The grace period that this process was told, else the store's."""
+        return self._log.version.gc_grace_ms if self._own_grace_ms is None else self._own_grace_ms
 
     def run(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
         """Find the garbage, and delete it unless `dry_run`, which changes nothing at all in the bucket.

@@ -79,6 +79,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     dropped: tuple[DroppedSst, ...] = ()
     timeline: tuple[tuple[int, int], ...] = ()
     """Samples of (commit time in ms, epoch), both ascending; what retention is reckoned by."""
+    retention_ms: int = 3_600_000
+    """How long epochs stay readable without a pin, for processes that are not told otherwise."""
+    gc_grace_ms: int = 900_000
+    """How long vacuum leaves alone what was dropped or not committed, for processes that are not told otherwise."""
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""

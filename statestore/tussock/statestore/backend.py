@@ -128,11 +128,14 @@ class Backend(Protocol):
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level, and return when that is done."""
 
-    def vacuum(self, *, dry_run: bool = False, in_flight: Callable[[], Sequence[str]] = tuple) -> VacuumReport:
-        """Delete what no version and no pin can reach.
+    def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones.
 
-        `in_flight` answers SST ids; what has those or larger ones may be about to be committed, and stays.
+        They are what the client has uploaded and may yet commit.
         """
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Delete what no version and no pin can reach."""
 
     def close(self) -> None:
         """Stop background work and release pins."""

@@ -256,7 +256,7 @@ class StateStore:
         What this client has uploaded and not yet committed stays, whatever the grace period.
         """
         self._core.check_usable()
-        report = self._core.backend.vacuum(dry_run=dry_run, in_flight=self._core.buffer.uploads)
+        report = self._core.backend.vacuum(dry_run=dry_run)
         if not dry_run:
             self._core.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
         return report
@@ -337,8 +337,8 @@ def _spec(
 def connect(
     url: str,
     *,
-    retention: float = 3600.0,
-    gc_grace: float = 900.0,
+    retention: float | None = None,
+    gc_grace: float | None = None,
     cache_bytes: int = 256 << 20,
     buffer_bytes: int = 64 << 20,
     deadline: float = 30.0,
@@ -349,14 +349,16 @@ def connect(
 
     `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
     compaction in this process. `retention`: seconds for which every epoch stays readable without a pin; `gc_grace`:
-    seconds that an object which nothing names is left alone; `cache_bytes`: decoded blocks and metas; `buffer_bytes`:
-    uncommitted rows in memory, more are spilled; `deadline`: seconds after which a request to the bucket fails for
-    good; `compaction=False` leaves compaction to others. `system` replaces clocks and randomness.
+    seconds that an object which nothing names is left alone. Both belong to the store: `None` is what it says (3600
+    and 900 in a new one), and what is given here becomes what it says with the next table or commit. `cache_bytes`:
+    decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`: seconds after
+    which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to others. `system`
+    replaces clocks and randomness.
 
     Raises `InvalidOption` or `ObjectStoreUnavailable`.
     """
     limits = {"retention": retention, "gc_grace": gc_grace, "deadline": deadline}
-    for name, value in limits.items():
+    for name, value in ((name, value) for name, value in limits.items() if value is not None or name == "deadline"):
         if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():

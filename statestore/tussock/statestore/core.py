@@ -71,11 +71,11 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of `connect`, checked; seconds and bytes."""
+    """The options of `connect`, checked; seconds and bytes. `None`: what the store says."""
 
     url: str
-    retention: float = 3600.0
-    gc_grace: float = 900.0
+    retention: float | None = None
+    gc_grace: float | None = None
     cache_bytes: int = 256 << 20
     buffer_bytes: int = 64 << 20
     deadline: float = 30.0
@@ -123,6 +123,7 @@ class Core:
         self.requests = requests
         self.uploader = Uploader(requests.for_caller("flush"), system, lambda: backend.version().gc_horizon)
         self.buffer = SharedBuffer()
+        backend.protect(self.buffer.uploads)
         self._spilling = threading.Lock()
         self._views: dict[int, TableView] = {}
         self._looked = system.monotonic()

@@ -1,0 +1,40 @@
+"""Retention and grace period belong to the store, not to whoever happens to open it."""
+
+import pytest
+
+from tussock.statestore import InvalidOption, SnapshotExpired, connect
+
+
+def test_what_the_creator_asked_for_holds_for_those_who_ask_for_nothing(tmp_path: object) -> None:
+    """A later process without options keeps what the store promises its readers."""
+    with connect(f"file://{tmp_path}", retention=7200, gc_grace=60) as store:
+        store.create_table("kv")
+    with connect(f"file://{tmp_path}") as store:
+        version = store.version()
+        assert (version.retention_ms, version.gc_grace_ms) == (7_200_000, 60_000)
+
+
+def test_other_options_take_effect_here_at_once_and_in_the_store_with_the_next_commit(tmp_path: object) -> None:
+    """Opening alone writes nothing."""
+    with connect(f"file://{tmp_path}") as store:
+        table = store.create_table("kv")
+        for epoch in (1, 2):
+            table.ingest_batch([(b"a", b"%d" % epoch)], epoch)
+            store.commit_epoch(epoch)
+    with connect(f"file://{tmp_path}", retention=0) as store:
+        with pytest.raises(SnapshotExpired, match="oldest readable epoch is 2"):
+            store.table("kv").get(b"a", epoch=1)
+        assert store.version().retention_ms == 3_600_000
+        store.table("kv").ingest_batch([(b"a", b"3")], 3)
+        store.commit_epoch(3)
+        assert store.version().retention_ms == 0
+    with connect(f"file://{tmp_path}") as store, pytest.raises(SnapshotExpired):
+        store.table("kv").get(b"a", epoch=2)
+
+
+@pytest.mark.parametrize("option", ["retention", "gc_grace", "deadline"])
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "soon"])
+def test_an_option_that_cannot_work_is_named(option: str, value: object) -> None:
+    """`InvalidOption` says which option and what it was."""
+    with pytest.raises(InvalidOption, match=option):
+        connect("memory://", **{option: value})  # type: ignore[arg-type]
