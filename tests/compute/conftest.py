@@ -1,7 +1,5 @@
 """One Spark session for all tests of this room, and a store on disk for each test."""
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ from tussock.statestore.client import StateStore
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session with two cores, two attempts a task and the format registered."""
-    # Workers must run this interpreter, not whichever `python3` the PATH has.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     import tussock.compute.spark as ts

@@ -4,6 +4,9 @@
 """
 
 from tussock.compute.spark.epoch_writer import upsert, write_epoch
+from tussock.compute.spark.interpreter import settle_worker_python
 from tussock.compute.spark.source import TussockDataSource, register
 
 __all__ = ["TussockDataSource", "register", "upsert", "write_epoch"]
+
+settle_worker_python()
