@@ -32,6 +32,7 @@ def test_version_in_json(tussock: Tussock, sample: Sample) -> None:
     assert document["tables"][0]["levels"][0]["rows"] == 360
     assert document["ledger"]["job"][-1] == {"batch_id": 2, "epoch": sample.epochs[2]}
     assert (document["tasks"], document["pins"], document["safe_epoch"]) == ([], [], 0)
+    assert (document["retention_seconds"], document["gc_grace_seconds"]) == (3600, 900)
 
 
 def test_ssts_lists_the_newest_run_first(tussock: Tussock, sample: Sample) -> None:

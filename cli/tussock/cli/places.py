@@ -21,10 +21,7 @@ from tussock.statestore.errors import InvalidOption, TableNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem
 
-__all__ = ["KEEP_ALL", "NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "table_state"]
-
-KEEP_ALL = 1e9
-"""Retention in seconds of a reader: it deletes nothing, so whatever compaction has left may be read."""
+__all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "table_state"]
 
 
 class NoStore(InvalidOption):
@@ -61,9 +58,7 @@ def opened_place(url: str) -> Iterator[Place]:
 
 
 @contextmanager
-def opened_store(
-    url: str, *, retention: float | None = KEEP_ALL, gc_grace: float | None = None
-) -> Iterator[StateStore]:
+def opened_store(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
     """The store at `url`, opened without background compaction; `None` is what the store says."""
     with opened_bucket(url):
         pass

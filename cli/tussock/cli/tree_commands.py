@@ -25,8 +25,8 @@ def version(store: Store, as_json: Json = False) -> None:
     """Show the newest version: epochs, levels of each table, writers, compaction tasks, pins.
 
     With --json one document: {"seq", "max_committed_epoch", "committed_at", "safe_epoch", "compacted_epoch",
-    "gc_horizon", "tables": [{name, last_epoch, sublevels, levels: [{level, ssts, rows, bytes}]}], "ledger",
-    "tasks", "dropped", "pins"}.
+    "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, sublevels, levels: [{level,
+    ssts, rows, bytes}]}], "ledger", "tasks", "dropped", "pins"}.
     """
     with opened_place(store) as place:
         found = place.version
@@ -42,6 +42,7 @@ def version(store: Store, as_json: Json = False) -> None:
         ("safe epoch", _known_epoch(found.safe_epoch, "older ones are not to be read any more")),
         ("compacted epoch", _known_epoch(found.compacted_epoch, "of older ones, rows are gone")),
         ("garbage horizon", found.gc_horizon or "none yet"),
+        ("retention", f"{found.retention_ms / 1000:,g} s, and {found.gc_grace_ms / 1000:,g} s for garbage"),
         ("tables", number(len(tables))),
         ("dropped SSTs", f"{number(len(found.dropped))} waiting for vacuum"),
         ("live pins", number(live)),
@@ -118,6 +119,8 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
         "safe_epoch": found.safe_epoch,
         "compacted_epoch": found.compacted_epoch,
         "gc_horizon": found.gc_horizon,
+        "retention_seconds": found.retention_ms / 1000,
+        "gc_grace_seconds": found.gc_grace_ms / 1000,
         "tables": [
             {
                 "name": state.spec.name,
