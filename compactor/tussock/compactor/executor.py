@@ -1,7 +1,7 @@
 """Executes one compaction task: reads its input runs as streams, merges, filters, writes and uploads the outputs.
 
-Memory is bounded whatever the task's size: per input run the segment in hand and those read ahead (2 MiB each), one
-merged batch, and up to three output SSTs being encoded or uploaded. Inputs are not put into the block cache: a
+Memory is bounded whatever the task's size: what all input runs hold in hand (about 16 MiB together) and read ahead,
+one merged batch, and up to three output SSTs being encoded or uploaded. Inputs are not put into the block cache: a
 compaction must not push out what readers use.
 """
 
@@ -40,7 +40,7 @@ def execute(
     `cancelled` is asked between batches; once it says yes, `CompactionCancelled` is raised. Raises `CorruptSst` if an
     input is damaged; the version is not touched in any case.
     """
-    want = ReadRange(fill=False)
+    want = ReadRange(fill=False).shared_by(len(task.inputs))
     merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
     return uploader.upload(writer.write(_kept(merged, task, cancelled)))

@@ -19,15 +19,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import LoadedMeta
+from tussock.statestore.sst_meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.sstables import Sstables
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
 
 _PREFETCH = 2
 """Batches that are read ahead of the one in hand."""
+
+MERGE_BYTES = 16 << 20
+"""What the inputs of a merge hold in hand together, before compression, as long as they are not over 128."""
+
+_STEP_BYTES_MIN = 128 << 10
 
 _FIRST_BLOCKS = 1
 """Blocks of the first read where few rows are expected; each further read takes four times as many."""
@@ -47,6 +54,18 @@ class ReadRange(NamedTuple):
     """Keep what is read in the block cache."""
     after_epoch: int = 0
     """Skip blocks and SSTs that hold nothing above this epoch."""
+    step_bytes: int = SEGMENT_BYTES
+    """Read about so much at once, before compression; at most a segment."""
+
+    def shared_by(self, runs: int) -> "ReadRange":
+        """The same for each of several runs that are merged: together they hold about `MERGE_BYTES` at a time.
+
+        So a table with many runs is read in smaller steps, with more requests, and not with more memory.
+        """
+        return self._replace(step_bytes=max(min(MERGE_BYTES // max(runs, 1), SEGMENT_BYTES), _STEP_BYTES_MIN))
+
+
+_NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
 
 
 class BlockIterator:
@@ -77,11 +96,12 @@ class SSTableIterator:
                 yield from self._trimmed(rows)
             return
         ahead: deque[Future[Rows]] = deque()
+        prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
         try:
             for first, last in self._steps(meta):
                 read = self._sstables.submit_read(self._sst, meta, first, last, want.columns, fill=want.fill)
                 ahead.append(read)
-                if len(ahead) > _PREFETCH:
+                if len(ahead) > prefetch:
                     yield from self._trimmed(ahead.popleft().result())
             while ahead:
                 yield from self._trimmed(ahead.popleft().result())
@@ -99,10 +119,14 @@ class SSTableIterator:
         """Block ranges to read, in order; none crosses a segment's border or parts a key's versions."""
         first, last = meta.block_range(self._want.start, self._want.end)
         most = _FIRST_BLOCKS if self._want.few else meta.blocks
+        largest = meta.blocks
+        if self._want.step_bytes < SEGMENT_BYTES:
+            largest = max(self._want.step_bytes * meta.blocks // int(meta.raw_length.sum()), 1)
         segments = range(meta.segment_of(first), meta.segment_of(max(last - 1, first)) + 1)
         for segment in reversed(segments) if self._want.reverse else segments:
             low, high = max(meta.segments[segment], first), min(meta.segments[segment + 1], last)
             while low < high:
+                most = min(most, largest)
                 if self._want.reverse:
                     start = max(high - most, low)
                     while start > low and meta.continues[start]:
@@ -152,39 +176,56 @@ class MergeIterator:
         if len(self._sources) == 1:
             yield from self._sources[0]
             return
-        inputs = [iter(source) for source in self._sources]
-        held: list[Rows | None] = [next(source, None) for source in inputs]
-        while any(rows is not None for rows in held):
-            parts = self._reversed_part(held) if self._reverse else self._forward_part(held)
+        inputs = [_Held(source, reverse=self._reverse) for source in self._sources]
+        while inputs := [held for held in inputs if held.refill()]:
+            parts = self._reversed_part(inputs) if self._reverse else self._forward_part(inputs)
             yield Rows.merge(parts)
-            held = [
-                rows if rows is None or len(rows) else next(source, None)
-                for rows, source in zip(held, inputs, strict=True)
-            ]
 
     @staticmethod
-    def _forward_part(held: list[Rows | None]) -> list[Rows]:
+    def _forward_part(inputs: Sequence["_Held"]) -> list[Rows]:
         """Take from each input the rows up to the smallest of the last keys; the rest stays held."""
-        bound = min(rows.key(len(rows) - 1) for rows in held if rows is not None)
-        parts = []
-        for at, rows in enumerate(held):
-            if rows is not None:
-                cut = rows.upper_bound(bound)
-                parts.append(rows.slice(0, cut))
-                held[at] = rows.slice(cut, len(rows))
-        return parts
+        bound = min(held.rows.key(len(held.rows) - 1) for held in inputs)
+        return [held.take_first(held.rows.upper_bound(bound)) for held in inputs]
 
     @staticmethod
-    def _reversed_part(held: list[Rows | None]) -> list[Rows]:
+    def _reversed_part(inputs: Sequence["_Held"]) -> list[Rows]:
         """Take from each input the rows from the largest of the first keys on; the rest stays held."""
-        bound = max(rows.key(0) for rows in held if rows is not None)
-        parts = []
-        for at, rows in enumerate(held):
-            if rows is not None:
-                cut = rows.lower_bound(bound)
-                parts.append(rows.slice(cut, len(rows)))
-                held[at] = rows.slice(0, cut)
-        return parts
+        bound = max(held.rows.key(0) for held in inputs)
+        return [held.take_last(held.rows.lower_bound(bound)) for held in inputs]
+
+
+class _Held:
+    """One input of a merge: its rows in hand.
+
+    More are fetched before the rest runs out: a merge goes as far as the input that ends first, so with each input
+    nearly empty it would take a step of few rows for every batch of every input.
+    """
+
+    def __init__(self, source: Iterable[Rows], *, reverse: bool) -> None:
+        self._source = iter(source)
+        self._reverse = reverse
+        self._low_water = 0
+        self.rows: Rows = _NOTHING
+
+    def refill(self) -> bool:
+        """Fetch a batch if few rows are left; `False` if none are left and none come."""
+        if len(self.rows) <= self._low_water:
+            more = next(self._source, None)
+            if more is not None:
+                self._low_water = len(more) // 4
+                rest = [self.rows] if len(self.rows) else []
+                self.rows = Rows.concat([more, *rest] if self._reverse else [*rest, more])
+        return len(self.rows) > 0
+
+    def take_first(self, count: int) -> Rows:
+        """The first `count` rows, which are no longer held."""
+        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count, len(self.rows))
+        return taken
+
+    def take_last(self, start: int) -> Rows:
+        """The rows from `start` on, which are no longer held."""
+        taken, self.rows = self.rows.slice(start, len(self.rows)), self.rows.slice(0, start)
+        return taken
 
 
 class UserIterator:

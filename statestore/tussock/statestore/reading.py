@@ -204,6 +204,8 @@ class TableReader:
         self, want: ReadRange, view: TableView, buffered: Sequence[BufferedRun], epoch: int | None
     ) -> MergeIterator:
         """All versions in the range, from the own rows and the committed runs."""
+        indexes = [index for index in view.runs if epoch is None or index.min_epoch <= epoch]
+        want = want.shared_by(len(buffered) + len(indexes))
         sources: list[ConcatIterator | list[Rows]] = []
         for run in buffered:
             if run.index is not None:
@@ -212,11 +214,10 @@ class TableReader:
                 rows = run.block.rows.between(want.start, want.end)
                 if len(rows):
                     sources.append([rows.with_columns(want.columns)])
-        for index in view.runs:
-            if epoch is None or index.min_epoch <= epoch:
-                source = ConcatIterator(self.core.sstables, index.ssts, want)
-                if source.ssts:
-                    sources.append(source)
+        for index in indexes:
+            source = ConcatIterator(self.core.sstables, index.ssts, want)
+            if source.ssts:
+                sources.append(source)
         return MergeIterator(sources, reverse=want.reverse)
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
