@@ -32,7 +32,10 @@ from tussock.statestore import StateStore, connect
 
 ROOT = Path(__file__).resolve().parent.parent
 RETENTION_SECONDS = 30 * 24 * 3600
-"""How long every epoch stays readable: half a year of flights is minutes of the store's own time."""
+"""How long every epoch stays readable; the store keeps to it from then on, whoever opens it.
+
+Half a year of flights is minutes of the store's own time, so an hour would do; people may look around for longer.
+"""
 
 TABLES = ("flights", "carrier_totals", "origin_hours", "calendar")
 READS = 3
@@ -117,7 +120,7 @@ class Demo:
         self.screen.step("Compact and vacuum")
         before, on_disk = self._shape(), self._on_disk()
         # No other process works on this store, so what is replaced need not wait for readers of older versions.
-        with connect(self.url, retention=RETENTION_SECONDS, gc_grace=0, compaction=False) as store:
+        with connect(self.url, gc_grace=0, compaction=False) as store:
             for name in TABLES:
                 store.compact(name)
             report = store.vacuum()
@@ -159,7 +162,7 @@ class Demo:
             self.screen.console.print(f"{command} {line}", soft_wrap=True)
 
     def _reader(self) -> StateStore:
-        return connect(self.url, retention=RETENTION_SECONDS, compaction=False)
+        return connect(self.url, compaction=False)
 
     def _compare_states(self, store: StateStore) -> None:
         """Compare all rows of all tables, now and then."""
