@@ -50,8 +50,9 @@ class InlineExecutor(Executor):
 
 
 def without_threads(store: StateStore) -> StateStore:
-    """The store with its uploads and prefetches done in the caller's thread."""
+    """The store with its uploads and prefetches done in the caller's thread, and pins renewed by the test only."""
     backend: Any = store._core.backend
+    backend._keeper._renew_seconds = 3600.0
     for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
         part._pool.shutdown()
         part._pool = InlineExecutor()
