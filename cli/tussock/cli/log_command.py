@@ -98,7 +98,7 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
         case AdvanceHorizon(horizon=horizon):
             return f"advance garbage horizon to {horizon}"
         case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
-            return f"set retention to {retention_ms / 1000:g} s and grace to {gc_grace_ms / 1000:g} s"
+            return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
         case _:

@@ -42,7 +42,7 @@ def version(store: Store, as_json: Json = False) -> None:
         ("safe epoch", _known_epoch(found.safe_epoch, "older ones are not to be read any more")),
         ("compacted epoch", _known_epoch(found.compacted_epoch, "of older ones, rows are gone")),
         ("garbage horizon", found.gc_horizon or "none yet"),
-        ("retention", f"{found.retention_ms / 1000:,g} s, and {found.gc_grace_ms / 1000:,g} s for garbage"),
+        ("retention", f"{found.retention_ms / 1000:,.10g} s, and {found.gc_grace_ms / 1000:,.10g} s for garbage"),
         ("tables", number(len(tables))),
         ("dropped SSTs", f"{number(len(found.dropped))} waiting for vacuum"),
         ("live pins", number(live)),
