@@ -1,6 +1,6 @@
 """A stream of many small batches: does the time of a batch stay flat, and L0 bounded? Prints JSON.
 
-Usage: `python benchmarks/spark_small_batches.py [--batches 1000] [--rows 1000] [--shape sink|merge]`.
+Usage: `python benchmarks/spark_small_batches.py [--batches 1000] [--window 100] [--rows 1000] [--shape sink|merge]`.
 No service runs beside the stream, so what keeps the store in shape is the compaction in the process that commits: for
 the sink a Python worker of Spark's, for `write_epoch` (merge) this one. L0 is looked at from outside, between batches.
 """
@@ -20,12 +20,11 @@ import pyarrow as pa
 
 from tussock.statestore import connect
 
-WINDOW = 100
 SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("total", pa.int64())])
 
 
-def run(batches: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
-    """Stream that many batches; medians of their seconds, and the most sublevels of L0 seen, per 100 batches."""
+def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
+    """Stream that many batches; medians of their seconds, and the most sublevels of L0 seen, per `window` batches."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -58,8 +57,8 @@ def run(batches: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
         state = watch.version().find_table("t")
         batch = query.lastProgress.batchId if query.lastProgress else 0
         if state is not None:
-            window = batch // WINDOW
-            longest[window] = max(longest.get(window, 0), len(state.levels.l0))
+            at = batch // window
+            longest[at] = max(longest.get(at, 0), len(state.levels.l0))
         time.sleep(0.1)
     error = query.exception()
     progress = [entry for entry in query.recentProgress if entry.batchId < batches]
@@ -72,13 +71,13 @@ def run(batches: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
     watch.close()
     windows = [
         {
-            "batches": f"{start}-{min(start + WINDOW, batches) - 1}",
+            "batches": f"{start}-{min(start + window, batches) - 1}",
             "median_seconds": round(
-                statistics.median(seconds[at] for at in range(start, min(start + WINDOW, batches)) if at in seconds), 3
+                statistics.median(seconds[at] for at in range(start, min(start + window, batches)) if at in seconds), 3
             ),
-            "l0_sublevels_max": longest.get(start // WINDOW, 0),
+            "l0_sublevels_max": longest.get(start // window, 0),
         }
-        for start in range(0, batches, WINDOW)
+        for start in range(0, batches, window)
     ]
     return {
         "shape": shape,
@@ -92,12 +91,13 @@ def run(batches: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--batches", type=int, default=1000)
+    options.add_argument("--window", type=int, default=100)
     options.add_argument("--rows", type=int, default=1000)
     options.add_argument("--shape", choices=("sink", "merge"), default="sink")
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tussock-bench-"))
     try:
-        print(json.dumps(run(given.batches, given.rows, given.shape, folder)))
+        print(json.dumps(run(given.batches, given.window, given.rows, given.shape, folder)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

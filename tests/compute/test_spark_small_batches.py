@@ -1,0 +1,32 @@
+"""A long stream of small batches keeps its pace, and the tree its shape, without any service beside it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "spark_small_batches.py"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", ["sink", "merge"])
+def test_batch_time_stays_flat_and_l0_short(shape: str) -> None:
+    """After 150 batches L0 has no more runs than compaction lets it have, and a batch takes about what it did."""
+    ran = subprocess.run(
+        [sys.executable, BENCHMARK, "--batches", "150", "--window", "50", "--rows", "200", "--shape", shape],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert len(result["windows"]) == 3
+    assert max(window["l0_sublevels_max"] for window in result["windows"]) <= 24
+    # The first window holds the start of Java and of the Python workers, its median does not. The slack is for
+    # machines that do something else at the same time; without compaction the ratio grows with each window.
+    early, late = (result["windows"][at]["median_seconds"] for at in (0, -1))
+    assert late < 3 * early
