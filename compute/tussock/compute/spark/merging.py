@@ -106,15 +106,10 @@ def _aggregate(name: str, function: str, kind: pl.DataType) -> pl.Expr:
 
 def _back(series: pl.Series, field: pa.Field, function: str) -> pa.Array:
     try:
-        narrowed = (
-            series.cast(pl.Int64, strict=True) if series.dtype == pl.Int128 and field.type != pa.uint64() else series
-        )
-        narrowed = (
-            narrowed.cast(pl.UInt64, strict=True)
-            if series.dtype == pl.Int128 and field.type == pa.uint64()
-            else narrowed
-        )
-        return narrowed.to_arrow().cast(field.type)
+        if series.dtype == pl.Int128:
+            # Arrow has no integers of 128 bits.
+            series = series.cast(pl.UInt64 if pt.is_uint64(field.type) else pl.Int64, strict=True)
+        return series.to_arrow().cast(field.type)
     except (pl.exceptions.PolarsError, pa.ArrowInvalid) as error:
         raise _overflow(field, function) from error
 
