@@ -10,10 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats"]
 
 Epochs = int | npt.NDArray[np.uint64]
+
+# Batches come and go at megabytes each. Arrow's default allocator gives such memory back to the kernel at once and
+# has it handed out anew, page by page; the C library's keeps some of it.
+_POOL = pa.system_memory_pool()
 
 # Below this many keys a sort of bytes takes less time than the steps that would avoid it.
 _FEW_KEYS = 256
@@ -195,7 +200,7 @@ class Rows:
         if waiting is not None:
             at = pa.array(waiting[1])
             # In this order, so that another thread finds one of the two at any moment.
-            self._columns = tuple(column.take(at) for column in waiting[0])
+            self._columns = tuple(pc.take(column, at, memory_pool=_POOL) for column in waiting[0])
             self._waiting = None
         columns = self._columns
         assert columns is not None
@@ -230,7 +235,7 @@ class Rows:
         """The rows at `indices`, in that order, copied."""
         waiting = self._waiting
         return Rows._later(
-            self.keys.take(pa.array(indices)),
+            pc.take(self.keys, pa.array(indices), memory_pool=_POOL),
             self.epochs if isinstance(self.epochs, int) else self.epochs[indices],
             None if self.deletes is None else self.deletes[indices],
             (self.columns, indices) if waiting is None else (waiting[0], waiting[1][indices]),
@@ -335,8 +340,10 @@ class Rows:
         deletes = None
         if any(part.deletes is not None for part in parts):
             deletes = np.concatenate([part.delete_array() for part in parts])
-        columns = tuple(pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True))
-        return Rows(pa.concat_arrays([part.keys for part in parts]), epochs, deletes, columns)
+        keys = pa.concat_arrays([part.keys for part in parts], memory_pool=_POOL)
+        chunks = zip(*(part.columns for part in parts), strict=True)
+        columns = tuple(pa.concat_arrays(column, memory_pool=_POOL) for column in chunks)
+        return Rows(keys, epochs, deletes, columns)
 
     @staticmethod
     def merge(runs: Sequence["Rows"]) -> "Rows":
