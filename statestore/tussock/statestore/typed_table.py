@@ -109,8 +109,14 @@ class TypedTable:
         if delete_column is None:
             return self._encode(batch)
         marks = batch.column(delete_column).fill_null(False).to_numpy(zero_copy_only=False)
-        rows = self._encode(batch.drop_columns([delete_column]))
-        return Rows(rows.keys, 0, marks if marks.any() else None, rows.columns)
+        rows = batch.drop_columns([delete_column])
+        if not marks.any():
+            return self._encode(rows)
+        # A delete needs its key only; the rows that are not deletes are held to the schema as they stand.
+        self._encode(rows.filter(pa.array(~marks)))
+        relaxed = pa.schema([field.with_nullable(field.name not in self.primary_key) for field in self._schema])
+        encoded = self._encode(rows, relaxed)
+        return Rows(encoded.keys, 0, marks, encoded.columns)
 
     def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
         """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`."""
@@ -245,8 +251,8 @@ class TypedTable:
             for field in picked
         ]
 
-    def _encode(self, rows: TypedRows) -> Rows:
-        batch = conform(rows, self._schema, self.primary_key, self.name)
+    def _encode(self, rows: TypedRows, schema: pa.Schema | None = None) -> Rows:
+        batch = conform(rows, schema or self._schema, self.primary_key, self.name)
         values = (batch.column(field.name) for field in self._values)
         stored = tuple(
             column if column.type == field.type else column.cast(field.type)

@@ -1,0 +1,57 @@
+"""Rows that are uploaded in one place and committed in another, as Spark's tasks and driver do."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from tussock.statestore import SchemaMismatch, StateStore, connect
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
+
+
+@pytest.fixture
+def store() -> StateStore:
+    with connect("memory://", compaction=False) as opened:
+        opened.create_table("people", SCHEMA, ["id"])
+        yield opened
+
+
+def rows(store: StateStore) -> dict[int, str]:
+    return {row["id"]: row["name"] for batch in store.table("people").read() for row in batch.to_pylist()}
+
+
+def test_uploads_are_seen_when_they_are_committed_and_not_before(store: StateStore) -> None:
+    """The answer of an upload travels between processes; two of them make one epoch."""
+    table = store.table("people")
+    first = table.upload([pa.record_batch({"id": [1, 2], "name": ["a", "b"]})])
+    second = table.upload([pa.record_batch({"id": [3], "name": ["c"]})])
+    assert rows(store) == {}
+    epoch = store.commit_uploaded({"people": pickle.loads(pickle.dumps(second + first))}, writer="job", batch_id=1)
+    assert rows(store) == {1: "a", 2: "b", 3: "c"}
+    again = table.upload([pa.record_batch({"id": [9], "name": ["never"]})])
+    assert store.commit_uploaded({"people": again}, writer="job", batch_id=1) == epoch
+    assert rows(store) == {1: "a", 2: "b", 3: "c"}
+
+
+def test_a_delete_needs_its_key_only(store: StateStore) -> None:
+    """A column that may not be null may be so in a row that is deleted, and only there."""
+    table = store.table("people")
+    store.commit_uploaded({"people": table.upload([pa.record_batch({"id": [1, 2, 3], "name": ["a", "b", "c"]})])})
+    mixed = pa.record_batch({"id": [1, 2], "name": [None, "z"], "gone": [True, False]})
+    store.commit_uploaded({"people": table.upload([mixed], delete_column="gone")})
+    assert rows(store) == {2: "z", 3: "c"}
+    bad = pa.record_batch({"id": [2, 3], "name": ["y", None], "gone": [True, False]})
+    with pytest.raises(SchemaMismatch, match="'name' is null"):
+        table.upload([bad], delete_column="gone")
+    assert rows(store) == {2: "z", 3: "c"}
+
+
+def test_the_later_of_two_rows_wins_over_batches_and_flushes() -> None:
+    """Also where the buffer is so small that each batch becomes a sorted run of its own."""
+    with connect("memory://", compaction=False, buffer_bytes=0) as store:
+        table = store.create_table("people", SCHEMA, ["id"])
+        runs = table.upload([pa.record_batch({"id": [1, 2], "name": [name, name]}) for name in ("old", "new")])
+        assert len(runs) == 2
+        store.commit_uploaded({"people": runs})
+        assert rows(store) == {1: "new", 2: "new"}
