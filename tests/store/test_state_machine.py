@@ -25,7 +25,7 @@ def run(machine: type[StoreMachine], examples: int, steps: int) -> None:
 
 def test_a_store_is_a_dict_of_versions_whatever_fails() -> None:
     """Random histories of two clients: every answer is the model's, and every operation happens whole or not at all."""
-    run(StoreMachine, examples=200, steps=40)
+    run(StoreMachine, examples=120, steps=40)
 
 
 @pytest.mark.minio

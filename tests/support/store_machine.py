@@ -13,7 +13,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.faulty_bucket import Crash, Fate, FaultyBucket
+from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, Script
 from support.store_model import TYPED_SCHEMA, VALUES, Batch, Model, TableModel, face
 from support.stores import TickingSystem, kill, open_on, sst_objects, without_threads
 from support.versions import ModelBucket
@@ -39,22 +39,30 @@ RETENTIONS = (20.0, 45.0)
 
 
 class Fault(NamedTuple):
-    """From the `first` call of an operation on, `count` calls meet `fate`."""
+    """From some call of an operation on, `count` calls meet `fate`."""
 
-    first: int
+    first: int | str
+    """The number of that call, or the first one that is such a call on the bucket."""
     count: int
     fate: Fate
 
 
-FAULTS = st.none() | st.builds(
-    Fault,
-    st.integers(1, 10),
-    st.integers(1, 3),
-    st.sampled_from([Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]),
+# Most operations meet none: histories have to grow between two deaths.
+FAULTS = st.sampled_from([False, False, True]).flatmap(
+    lambda faulty: (
+        st.builds(
+            Fault,
+            st.integers(1, 10) | st.sampled_from(["create", "put", "list", "delete"]),
+            st.integers(1, 3),
+            st.sampled_from([Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]),
+        )
+        if faulty
+        else st.none()
+    )
 )
 CLIENTS = st.integers(0, 1)
 INDEX = st.integers(0, 11)
-BATCHES = st.dictionaries(INDEX, st.sampled_from([None, *VALUES]), max_size=12)
+BATCHES = st.dictionaries(INDEX, st.sampled_from([None, None, *VALUES]), max_size=12)
 
 
 class Client:
@@ -82,6 +90,19 @@ class Client:
         """Whether rows that are not committed lie in the bucket."""
         buffers = self.store._core.buffer._epochs.values()
         return any(run.level for buffer in buffers for runs in buffer.runs.values() for run in runs)
+
+
+def _script(fault: Fault, calls: int) -> Script:
+    """The fault, for an operation that begins after so many calls."""
+    low = calls + fault.first if isinstance(fault.first, int) else None
+
+    def script(call: Call) -> Fate:
+        nonlocal low
+        if low is None and call.operation == fault.first:
+            low = call.number
+        return fault.fate if low is not None and low <= call.number < low + fault.count else Fate.PASS
+
+    return script
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -170,15 +191,18 @@ class StoreMachine(RuleBasedStateMachine):
         if isinstance(self.system, TickingSystem):
             self.system.forward(seconds)
 
+    def _named(self, name: str, *, raw: bool = False) -> str:
+        """A table that exists, as long as there is one: few calls are wasted on others."""
+        there = sorted(one for one in self.model.names if not (raw and one == "typed"))
+        return there[NAMES.index(name) % len(there)] if there else name
+
     # --- Faults ----------------------------------------------------------------------------------------------------
 
     def _attempt(self, client: Client, fault: Fault | None, operation: Callable[[], Any]) -> tuple[str, Any]:
         """("ok", answer), or "crash" or "unavailable" if the fault came to that."""
         bucket = client.bucket
         if fault is not None and self.faults:
-            low = len(bucket.calls) + fault.first
-            high = low + fault.count
-            bucket.script = lambda call: fault.fate if low <= call.number < high else Fate.PASS
+            bucket.script = _script(fault, len(bucket.calls))
         try:
             return "ok", operation()
         except Crash:
@@ -273,8 +297,9 @@ class StoreMachine(RuleBasedStateMachine):
         fault=FAULTS,
     )
     def ingest(self, number: int, name: str, rows: dict[int, bytes | None], again: int, fault: Fault | None) -> None:
-        if name not in self.model.names:
+        if not self.model.names:
             return
+        name = self._named(name)
         client = self.clients[number]
         client.store.committed_epoch  # noqa: B018 - reads the log, so that the table is the newest of that name
         table = client.store.table(name)
@@ -440,9 +465,17 @@ class StoreMachine(RuleBasedStateMachine):
     # --- Reads -----------------------------------------------------------------------------------------------------
 
     def _read(
-        self, client: Client, name: str, epoch: int | None, fault: Fault | None, read: Callable[[Any, TableModel], Any]
+        self,
+        client: Client,
+        name: str,
+        epoch: int | None,
+        fault: Fault | None,
+        read: Callable[[Any, TableModel], Any],
+        *,
+        raw: bool = False,
     ) -> tuple[Any, Batch] | None:
         """What `read` answers, and everything that is visible to it; `None` if it was refused for a good reason."""
+        name = self._named(name, raw=raw)
 
         def attempt() -> tuple[str, Any, Any]:
             try:
@@ -537,7 +570,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert all(batch.num_rows for batch in batches)
             return [(row["key"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
-        answer = self._read(client, name, epoch, fault, read)
+        answer = self._read(client, name, epoch, fault, read, raw=True)
         if answer is None:
             return
         found, visible = answer
@@ -637,7 +670,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(number=CLIENTS, name=st.sampled_from(NAMES), fault=FAULTS)
     def compact(self, number: int, name: str, fault: Fault | None) -> None:
-        client = self.clients[number]
+        client, name = self.clients[number], self._named(name)
         if name in self.model.names and self._may_compact(client.store):
             self._after_upkeep(client, self._attempt(client, fault, lambda: client.store.compact(name))[0])
 
@@ -656,11 +689,32 @@ class StoreMachine(RuleBasedStateMachine):
         self._after_upkeep(client, self._attempt(client, fault, client.store.vacuum)[0])
 
     def _after_upkeep(self, client: Client, outcome: str) -> None:
-        """Dead or not, what can be read has not changed."""
+        """Dead or not, nothing that can be read has changed: not at the newest epoch, an old one, or a pinned one."""
         if outcome == "crash" or client.bucket.dead:
             self._revive(client)
         for name in self.model.names:
-            self._check_table(self.clients[client.number], name)
+            # Old epochs first, by clients that may not have heard of what was done.
+            for reader in (self.clients[1 - client.number], self.clients[client.number]):
+                self._check_old_epochs(reader, name)
+                self._check_table(reader, name)
+        for reader in self.clients:
+            for snapshot in reader.pins:
+                self._check_snapshot(reader, snapshot)
+
+    def _check_old_epochs(self, client: Client, name: str) -> None:
+        epochs = [epoch for _, epoch in self.model.commits[-6:]]
+        # The first read is the one that may find that the client has fallen behind: not always that of the same age.
+        first = len(self.model.commits) % max(len(epochs), 1)
+        for epoch in epochs[first:] + epochs[:first]:
+            read = self._read(client, name, epoch, None, lambda table, model, e=epoch: face(model).everything(table, e))  # type: ignore[misc]
+            if read is not None:
+                assert read[0] == read[1]
+
+    def _check_snapshot(self, client: Client, snapshot: Any) -> None:
+        for name, table_id in self.model.names.items():
+            model = self.model.tables[table_id]
+            client.store.committed_epoch  # noqa: B018 - reads the log, so that the table is the newest of that name
+            assert face(model).everything(snapshot.table(name), None) == model.at(snapshot.epoch)
 
     def _check_table(self, client: Client, name: str) -> None:
         client.store.committed_epoch  # noqa: B018 - reads the log
@@ -672,7 +726,51 @@ class StoreMachine(RuleBasedStateMachine):
     def let_time_pass(self, seconds: int) -> None:
         self._pass_time(seconds)
 
-    @rule(number=CLIENTS, rarely=st.integers(0, 2))
+    @rule(
+        number=CLIENTS,
+        name=st.sampled_from(NAMES),
+        first=BATCHES,
+        later=st.sampled_from([1, 4, 6]).flatmap(lambda size: st.lists(BATCHES, min_size=size, max_size=size)),
+        merged=st.booleans(),
+        pinned=st.booleans(),
+        seconds=st.sampled_from([0, 30, 50, 50]),
+        kind=st.sampled_from(["manual", "background", "vacuum"]),
+        fault=FAULTS,
+    )
+    def age(
+        self,
+        number: int,
+        name: str,
+        first: dict[int, bytes | None],
+        later: list[dict[int, bytes | None]],
+        merged: bool,
+        pinned: bool,
+        seconds: int,
+        kind: str,
+        fault: Fault | None,
+    ) -> None:
+        """What a table goes through in its life: written, merged, pinned, overwritten, past its retention, merged."""
+        if not self.model.names:
+            return
+        self._write_all(number, name, [first])
+        if merged:
+            self.compact(1 - number, name, None)
+        if pinned:
+            self.pin(number, -1, None)
+        self._write_all(1 - number, name, later)
+        self._pass_time(seconds)
+        if pinned and later[0]:
+            self.pin(1 - number, 7, None)
+        if kind == "manual":
+            self.compact(number, name, fault)
+        elif kind == "background":
+            self.compact_in_the_background(number, fault)
+        else:
+            self.compact_in_the_background(number, None)
+            self._pass_time(seconds)
+            self.vacuum(number, fault)
+
+    @rule(number=CLIENTS, rarely=st.integers(0, 5))
     def reopen(self, number: int, rarely: int) -> None:
         if rarely:
             return
