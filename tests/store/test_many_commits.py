@@ -35,7 +35,6 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
         for epoch, expected in history.items():
             assert dict(pairs(kv.scan(epoch=epoch))) == expected
         store.compact("kv")
-        store._core.system.sleep(0.002)
         store.vacuum()
         objects = [info.path for info in store._core.bucket.list("sst/")]
         assert len(objects) == 2 * len(store.version().live_sst_ids())  # type: ignore[attr-defined]

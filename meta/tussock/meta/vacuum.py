@@ -137,7 +137,8 @@ class Vacuum:
         live = version.live_sst_ids()
         # By the slower of both clocks: an iterator that started just before the drop must have its time.
         oldest_ms = min(bucket_ms, self._system.now_ms()) - self._grace_ms
-        waited = {sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms} - live
+        # Without a grace period the clocks do not matter: one that lags a little would keep what was just replaced.
+        waited = {sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms or not self._grace_ms} - live
         waiting = {sst.id for sst in version.dropped} - waited
         objects: list[tuple[ObjectInfo, str]] = []
         young = 0
