@@ -38,7 +38,7 @@ def test_two_processes_commit_to_one_store(tmp_path: Path, count: int) -> None:
     url = (tmp_path / "bucket").as_uri()
     meta = EmbeddedMeta(open_bucket(url), RealSystem())
     table = meta.create_table(TableSpec(id=0, name="kv"))
-    script = f"import sys; sys.path[:0] = {[str(SUPPORT), str(SUPPORT / 'meta')]}; import test_two_processes as t; "
+    script = f"import sys; sys.path[:0] = {[str(SUPPORT), str(SUPPORT / 'meta')]}; import test_log_processes as t; "
     children = [
         subprocess.Popen(
             [sys.executable, "-c", f"{script}t.writer({url!r}, 'w{number}', {number})"],

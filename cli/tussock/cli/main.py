@@ -4,11 +4,11 @@ Exit codes: 0 done; 1 an error, problems found by `check`, or no such row; 2 wro
 interrupted. An error is one line on stderr.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable
 
-import structlog
 import typer
 
 from tussock.cli.check_command import check
@@ -51,10 +51,7 @@ def _sst() -> None:
 
 def main() -> None:
     """Run the command line; ends the process with its exit code."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
     try:
         app()
     except TussockError as error:

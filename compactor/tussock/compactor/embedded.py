@@ -8,8 +8,6 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
-import structlog
-
 from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.picker import pick_manual
@@ -19,13 +17,14 @@ from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.core import Settings
 from tussock.statestore.errors import CorruptSst, Fenced, ObjectNotFound, TableNotFound, TussockError, WaitTimeout
+from tussock.statestore.logs import get_logger
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 
 __all__ = ["EmbeddedBackend", "open_backend"]
 
-log = structlog.get_logger("tussock.compactor")
+log = get_logger("tussock.compactor")
 
 _CACHE_BYTES = 16 << 20
 """For the metas of SSTs under compaction; their blocks are not cached."""
@@ -108,7 +107,9 @@ class EmbeddedBackend(EmbeddedMeta):
                     return
         except Exception:
             # The epoch is committed: an error here would tell the caller that it is not.
-            log.exception("compaction within a commit failed, the next commit tries again")
+            log.exception(
+                "compaction within a commit failed, the next commit tries again", tables=sorted(request.tables)
+            )
 
     def _work(self) -> bool:
         """The thread's next piece of work; `False` if nothing is left to do."""

@@ -8,14 +8,13 @@ makes no requests: there is no polling.
 import threading
 from collections.abc import Callable
 
-import structlog
-
 from tussock.compactor.executor import CompactionCancelled
 from tussock.statestore.errors import CorruptObject, TussockError
+from tussock.statestore.logs import get_logger
 
 __all__ = ["CompactionWorker"]
 
-log = structlog.get_logger("tussock.compactor")
+log = get_logger("tussock.compactor")
 
 
 class CompactionWorker:

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-import structlog
 
 from tussock.statestore.backend import Backend, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.block import CODECS
@@ -33,8 +32,6 @@ from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
 
 __all__ = ["StateStore", "connect"]
-
-log = structlog.get_logger("tussock.statestore")
 
 # Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
 # `docs/decisions/0003-late-bound-backend.md`.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import msgspec
-import structlog
 
 from tussock.statestore.backend import Backend, VersionView
 from tussock.statestore.buckets.counting import RequestCounts
@@ -27,6 +26,7 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.ids import id_floor
 from tussock.statestore.iterators import ConcatIterator, ReadRange
+from tussock.statestore.logs import get_logger
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
@@ -39,7 +39,7 @@ from tussock.statestore.uploads import Uploader
 
 __all__ = ["Core", "Settings", "TableView"]
 
-log = structlog.get_logger("tussock.statestore")
+log = get_logger("tussock.statestore")
 T = TypeVar("T")
 
 _REFRESH_SECONDS = 0.25
