@@ -322,14 +322,15 @@ def peak_bytes(bucket: ObjectStore, runs: Sequence[tuple[SstInfo, ...]]) -> tupl
 
 
 def test_memory_is_bounded_whatever_the_size() -> None:
-    """Twice the rows take no more memory: segments in hand and read ahead, one batch, three outputs."""
+    """Four times the rows take no more memory: segments in hand and read ahead, one batch, three outputs."""
     bucket = open_bucket("memory://")
     peaks = []
-    for count in (100_000, 200_000):
+    for count in (100_000, 400_000):
         runs = [big_run(bucket, count, epoch) for epoch in (2, 1)]
         peak, rows = peak_bytes(bucket, runs)
         assert rows == 2 * count
         peaks.append(peak)
-    assert sum(info.data_bytes for run in runs for info in run) > 40 << 20
+    # How far the reads are ahead when an output is finished differs from run to run, so the bound is absolute: far
+    # below what went in.
+    assert sum(info.data_bytes for run in runs for info in run) > 80 << 20
     assert max(peaks) < 32 << 20
-    assert peaks[1] < peaks[0] * 1.3
