@@ -1,6 +1,6 @@
 """The five iterators: worked cases first, then every option against a brute-force model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -24,18 +24,6 @@ from tussock.statestore.rows import Rows
 from tussock.statestore.sstables import Sstables
 
 EVERYTHING = (1 << 63) - 1
-
-
-@pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket("memory://")
-
-
-@pytest.fixture
-def sstables(bucket: ObjectStore) -> Iterator[Sstables]:
-    opened = Sstables(bucket, 1 << 20)
-    yield opened
-    opened.close()
 
 
 def history(text: str) -> list[Put]:

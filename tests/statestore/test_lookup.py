@@ -1,7 +1,5 @@
 """Point reads: `find` and `find_many` answer what a brute-force model answers, at little cost in requests."""
 
-from collections.abc import Iterator
-
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -17,18 +15,6 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import take_pieces
 from tussock.statestore.sstables import Sstables
-
-
-@pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket("memory://")
-
-
-@pytest.fixture
-def sstables(bucket: ObjectStore) -> Iterator[Sstables]:
-    opened = Sstables(bucket, 1 << 20)
-    yield opened
-    opened.close()
 
 
 def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -> Put | None:

@@ -3,7 +3,6 @@
 import random
 import struct
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -28,18 +27,6 @@ from tussock.statestore.sstables import Sstables
 from tussock.statestore.uploads import Uploader
 
 CACHES = [0, 1, 5_000, 1 << 20]
-
-
-@pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket("memory://")
-
-
-@pytest.fixture
-def sstables(bucket: ObjectStore) -> Iterator[Sstables]:
-    opened = Sstables(bucket, 1 << 20)
-    yield opened
-    opened.close()
 
 
 def puts(count: int, *, versions: int = 1, size: int = 20) -> list[Put]:

@@ -1,0 +1,21 @@
+"""What the tests of reading and writing SSTs share: an empty bucket in memory and a reader with a small cache."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sstables import Sstables
+
+
+@pytest.fixture
+def bucket() -> ObjectStore:
+    return open_bucket("memory://")
+
+
+@pytest.fixture
+def sstables(bucket: ObjectStore) -> Iterator[Sstables]:
+    opened = Sstables(bucket, 1 << 20)
+    yield opened
+    opened.close()
