@@ -6,9 +6,10 @@ from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
 from tussock.statestore.errors import ObjectNotFound
 from tussock.statestore.object_store import ObjectInfo
+from tussock.statestore.system import RealSystem
 
 
-class FakeSystem:
+class FakeSystem(RealSystem):
     """Clocks that stand still until a test moves them, and entropy that counts."""
 
     def __init__(self) -> None:
