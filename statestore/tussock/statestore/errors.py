@@ -6,25 +6,37 @@ driver). A new class exists only where a caller would act differently; `docs/err
 """
 
 __all__ = [
+    "AccessDenied",
+    "BackupExists",
+    "BackupNotFound",
     "Conflict",
     "CorruptLog",
     "CorruptObject",
     "CorruptSst",
+    "DuplicateName",
     "EpochOutOfOrder",
     "EpochTooOld",
     "Fenced",
     "InvalidBatch",
     "InvalidOption",
+    "MessageTooLarge",
+    "MetaUnavailable",
+    "NotLeader",
     "ObjectNotFound",
     "ObjectStoreUnavailable",
+    "ProtocolMismatch",
+    "RateLimited",
     "SchemaMismatch",
+    "SessionExpired",
     "SnapshotExpired",
     "StaleUpload",
     "StoreClosed",
     "TableExists",
     "TableNotFound",
     "TussockError",
+    "Unauthenticated",
     "WaitTimeout",
+    "WriteStalled",
 ]
 
 
@@ -59,6 +71,34 @@ class TableNotFound(TussockError, LookupError):
 
 class TableExists(TussockError, ValueError):
     """A table of that name is already there."""
+
+
+class BackupExists(TussockError, ValueError):
+    """A backup of that name is already there; backups never change."""
+
+
+class BackupNotFound(TussockError, LookupError):
+    """No backup of that name in the store."""
+
+
+class DuplicateName(TussockError, ValueError):
+    """A live compactor or participant has that name already."""
+
+
+class MessageTooLarge(TussockError, ValueError):
+    """A call is larger than the meta service takes."""
+
+
+class ProtocolMismatch(TussockError, RuntimeError):
+    """Client and meta service speak different versions of the protocol."""
+
+
+class Unauthenticated(TussockError, PermissionError):
+    """The meta service does not know who calls: no token or certificate, or one that it does not accept."""
+
+
+class AccessDenied(TussockError, PermissionError):
+    """The caller is known, and its role does not allow the call."""
 
 
 class StoreClosed(TussockError, RuntimeError):
@@ -97,6 +137,32 @@ class StaleUpload(TussockError, RuntimeError):
 
 class WaitTimeout(TussockError, TimeoutError):
     """What was waited for did not happen in time."""
+
+
+class MetaUnavailable(TussockError, ConnectionError):
+    """No leader of the meta service answered within the deadline; the call is safe to repeat."""
+
+
+class NotLeader(TussockError, RuntimeError):
+    """This replica of the meta service does not lead.
+
+    Internal to the rooms: the client goes to the leader, whose address is `args[1]` (empty if there is none yet).
+    """
+
+
+class RateLimited(TussockError, RuntimeError):
+    """The caller made more calls than it may; wait as long as `args[1]` says, in milliseconds."""
+
+
+class SessionExpired(TussockError, RuntimeError):
+    """The meta service does not know the session (any more): it lapsed, or another leader has taken over.
+
+    Internal to the rooms: the client opens its session again, with all that it holds.
+    """
+
+
+class WriteStalled(TussockError, TimeoutError):
+    """Compaction is behind, and writes to a table had to wait for longer than the deadline."""
 
 
 # --- Replaced: stop, never retry on this connection. -------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""The table of RPCs: what each is called on the wire, which messages it takes and answers, and who may call it."""
+
+import enum
+from typing import NamedTuple
+
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+
+from tussock.meta.rpc import meta_pb2
+
+__all__ = ["METHODS", "PROTOCOL_VERSION", "SERVICE", "Method", "Role"]
+
+SERVICE = "tussock.meta.v1.Meta"
+PROTOCOL_VERSION = 1
+"""What clients send as `tussock-protocol`; raised when an old client could misunderstand a new service."""
+
+
+class Role(enum.Flag):
+    """What a caller may do; `ADMIN` may do everything."""
+
+    READER = enum.auto()
+    WRITER = enum.auto()
+    COMPACTOR = enum.auto()
+    ADMIN = enum.auto()
+
+
+_WRITERS = Role.WRITER | Role.ADMIN
+_COMPACTORS = Role.COMPACTOR | Role.ADMIN
+_EVERYONE = Role.READER | Role.WRITER | Role.COMPACTOR | Role.ADMIN
+
+_ROLES = {
+    "OpenSession": _EVERYONE,
+    "Heartbeat": _EVERYONE,
+    "CloseSession": _EVERYONE,
+    "Subscribe": _EVERYONE,
+    "GetCredentials": _EVERYONE,
+    "GetVersion": _EVERYONE,
+    "CreateTable": _WRITERS,
+    "DropTable": _WRITERS,
+    "AllocateEpoch": _WRITERS,
+    "OpenWriter": _WRITERS,
+    "Commit": _WRITERS,
+    "Pin": _EVERYONE,
+    "Unpin": _EVERYONE,
+    "ListPins": _EVERYONE,
+    "JoinCheckpoint": _WRITERS,
+    "CollectBarrier": _WRITERS,
+    "LeaveCheckpoint": _WRITERS,
+    "Compact": _WRITERS,
+    "ReportTask": _COMPACTORS,
+    "ReturnTask": _COMPACTORS,
+    "PauseCompaction": Role.ADMIN,
+    "Vacuum": Role.ADMIN,
+    "CreateBackup": Role.ADMIN,
+    "ListBackups": _EVERYONE,
+    "DeleteBackup": Role.ADMIN,
+    "GetStatus": _EVERYONE,
+}
+
+
+class Method(NamedTuple):
+    """One RPC."""
+
+    name: str
+    path: str
+    """As gRPC names it: `/package.Service/Name`."""
+    request: type[Message]
+    response: type[Message]
+    streams: bool
+    """The answer is a stream of messages."""
+    roles: Role
+    """Callers with one of these may call it."""
+
+
+def _methods() -> dict[str, Method]:
+    found = {}
+    for described in meta_pb2.DESCRIPTOR.services_by_name["Meta"].methods:
+        found[described.name] = Method(
+            name=described.name,
+            path=f"/{SERVICE}/{described.name}",
+            request=message_factory.GetMessageClass(described.input_type),
+            response=message_factory.GetMessageClass(described.output_type),
+            streams=described.server_streaming,
+            roles=_ROLES[described.name],
+        )
+    return found
+
+
+METHODS = _methods()
+"""By name."""
