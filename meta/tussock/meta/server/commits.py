@@ -1,0 +1,98 @@
+"""Versions, catalog, epochs and commits, as the leader serves them.
+
+A commit is checked against the bucket before it is stamped: an SST that is missing, damaged or another's never gets
+into a version. Commits that come at the same time share one log entry (`log.py`).
+"""
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
+from tussock.meta.server.caller import Caller
+from tussock.meta.server.context import Context
+from tussock.meta.server.sessions import Sessions
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.epochs import next_epoch
+from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
+from tussock.statestore.sst_proof import prove_sst
+from tussock.statestore.system import Lock
+
+__all__ = ["Commits"]
+
+
+class Commits:
+    """Serves the RPCs about versions, tables and epochs."""
+
+    def __init__(self, context: Context, sessions: Sessions, lock: Lock) -> None:
+        self._context = context
+        self._sessions = sessions
+        self._lock = lock
+        self._newest_epoch = 0
+
+    def handlers(self) -> dict[str, object]:
+        """The RPCs answered here."""
+        return {
+            "GetCredentials": self._get_credentials,
+            "CreateTable": self._create_table,
+            "DropTable": self._drop_table,
+            "AllocateEpoch": self._allocate_epoch,
+            "OpenWriter": self._open_writer,
+            "Commit": self._commit,
+        }
+
+    def new_epoch(self) -> int:
+        """An epoch greater than every one that this leader handed out or has seen committed."""
+        with self._lock:
+            newest = max(self._newest_epoch, self._context.meta.version().max_committed_epoch)
+            self._newest_epoch = next_epoch(self._context.system.now_ms(), newest)
+            return self._newest_epoch
+
+    def commit(self, request: CommitRequest) -> int:
+        """Check the SSTs of a commit and append it; answers the epoch that holds."""
+        version = self._context.meta.version()
+        for table_id, runs in request.tables.items():
+            state = version.tables.get(table_id)
+            for run in runs:
+                for sst in run.ssts:
+                    if state is None or sst.id < version.gc_horizon:
+                        continue  # the stamp refuses it, with the better error
+                    try:
+                        prove_sst(self._context.bucket, sst, state.spec)
+                    except (ObjectNotFound, CorruptSst) as error:
+                        raise InvalidBatch(
+                            f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be "
+                            f"committed: {error}; nothing was committed, upload it again",
+                            sst.id,
+                        ) from error
+        return self._context.meta.commit(request)
+
+    def _get_credentials(self, request: pb.GetCredentialsRequest, _: Caller) -> pb.GetCredentialsResponse:
+        with self._lock:
+            self._sessions.get(request.session_id)
+        return self._context.credentials() if self._context.credentials else pb.GetCredentialsResponse()
+
+    def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
+        state = self._context.meta.create_table(spec_from_message(request.spec))
+        return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
+
+    def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
+        self._context.meta.drop_table(request.name)
+        return pb.DropTableResponse(seq=self._seq())
+
+    def _allocate_epoch(self, _: pb.AllocateEpochRequest, __: Caller) -> pb.AllocateEpochResponse:
+        return pb.AllocateEpochResponse(epoch=self.new_epoch())
+
+    def _open_writer(self, request: pb.OpenWriterRequest, _: Caller) -> pb.OpenWriterResponse:
+        return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer))
+
+    def _commit(self, message: pb.CommitRequest, _: Caller) -> pb.CommitResponse:
+        with self._lock:
+            self._sessions.get(message.session_id)
+        request = commit_from_message(message)
+        delay_ms, reason = self._context.meta.write_delay(request.tables)
+        if delay_ms:
+            return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
+        epoch = self.commit(request)
+        self._context.nudge()
+        return pb.CommitResponse(epoch=epoch, seq=self._seq())
+
+    def _seq(self) -> int:
+        return self._context.meta.version().seq

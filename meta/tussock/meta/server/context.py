@@ -1,0 +1,27 @@
+"""What all parts of a replica share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.options import NodeOptions
+from tussock.meta.service import EmbeddedMeta
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.system import System
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of a leadership."""
+
+    meta: EmbeddedMeta
+    bucket: ObjectStore
+    """For the checks of uploads; counted apart."""
+    system: System
+    options: NodeOptions
+    nudge: Callable[[], None]
+    """Something may be due: tick now."""
+    credentials: Callable[[], pb.GetCredentialsResponse] | None = None
+    """Makes short-lived credentials of the bucket, where the service hands them out."""

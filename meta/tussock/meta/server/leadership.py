@@ -1,0 +1,146 @@
+"""What exists only while a replica leads: sessions, pins held for them, compaction, checkpoints and their clock.
+
+A leadership begins with an empty memory and a term; all that must last is in the bucket. Clients that find a new
+leader open their sessions again and bring along what they hold. It ends when the lease is lost or handed over: then
+nothing of it may act any more, and whatever still tries fails at the log, which knows the newer term.
+"""
+
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.caller import Caller
+from tussock.meta.server.checkpoints import Checkpoints
+from tussock.meta.server.commits import Commits
+from tussock.meta.server.context import Context
+from tussock.meta.server.feed import Feed
+from tussock.meta.server.mailbox import Mailbox
+from tussock.meta.server.pinning import Pinning
+from tussock.meta.server.scheduler import Scheduler
+from tussock.meta.server.sessions import Session, Sessions
+from tussock.meta.server.upkeep import Upkeep
+from tussock.meta.version import Version
+from tussock.statestore.logs import get_logger
+
+__all__ = ["Handler", "Leadership"]
+
+log = get_logger("tussock.meta")
+
+Handler = Callable[[Message, Caller], Message]
+
+
+class Leadership:
+    """One term of one leader."""
+
+    def __init__(self, context: Context, feed: Feed, term: int) -> None:
+        self.term = term
+        self._context = context
+        self._feed = feed
+        self._lock = context.system.lock()
+        """Held around the sessions; never across a request."""
+        self.sessions = Sessions(context.system, context.options.session_lease)
+        self.pinning = Pinning(context, self.sessions, self._lock)
+        self.scheduler = Scheduler(context, self.sessions, self._lock)
+        self.commits = Commits(context, self.sessions, self._lock)
+        self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
+        self.upkeep = Upkeep(context)
+        context.meta.protect(self._in_flight)
+        self.handlers: dict[str, Handler] = {
+            "OpenSession": self._open_session,
+            "Heartbeat": self._heartbeat,
+            "CloseSession": self._close_session,
+            **self.commits.handlers(),
+            **self.pinning.handlers(),
+            **self.scheduler.handlers(),
+            **self.checkpoints.handlers(),
+            **self.upkeep.handlers(),
+        }
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Mailbox:
+        """A fresh mailbox for the session, which begins with all that it missed."""
+        mailbox = Mailbox()
+        with self._lock:
+            session = self.sessions.get(request.session_id)
+            if session.mailbox is not None:
+                session.mailbox.close("subscribed again")
+            session.mailbox = mailbox
+            # Under the lock, so that no version is learnt between what is sent here and what is pushed from now on.
+            update = self._feed.after(request.after_seq)
+            mailbox.put(pb.Event(version=update).SerializeToString())
+        self.scheduler.greet(session)
+        self.checkpoints.greet(session)
+        return mailbox
+
+    def learn(self, entry: bytes | None, version: Version) -> None:
+        """The log has moved on: tell all subscribers, with bytes that are serialized once."""
+        with self._lock:
+            self._feed.learn(entry, version)
+            if not any(session.mailbox for session in self.sessions.all()):
+                return
+            update = self._feed.after(version.seq - 1)
+            self.sessions.broadcast(pb.Event(version=update).SerializeToString())
+
+    def tick(self) -> None:
+        """Do what is due."""
+        with self._lock:
+            lapsed = self.sessions.expired()
+        for session in lapsed:
+            log.warning("session lapsed", session=session.id, name=session.name)
+            self._end(session, "the session lapsed: no heartbeat came in time")
+        self.scheduler.tick()
+        self.checkpoints.tick()
+
+    def close(self, reason: str) -> None:
+        """The term is over: tell subscribers to go elsewhere; pins stay in the bucket for the next leader."""
+        with self._lock:
+            for session in self.sessions.all():
+                self.sessions.remove(session, reason)
+        self.pinning.abandon()
+
+    def _in_flight(self) -> list[str]:
+        with self._lock:
+            return self.sessions.oldest_uploads()
+
+    def _open_session(self, request: pb.OpenSessionRequest, caller: Caller) -> pb.OpenSessionResponse:
+        options = self._context.options
+        with self._lock:
+            session = self.sessions.open(request, caller.identity)
+        if request.HasField("retention_ms") or request.HasField("gc_grace_ms"):
+            self._context.meta.configure(
+                request.retention_ms if request.HasField("retention_ms") else None,
+                request.gc_grace_ms if request.HasField("gc_grace_ms") else None,
+            )
+        lost_pins = self.pinning.adopt(session, request.pins)
+        lost_tasks = self.scheduler.progress(session, request.tasks)
+        log.info("session opened", session=session.id, name=session.name, compactor=session.is_compactor)
+        return pb.OpenSessionResponse(
+            lease_ms=int(options.session_lease * 1000),
+            heartbeat_ms=int(options.session_lease * 1000 / 4),
+            store_url=options.store_url,
+            store_options=options.store_options,
+            hands_out_credentials=self._context.credentials is not None,
+            term=self.term,
+            lost_pins=lost_pins,
+            lost_tasks=lost_tasks,
+        )
+
+    def _heartbeat(self, request: pb.HeartbeatRequest, _: Caller) -> pb.HeartbeatResponse:
+        with self._lock:
+            session = self.sessions.get(request.session_id)
+            self.sessions.renew(session, request.oldest_upload, request.slots)
+        lost = self.scheduler.progress(session, request.tasks)
+        return pb.HeartbeatResponse(term=self.term, lost_tasks=lost)
+
+    def _close_session(self, request: pb.CloseSessionRequest, _: Caller) -> pb.CloseSessionResponse:
+        with self._lock:
+            session = self.sessions.get(request.session_id)
+        self._end(session, "the client closed its session")
+        return pb.CloseSessionResponse()
+
+    def _end(self, session: Session, reason: str) -> None:
+        with self._lock:
+            self.sessions.remove(session, reason)
+        self.pinning.release_all(session)
+        self.scheduler.forget(session)
+        self.checkpoints.forget(session)

@@ -1,0 +1,233 @@
+"""One replica of the meta service, without a network: it follows the log, takes part in choosing a leader, and leads.
+
+All replicas work on the same bucket, which holds everything that must last. A follower reads the log along and sends
+callers to the leader; the leader answers. Which one leads is decided by a lease object in the bucket (`leader.py`);
+that only one can *change* anything is decided by the log, whose entries carry the leader's term.
+"""
+
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+
+from tussock.meta.leader import LeaderLease
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.caller import Caller
+from tussock.meta.server.context import Context
+from tussock.meta.server.feed import Feed
+from tussock.meta.server.leadership import Leadership
+from tussock.meta.server.mailbox import Mailbox
+from tussock.meta.server.options import NodeOptions
+from tussock.meta.service import EmbeddedMeta
+from tussock.meta.version import Version
+from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.errors import Fenced, InvalidOption, NotLeader, TussockError
+from tussock.statestore.logs import get_logger
+from tussock.statestore.system import System, Task
+
+__all__ = ["MetaNode"]
+
+log = get_logger("tussock.meta")
+
+
+class MetaNode:
+    """A replica. Calls may come from any thread."""
+
+    def __init__(
+        self,
+        requests: RequestCounts,
+        system: System,
+        options: NodeOptions,
+        credentials: Callable[[], pb.GetCredentialsResponse] | None = None,
+    ) -> None:
+        """Reads the version log; `requests` counts what each part asks of the bucket, which stays the caller's."""
+        self.options = options
+        self.requests = requests
+        self._system = system
+        self.meta = EmbeddedMeta(
+            requests.for_caller("meta"),
+            system,
+            retention_seconds=options.retention,
+            gc_grace_seconds=options.gc_grace,
+            pin_lease_seconds=options.pin_lease,
+            config=options.picker,
+        )
+        self._lease = LeaderLease(
+            requests.for_caller("lease"),
+            system,
+            self.meta.log,
+            address=options.address,
+            lease_seconds=options.leader_lease,
+        )
+        self._feed = Feed(self.meta.version())
+        self._changed = system.condition()
+        self._nudged = False
+        self._stopping = False
+        self._tasks: list[Task] = []
+        self.leadership: Leadership | None = None
+        """While this replica leads."""
+        self._context = Context(
+            meta=self.meta,
+            bucket=requests.for_caller("verify"),
+            system=system,
+            options=options,
+            nudge=self._nudge,
+            credentials=credentials,
+        )
+        self.meta.log.subscribe(self._learn)
+
+    def start(self) -> None:
+        """Begin to follow the log and to stand for leader."""
+        for name, work in (
+            ("lease", self._keep_lease),
+            ("tail", self._follow_log),
+            ("tick", self._keep_ticking),
+            ("upkeep", self._keep_up),
+        ):
+            self._tasks.append(self._system.spawn(f"tussock-{name}", work))
+
+    def call(self, method: str, request: Message, caller: Caller) -> Message:
+        """Answer one unary call. The adapter has checked the caller's role.
+
+        Raises `NotLeader` with the leader's address in a replica that follows, or whatever the call itself raises.
+        """
+        if method == "GetVersion":
+            assert isinstance(request, pb.GetVersionRequest)
+            return self._get_version(request)
+        leadership = self._leading()
+        try:
+            return leadership.handlers[method](request, caller)
+        except Fenced:
+            # By its own log the replica may have learnt just now that another one leads.
+            if self.meta.version().term > leadership.term:
+                self._lose("another replica leads")
+                raise self._not_leader() from None
+            raise
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Mailbox:
+        """The events of a session, from now on and what it missed; see `Leadership.subscribe`."""
+        return self._leading().subscribe(request)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads and its lease holds."""
+        return self.leadership is not None and self._lease.is_held()
+
+    @property
+    def leader_address(self) -> str:
+        """Where the leader is, as far as this replica knows; empty if there is none."""
+        return self._lease.leader_address
+
+    def drain(self) -> None:
+        """Hand leadership over: let subscribers go elsewhere and give the lease back; calls are refused from now on."""
+        self._stop()
+        self._lose("the replica is shutting down")
+        self._lease.resign()
+
+    def close(self) -> None:
+        """Stop all work; without `drain` before it, others take over when the lease runs out."""
+        self._stop()
+        self._lose("the replica stopped")
+
+    def _leading(self) -> Leadership:
+        leadership = self.leadership
+        if leadership is None or not self._lease.is_held():
+            raise self._not_leader()
+        return leadership
+
+    def _not_leader(self) -> NotLeader:
+        address = "" if self.is_leader else self._lease.leader_address
+        return NotLeader(
+            f"the replica at {self.options.address} does not lead; "
+            f"{f'the leader is at {address}' if address else 'no leader is known at the moment, try again shortly'}",
+            address,
+        )
+
+    def _get_version(self, request: pb.GetVersionRequest) -> pb.GetVersionResponse:
+        # The log's tail is read, not the memory: an embedded process may have committed, and a replica that was
+        # deposed without noticing may not answer from what it knew.
+        self._leading()
+        self.meta.refresh()
+        return pb.GetVersionResponse(update=self._feed.after(request.after_seq))
+
+    def _learn(self, entry: bytes | None, version: Version) -> None:
+        leadership = self.leadership
+        if leadership is None:
+            self._feed.learn(entry, version)
+        else:
+            leadership.learn(entry, version)
+
+    def _keep_lease(self) -> None:
+        while not self._stopping:
+            try:
+                won = self._lease.step()
+            except TussockError as error:
+                log.warning("the lease could not be looked after", error=str(error))
+                won = self._lease.is_held()
+            if won and self.leadership is None:
+                self._win(self._lease.term)
+            elif not won and self.leadership is not None:
+                self._lose("the lease was lost")
+            self._pause(self._lease.pause_seconds)
+
+    def _win(self, term: int) -> None:
+        log.info("leading", term=term, address=self.options.address)
+        self.leadership = Leadership(self._context, self._feed, term)
+        self._nudge()
+
+    def _lose(self, reason: str) -> None:
+        leadership, self.leadership = self.leadership, None
+        if leadership is not None:
+            log.warning("no longer leading", term=leadership.term, reason=reason)
+            leadership.close(reason)
+
+    def _follow_log(self) -> None:
+        while not self._stopping:
+            try:
+                self.meta.refresh()
+            except TussockError as error:
+                log.warning("the log could not be read", error=str(error))
+            self._pause(self.options.log_poll)
+
+    def _keep_ticking(self) -> None:
+        while not self._stopping:
+            leadership = self.leadership
+            if leadership is not None and self._lease.is_held():
+                try:
+                    leadership.tick()
+                except TussockError as error:
+                    log.warning("a round of the leader failed, the next one tries again", error=str(error))
+            with self._changed:
+                self._changed.wait_for(lambda: self._nudged or self._stopping, self.options.tick)
+                self._nudged = False
+
+    def _keep_up(self) -> None:
+        while not self._stopping:
+            leadership = self.leadership
+            if leadership is not None and self._lease.is_held():
+                leadership.upkeep.run()
+            self._pause(1.0)
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+
+    def _nudge(self) -> None:
+        with self._changed:
+            self._nudged = True
+            self._changed.notify_all()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for task in self._tasks:
+            task.join(5.0)
+        self._tasks.clear()
+
+
+def check_address(address: str) -> str:
+    """`address` if it is `host:port`; else `InvalidOption`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidOption(f"{address!r} is not host:port")
+    return address

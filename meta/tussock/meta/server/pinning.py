@@ -1,0 +1,82 @@
+"""Pins of sessions. Their objects are in the bucket, as those of embedded processes are, so compaction anywhere minds
+them and a change of leader loses none: the client shows its pins to the new leader, which takes them over.
+
+The leader renews the objects for as long as the session lives. A pin's object outlasts the leader's last renewal by
+most of its lease (60 s), a takeover takes a few seconds.
+"""
+
+from collections.abc import Iterable
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.convert import pin_from_message, pin_to_message
+from tussock.meta.server.caller import Caller
+from tussock.meta.server.context import Context
+from tussock.meta.server.sessions import Session, Sessions
+from tussock.statestore.errors import SnapshotExpired
+from tussock.statestore.system import Lock
+
+__all__ = ["Pinning"]
+
+
+class Pinning:
+    """Takes, adopts and releases pins for sessions."""
+
+    def __init__(self, context: Context, sessions: Sessions, lock: Lock) -> None:
+        self._context = context
+        self._sessions = sessions
+        self._lock = lock
+
+    def handlers(self) -> dict[str, object]:
+        """The RPCs answered here."""
+        return {"Pin": self._pin, "Unpin": self._unpin, "ListPins": self._list}
+
+    def adopt(self, session: Session, shown: Iterable[pb.PinInfo]) -> list[str]:
+        """Take over pins from an earlier leader; answers the ids of those that are lost."""
+        lost = []
+        for message in shown:
+            if message.id in session.pins:
+                continue
+            try:
+                pin = self._context.meta.adopt_pin(pin_from_message(message))
+            except SnapshotExpired:
+                lost.append(message.id)
+                continue
+            with self._lock:
+                session.pins[pin.info.id] = pin
+        return lost
+
+    def release_all(self, session: Session) -> None:
+        """The session is over."""
+        with self._lock:
+            pins = list(session.pins.values())
+            session.pins.clear()
+        for pin in pins:
+            pin.release()
+
+    def abandon(self) -> None:
+        """Stop renewing, and leave the objects to the next leader."""
+        self._context.meta.abandon_pins()
+
+    def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:
+        with self._lock:
+            session = self._sessions.get(request.session_id)
+        pin = self._context.meta.pin(request.epoch if request.HasField("epoch") else None, owner=session.name)
+        with self._lock:
+            alive = session in self._sessions.all()
+            if alive:
+                session.pins[pin.info.id] = pin
+        if not alive:
+            # The session ended while its pin was being written: nobody would ever let go of it.
+            pin.release()
+            self._sessions.get(request.session_id)
+        return pb.PinResponse(pin=pin_to_message(pin.info), seq=self._context.meta.version().seq)
+
+    def _unpin(self, request: pb.UnpinRequest, _: Caller) -> pb.UnpinResponse:
+        with self._lock:
+            pin = self._sessions.get(request.session_id).pins.pop(request.pin_id, None)
+        if pin is not None:
+            pin.release()
+        return pb.UnpinResponse()
+
+    def _list(self, _: pb.ListPinsRequest, __: Caller) -> pb.ListPinsResponse:
+        return pb.ListPinsResponse(pins=[pin_to_message(pin) for pin in self._context.meta.pins()])

@@ -1,0 +1,134 @@
+"""Sessions: what clients and compactors hold, for as long as they send heartbeats.
+
+A session lives in the leader's memory. Its client draws the id and opens the session again, under that id and with
+all that it holds, wherever the leader is; so a change of leader loses none. Deadlines are by the leader's monotonic
+clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tussock.meta.pins import Pin
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.mailbox import Mailbox
+from tussock.statestore.errors import DuplicateName, InvalidOption, SessionExpired
+from tussock.statestore.system import System
+
+__all__ = ["Session", "Sessions"]
+
+SESSION_ID_DIGITS = 32
+
+
+@dataclass
+class Session:
+    """One client or compactor."""
+
+    id: str
+    is_compactor: bool
+    name: str
+    """For people; among live compactors it is unique."""
+    identity: str
+    """Who authenticated for it."""
+    opened_ms: int
+    deadline: float
+    slots: int = 0
+    """Tasks that a compactor runs at once."""
+    progress: dict[str, int] = field(default_factory=dict)
+    """Of a compactor: rows read, per task that it says it runs."""
+    oldest_upload: str = ""
+    """No SST that it may yet commit has a smaller id; empty for none."""
+    pins: dict[str, Pin] = field(default_factory=dict)
+    mailbox: Mailbox | None = None
+    """Of its newest subscription."""
+
+    def send(self, event: pb.Event) -> None:
+        """Push an event, if the session is subscribed; what it missed it finds again when it subscribes."""
+        self.push(event.SerializeToString())
+
+    def push(self, event: bytes) -> None:
+        """Push an event that is serialized already."""
+        if self.mailbox is not None:
+            self.mailbox.put(event)
+
+
+class Sessions:
+    """The live sessions of one leader; its user holds a lock around every call."""
+
+    def __init__(self, system: System, lease_seconds: float) -> None:
+        self._system = system
+        self._lease_seconds = lease_seconds
+        self._live: dict[str, Session] = {}
+
+    def open(self, request: pb.OpenSessionRequest, identity: str) -> Session:
+        """Open a session, or take up one that is open; `DuplicateName` if another live compactor has the name."""
+        if len(request.session_id) != SESSION_ID_DIGITS or set(request.session_id) - set("0123456789abcdef"):
+            raise InvalidOption(f"session id {request.session_id[:64]!r} is not {SESSION_ID_DIGITS} hex digits")
+        is_compactor = request.kind == pb.COMPACTOR
+        if is_compactor and request.slots < 1:
+            raise InvalidOption(f"compactor {request.name!r} offers {request.slots} slots; it needs at least one")
+        for other in self.all():
+            if is_compactor and other.is_compactor and other.name == request.name and other.id != request.session_id:
+                raise DuplicateName(
+                    f"a compactor named {request.name!r} is connected already; give each its own --name", request.name
+                )
+        session = self._live.get(request.session_id)
+        if session is None:
+            session = Session(
+                id=request.session_id,
+                is_compactor=is_compactor,
+                name=request.name,
+                identity=identity,
+                opened_ms=self._system.now_ms(),
+                deadline=0.0,
+            )
+            self._live[session.id] = session
+        elif session.identity != identity:
+            raise SessionExpired(f"session {session.id} belongs to another identity; open one of your own", session.id)
+        self.renew(session, request.oldest_upload, request.slots)
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """The live session of that id; `SessionExpired` if there is none."""
+        session = self._live.get(session_id)
+        if session is None:
+            raise SessionExpired(
+                f"session {session_id[:64]!r} is not known to this leader: it lapsed, or another one leads since; "
+                "open it again",
+                session_id[:64],
+            )
+        return session
+
+    def renew(self, session: Session, oldest_upload: str, slots: int) -> None:
+        """A heartbeat has come."""
+        session.deadline = self._system.monotonic() + self._lease_seconds
+        session.oldest_upload = oldest_upload
+        session.slots = slots
+
+    def remove(self, session: Session, reason: str) -> None:
+        """The session is over."""
+        self._live.pop(session.id, None)
+        if session.mailbox is not None:
+            session.mailbox.close(reason)
+
+    def all(self) -> list[Session]:
+        """The live sessions, oldest first."""
+        return list(self._live.values())
+
+    def compactors(self) -> list[Session]:
+        """The live sessions of compactors, oldest first."""
+        return [session for session in self.all() if session.is_compactor]
+
+    def expired(self) -> list[Session]:
+        """Those whose lease is over."""
+        now = self._system.monotonic()
+        return [session for session in self.all() if session.deadline <= now]
+
+    def oldest_uploads(self) -> list[str]:
+        """Per session that has uploads in flight, an id that none of them is below."""
+        return [session.oldest_upload for session in self.all() if session.oldest_upload]
+
+    def broadcast(self, event: bytes, when: Callable[[Session], bool] = lambda _: True) -> None:
+        """Push one serialized event to all."""
+        for session in self.all():
+            if when(session):
+                session.push(event)

@@ -1,0 +1,51 @@
+"""Upkeep of the store by the leader: vacuum by schedule and on demand, backups."""
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.convert import report_to_message
+from tussock.meta.server.caller import Caller
+from tussock.meta.server.context import Context
+from tussock.statestore.backend import VacuumReport
+from tussock.statestore.errors import TussockError
+from tussock.statestore.logs import get_logger
+
+__all__ = ["Upkeep"]
+
+log = get_logger("tussock.meta")
+
+
+class Upkeep:
+    """Serves the RPCs about upkeep, and runs what is due; its vacuum is run by one thread at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        # A new leader knows of uploads in flight only once the clients have come back to it.
+        self._due = context.system.monotonic() + max(context.options.vacuum_interval, context.options.session_lease)
+        self._running = context.system.lock()
+        self.last: VacuumReport | None = None
+        """What the newest vacuum of this term did."""
+
+    def handlers(self) -> dict[str, object]:
+        """The RPCs answered here."""
+        return {"Vacuum": self._vacuum}
+
+    def run(self) -> None:
+        """Vacuum if it is due; errors are logged, and the next round tries again."""
+        if self._context.system.monotonic() < self._due:
+            return
+        self._due = self._context.system.monotonic() + self._context.options.vacuum_interval
+        try:
+            report = self._vacuumed(dry_run=False)
+        except TussockError as error:
+            log.warning("vacuum failed, the next one tries again", error=str(error))
+        else:
+            log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
+
+    def _vacuumed(self, *, dry_run: bool) -> VacuumReport:
+        with self._running:
+            report = self._context.meta.vacuum(dry_run=dry_run)
+        if not dry_run:
+            self.last = report
+        return report
+
+    def _vacuum(self, request: pb.VacuumRequest, _: Caller) -> pb.VacuumResponse:
+        return report_to_message(self._vacuumed(dry_run=request.dry_run))
