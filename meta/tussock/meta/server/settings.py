@@ -1,4 +1,4 @@
-"""The settings of `tussock meta serve`: every option, its default and its bounds, as the configuration file groups them.
+"""The settings of `tussock meta serve`: every option, its default and its bounds, grouped as in the file.
 
 `sources.py` fills them from flags, environment and file. `docs/meta-service.md` has the table, which a test compares
 with this. The core of the service takes plain values (`NodeOptions`), so only `serve.py` and what it wires see these.
@@ -17,7 +17,7 @@ __all__ = ["MetaSettings", "contradictions", "node_options"]
 
 def _address(value: str) -> str:
     host, separator, port = value.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+    if not separator or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError("should be HOST:PORT, such as 127.0.0.1:7370 or [::]:7370; port 0 takes a free one")
     return value
 
@@ -48,32 +48,32 @@ class _Group(BaseModel):
 class LeaderSettings(_Group):
     """How replicas agree on who leads."""
 
-    lease_seconds: Seconds = Field(3.0, description="how long a leader leads without renewing its lease")
-    poll_seconds: Seconds = Field(0.5, description="how often a replica looks for entries of others in the log")
+    lease_seconds: Seconds = Field(default=3.0, description="how long a leader leads without renewing its lease")
+    poll_seconds: Seconds = Field(default=0.5, description="how often a replica looks for entries of others in the log")
 
 
 class SessionSettings(_Group):
     """What a client that falls silent loses, and when."""
 
-    lease_seconds: Seconds = Field(20.0, description="a session ends so long after its last heartbeat")
-    pin_lease_seconds: Seconds = Field(60.0, description="how long a pin in the bucket outlives the leader")
+    lease_seconds: Seconds = Field(default=20.0, description="a session ends so long after its last heartbeat")
+    pin_lease_seconds: Seconds = Field(default=60.0, description="how long a pin in the bucket outlives the leader")
 
 
 class VersionSettings(_Group):
     """What the store keeps. Without a value the store's own holds."""
 
     retention_seconds: SecondsOrNever | None = Field(
-        None, description="epochs stay readable without a pin for so long; becomes the store's"
+        default=None, description="epochs stay readable without a pin for so long; becomes the store's"
     )
     gc_grace_seconds: SecondsOrNever | None = Field(
-        None, description="vacuum leaves alone what is younger; becomes the store's"
+        default=None, description="vacuum leaves alone what is younger; becomes the store's"
     )
 
 
 class VacuumSettings(_Group):
     """When garbage is deleted."""
 
-    interval_seconds: SecondsOrNever = Field(300.0, description="time between two vacuums; 0 for none")
+    interval_seconds: SecondsOrNever = Field(default=300.0, description="time between two vacuums; 0 for none")
 
 
 _PICKER = PickerConfig()
@@ -82,107 +82,125 @@ _PICKER = PickerConfig()
 class CompactionSettings(_Group):
     """When tables are compacted, and by how many tasks."""
 
-    tasks_per_table: int = Field(4, ge=1, description="compaction tasks of one table that run at once")
-    stuck_seconds: Seconds = Field(60.0, description="a task without progress for so long is taken back")
-    base_bytes: int = Field(_PICKER.base_bytes, ge=1, description="what L1 of a table may hold")
-    level_ratio: int = Field(_PICKER.level_ratio, ge=2, description="how many times more each further level may hold")
-    l0_merge_min: int = Field(_PICKER.l0_merge_min, ge=2, description="runs of L0 that are merged at least")
-    l0_merge_max: int = Field(_PICKER.l0_merge_max, ge=2, description="runs of L0 that are merged at most")
-    l0_runs_max: int = Field(_PICKER.l0_runs_max, ge=1, description="from so many runs on, L0 goes into L1")
-    l0_stall_runs: int = Field(_PICKER.l0_stall_runs, ge=2, description="from so many runs on, writers are held back")
-    task_bytes_max: int = Field(_PICKER.task_bytes_max, ge=1, description="input of one task that nobody asked for")
+    tasks_per_table: int = Field(default=4, ge=1, description="compaction tasks of one table that run at once")
+    stuck_seconds: Seconds = Field(default=60.0, description="a task without progress for so long is taken back")
+    base_bytes: int = Field(default=_PICKER.base_bytes, ge=1, description="what L1 of a table may hold")
+    level_ratio: int = Field(
+        default=_PICKER.level_ratio, ge=2, description="how many times more each further level may hold"
+    )
+    l0_merge_min: int = Field(default=_PICKER.l0_merge_min, ge=2, description="runs of L0 that are merged at least")
+    l0_merge_max: int = Field(default=_PICKER.l0_merge_max, ge=2, description="runs of L0 that are merged at most")
+    l0_runs_max: int = Field(default=_PICKER.l0_runs_max, ge=1, description="from so many runs on, L0 goes into L1")
+    l0_stall_runs: int = Field(
+        default=_PICKER.l0_stall_runs, ge=2, description="from so many runs on, writers are held back"
+    )
+    task_bytes_max: int = Field(
+        default=_PICKER.task_bytes_max, ge=1, description="input of one task that nobody asked for"
+    )
     tombstone_percent: int = Field(
-        _PICKER.tombstone_percent, ge=1, le=100, description="share of deletes from which an SST is merged down"
+        default=_PICKER.tombstone_percent, ge=1, le=100, description="share of deletes from which an SST is merged down"
     )
 
 
 class CheckpointSettings(_Group):
     """Barriers, where a job does not choose for itself."""
 
-    interval_seconds: Seconds = Field(1.0, description="time between two barriers")
-    timeout_seconds: Seconds = Field(60.0, description="how long a barrier may take")
+    interval_seconds: Seconds = Field(default=1.0, description="time between two barriers")
+    timeout_seconds: Seconds = Field(default=60.0, description="how long a barrier may take")
 
 
 class BucketSettings(_Group):
     """How to reach the bucket: for the service, and handed to clients. Empty ones come from the environment."""
 
-    endpoint: str = Field("", description="URL of the S3 server; `AWS_ENDPOINT_URL` if empty")
-    region: str = Field("", description="region of the bucket; `AWS_REGION` if empty")
-    allow_http: bool | None = Field(None, description="whether a plain `http://` endpoint is used; `AWS_ALLOW_HTTP`")
+    endpoint: str = Field(default="", description="URL of the S3 server; `AWS_ENDPOINT_URL` if empty")
+    region: str = Field(default="", description="region of the bucket; `AWS_REGION` if empty")
+    allow_http: bool | None = Field(
+        default=None, description="whether a plain `http://` endpoint is used; `AWS_ALLOW_HTTP`"
+    )
 
 
 class CredentialSettings(_Group):
     """Which credentials of the bucket clients are given."""
 
     mode: Literal["none", "static", "assume-role"] = Field(
-        "none", description="`none`: clients have their own; `static`: the pair below; `assume-role`: short-lived ones"
+        default="none",
+        description="`none`: clients have their own; `static`: the pair below; `assume-role`: short-lived ones",
     )
     access_key_id: str = Field(
-        "", description="`static`: handed out; `assume-role`: signs the request; `AWS_ACCESS_KEY_ID` if empty"
+        default="", description="`static`: handed out; `assume-role`: signs the request; `AWS_ACCESS_KEY_ID` if empty"
     )
     secret_access_key: SecretStr = Field(
-        SecretStr(""), description="its secret; `AWS_SECRET_ACCESS_KEY` if empty; never a flag"
+        default=SecretStr(""), description="its secret; `AWS_SECRET_ACCESS_KEY` if empty; never a flag"
     )
-    sts_endpoint: str = Field("", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
-    role_arn: str = Field("", description="`assume-role`: the role; MinIO needs none")
-    duration_seconds: int = Field(3600, ge=900, le=43200, description="`assume-role`: how long credentials last")
+    sts_endpoint: str = Field(default="", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
+    role_arn: str = Field(default="", description="`assume-role`: the role; MinIO needs none")
+    duration_seconds: int = Field(
+        default=3600, ge=900, le=43200, description="`assume-role`: how long credentials last"
+    )
 
 
 class RoleRules(_Group):
     """Which certificates have which role: patterns `CN:`, `OU:`, `URI:` or `DNS:`, with `*` for the rest."""
 
-    reader: Patterns = Field(
-        (), description="certificates of readers: `CN:name`, `OU:`, `URI:`, `DNS:`; `*` at the end"
-    )
-    writer: Patterns = Field((), description="certificates of writers")
-    compactor: Patterns = Field((), description="certificates of compactors")
-    admin: Patterns = Field((), description="certificates of administrators")
+    reader: Patterns = Field(default=(), description="certificates of readers: `CN:`, `OU:`, `URI:`, `DNS:`")
+    writer: Patterns = Field(default=(), description="certificates of writers")
+    compactor: Patterns = Field(default=(), description="certificates of compactors")
+    admin: Patterns = Field(default=(), description="certificates of administrators")
 
 
 class TlsSettings(_Group):
     """Encryption, and authentication by certificates."""
 
-    certificate: str = Field("", description="file with the service's certificate chain (PEM); empty for no TLS")
-    key: str = Field("", description="file with its private key (PEM)")
-    client_ca: str = Field("", description="file with the CAs of clients (PEM); every client then needs a certificate")
+    certificate: str = Field(
+        default="", description="file with the service's certificate chain (PEM); empty for no TLS"
+    )
+    key: str = Field(default="", description="file with its private key (PEM)")
+    client_ca: str = Field(
+        default="", description="file with the CAs of clients (PEM); every client then needs a certificate"
+    )
     roles: RoleRules = RoleRules()
 
 
 class TokenSettings(_Group):
     """Authentication by bearer tokens."""
 
-    file: str = Field("", description="file with the hashes of tokens, see `tussock meta token`; empty for no tokens")
+    file: str = Field(
+        default="", description="file with the hashes of tokens, see `tussock meta token`; empty for no tokens"
+    )
 
 
 class LimitSettings(_Group):
     """What one caller may ask for."""
 
-    message_bytes: int = Field(64 << 20, ge=1 << 10, le=(1 << 31) - 1, description="largest request")
-    calls_per_second: SecondsOrNever = Field(
-        5000.0, description="calls of one identity in the long run; 0 for no limit"
-    )
-    calls_burst: int = Field(10000, ge=1, description="calls of one identity at once, after a pause")
+    message_bytes: int = Field(default=64 << 20, ge=1 << 10, le=(1 << 31) - 1, description="largest request")
+    calls_per_second: SecondsOrNever = Field(default=5000.0, description="calls of one identity over time; 0: no limit")
+    calls_burst: int = Field(default=10000, ge=1, description="calls of one identity at once, after a pause")
 
 
 class LogSettings(_Group):
     """What the service says on standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least severity that is shown")
-    format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for a terminal")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least severity that is shown"
+    )
+    format: Literal["json", "text"] = Field(
+        default="json", description="one JSON object a line, or text for a terminal"
+    )
 
 
 class MetaSettings(_Group):
     """All settings of one replica."""
 
     store: Annotated[str, AfterValidator(_store)] = Field(description="URL of the store's bucket; required")
-    listen: Address = Field("127.0.0.1:7370", description="where gRPC is served")
+    listen: Address = Field(default="127.0.0.1:7370", description="where gRPC is served")
     advertise: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
-        "", description="where clients reach this replica; `listen` if empty, its host replaced by the machine's name"
+        default="",
+        description="where clients reach this replica; `listen` if empty, its host replaced by the machine's name",
     )
     http_listen: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
-        "127.0.0.1:7371", description="where console, `/metrics` and `/healthz` are served; empty for nowhere"
+        default="127.0.0.1:7371", description="where console, `/metrics` and `/healthz` are served; empty for nowhere"
     )
-    drain_seconds: SecondsOrNever = Field(10.0, description="how long SIGTERM waits for running calls")
+    drain_seconds: SecondsOrNever = Field(default=10.0, description="how long SIGTERM waits for running calls")
     leader: LeaderSettings = LeaderSettings()
     session: SessionSettings = SessionSettings()
     versions: VersionSettings = VersionSettings()
