@@ -11,31 +11,21 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, ReleaseCompaction, ReportCompaction
+from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, ReleaseCompaction
 from tussock.meta.log import VersionLog
 from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual, write_stall
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
-from tussock.meta.ranges import total_bytes
-from tussock.meta.tasks import ClaimCompaction
 from tussock.meta.vacuum import Vacuum, expired_tasks
 from tussock.meta.version import CompactionTask, Version
-from tussock.meta.watermark import claimed_watermark, low_watermark
 from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
-from tussock.statestore.errors import Fenced, InvalidOption, TableExists, TableNotFound
+from tussock.statestore.errors import InvalidOption, TableExists, TableNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
 __all__ = ["EmbeddedMeta"]
-
-TASK_LEASE_MS = 20_000
-TASK_BYTES_A_MS = 1_000
-"""A task's lease grows with its input, by the time that a slow machine takes: 1 MB/s.
-
-It is short for small tasks: processes that commit to an embedded store, such as Spark's Python workers, may be killed
-at any time, and what they had claimed is out of reach until its lease ends. Losing a lease costs work, not data."""
-MOVES_MAX = 16
 
 
 class EmbeddedMeta:
@@ -89,7 +79,7 @@ class EmbeddedMeta:
             grace_ms=self._grace_ms,
             pin_skew_ms=self._keeper.lease_ms,
         )
-        self._held: set[str] = set()
+        self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._log.refresh()
 
@@ -172,47 +162,20 @@ class EmbeddedMeta:
         if manual and table is None:
             raise InvalidOption("a manual compaction needs the name of a table")
         self._take_back()
-        for _ in range(MOVES_MAX):
-            task = self._claim_once(table, manual)
-            if task is None or task.kind != "trivial-move":
-                return task
-        return None
+
+        def choose(version: Version, watermark: int, tasks: Sequence[CompactionTask]) -> Chosen | None:
+            found = None if tasks else self._pick(version, table, manual, watermark)
+            return Chosen(self.owner, *found) if found else None
+
+        return next(iter(self.claims.claim(choose)), None)
 
     def report(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
-        """The outputs, one sorted run, replace the task's inputs.
-
-        No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
-        `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
-        """
-
-        def decide(_: Version) -> tuple[list[Delta], None]:
-            delta = ReportCompaction(
-                task_id=task.id,
-                owner=self.owner,
-                outputs=tuple(outputs),
-                watermark=task.watermark,
-                at_ms=self._system.now_ms(),
-            )
-            return [delta], None
-
-        try:
-            self._log.append(decide, key=("report", task.id))
-        except Fenced:
-            self._held.discard(task.id)
-            raise
-        self._held.discard(task.id)
+        """The outputs, one sorted run, replace the task's inputs; see `Claims.report`."""
+        self.claims.report(task.id, self.owner, task.watermark, outputs)
 
     def release(self, task: CompactionTask) -> None:
         """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
-
-        def decide(version: Version) -> tuple[list[Delta], None]:
-            if task.id not in version.tasks:
-                return [], None
-            return [ReleaseCompaction(task_id=task.id, owner=self.owner, at_ms=self._system.now_ms())], None
-
-        # Out of the set first: if the append fails, the next claim takes the task back.
-        self._held.discard(task.id)
-        self._log.append(decide)
+        self.claims.release([(task.id, self.owner)])
 
     def write_stall(self, table_id: int) -> str | None:
         """Why writes to the table should wait for compaction, or `None`; no request."""
@@ -244,46 +207,6 @@ class EmbeddedMeta:
             return []
         return [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
 
-    def _claim_once(self, table: str | None, manual: bool) -> CompactionTask | None:
-        version = self._log.version
-        now_ms = self._system.now_ms()
-        retained = low_watermark(version, now_ms, self._retention_of(version), None)
-        if self._pick(version, table, manual, retained) is None:
-            return None  # without a request
-        pinned = self._smallest_pin()
-        wanted = low_watermark(version, now_ms, self._retention_of(version), pinned)
-        task_id = self._system.random_bytes(16).hex()
-
-        def decide(version: Version) -> tuple[list[Delta], CompactionTask | None]:
-            found = self._pick(version, table, manual, wanted)
-            if found is None:
-                return [], None
-            table_id, picked = found
-            task = self._task(task_id, table_id, picked)
-            if task.kind == "trivial-move":
-                moved = tuple(task.ssts())
-                report = ReportCompaction(
-                    task_id=task_id, owner=self.owner, outputs=moved, watermark=0, at_ms=task.claimed_ms
-                )
-                return [ClaimCompaction(task=task), report], task
-            before, watermark = claimed_watermark(version, task.ssts(), wanted)
-            task = replace(task, watermark=watermark)
-            return [*before, ClaimCompaction(task=task)], task
-
-        self._held.add(task_id)
-        claimed = False
-        try:
-            task = self._log.append(decide)
-            if task is None or task.kind == "trivial-move":
-                return task
-            # The second look at the pins; `watermark.py` says why.
-            pinned = self._smallest_pin()
-            claimed = True
-        finally:
-            if not claimed:
-                self._held.discard(task_id)
-        return task if pinned is None else replace(task, watermark=min(task.watermark, pinned))
-
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)
 
@@ -311,29 +234,15 @@ class EmbeddedMeta:
                 return state.spec.id, picked
         return None
 
-    def _task(self, task_id: str, table_id: int, picked: Pick) -> CompactionTask:
-        now_ms = self._system.now_ms()
-        size = total_bytes(sst for run in picked.inputs for sst in run)
-        return CompactionTask(
-            id=task_id,
-            table_id=table_id,
-            kind=picked.kind,
-            inputs=picked.inputs,
-            target_level=picked.target_level,
-            bottom=picked.bottom,
-            watermark=0,
-            owner=self.owner,
-            claimed_ms=now_ms,
-            expires_ms=now_ms + TASK_LEASE_MS + size // TASK_BYTES_A_MS,
-        )
-
     def _take_back(self) -> None:
         """Read the log, and release tasks that expired or are ours without our knowledge (a claim's lost answer)."""
 
         def decide(version: Version) -> tuple[list[Delta], None]:
             now_ms = self._system.now_ms()
             lost = [
-                task.id for task in version.tasks.values() if task.owner == self.owner and task.id not in self._held
+                task.id
+                for task in version.tasks.values()
+                if task.owner == self.owner and task.id not in self.claims.held
             ]
             expired = expired_tasks(version, self.owner, now_ms)
             known = {delta.task_id for delta in expired}
