@@ -121,6 +121,11 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
                     raise InvalidBatch(
                         f"SST {sst.id} is named twice or not of epoch {delta.epoch}; nothing was committed"
                     )
+                if sst.source:
+                    raise InvalidBatch(
+                        f"SST {sst.id} is said to lie in {sst.source}; a commit brings SSTs that were uploaded to the "
+                        "store's own bucket"
+                    )
                 named.add(sst.id)
                 if _holds(state.levels, sst):
                     raise InvalidBatch(

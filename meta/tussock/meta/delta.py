@@ -12,6 +12,15 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.backup_changes import (
+    BeginBackup,
+    BeginStore,
+    DetachSource,
+    DropBackup,
+    FinishBackup,
+    apply_backup,
+    validate_backup,
+)
 from tussock.meta.commits import AlreadyCommitted, CommitEpoch, apply_commit, stamp, validate_commit
 from tussock.meta.tasks import (
     ClaimCompaction,
@@ -33,12 +42,17 @@ __all__ = [
     "AdvanceHorizon",
     "AdvanceSafeEpoch",
     "AlreadyCommitted",
+    "BeginBackup",
+    "BeginStore",
     "ClaimCompaction",
     "CommitEpoch",
     "Configure",
     "CreateTable",
     "Delta",
+    "DetachSource",
+    "DropBackup",
     "DropTable",
+    "FinishBackup",
     "ForgetDropped",
     "ReleaseCompaction",
     "ReportCompaction",
@@ -98,6 +112,11 @@ Delta: TypeAlias = (
     | AdvanceHorizon
     | ForgetDropped
     | Configure
+    | BeginBackup
+    | FinishBackup
+    | DropBackup
+    | BeginStore
+    | DetachSource
 )
 
 
@@ -138,6 +157,8 @@ def validate(version: Version, delta: Delta) -> None:
                 raise InvalidOption(f"retention {retention_ms} ms and grace {gc_grace_ms} ms must not be negative")
         case ForgetDropped():
             pass
+        case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
+            validate_backup(version, delta)
         case _:
             assert_never(delta)
 
@@ -167,6 +188,8 @@ def apply(version: Version, delta: Delta) -> Version:
         case ForgetDropped(ids=ids):
             forgotten = set(ids)
             return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
+        case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
+            return apply_backup(version, delta)
         case _:
             assert_never(delta)
 
@@ -191,4 +214,4 @@ def _apply_drop(version: Version, delta: DropTable) -> Version:
         tables={key: state for key, state in version.tables.items() if key != delta.table_id},
         tasks={key: task for key, task in version.tasks.items() if task.table_id != delta.table_id},
     )
-    return drop_ssts(without, [sst.id for sst in gone.levels.ssts()], delta.at_ms)
+    return drop_ssts(without, gone.levels.ssts(), delta.at_ms)

@@ -1,4 +1,4 @@
-"""Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, snapshots and pins.
+"""Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, snapshots, pins and backups.
 
 Frozen, because it is on disk; `docs/version-log.md` lists every byte, and golden files hold it. All integers are
 little-endian: magic (4 bytes), format version (u16), reserved flags (u16, zero), sequence (u64), payload length
@@ -13,14 +13,18 @@ import msgspec
 
 from tussock.meta.delta import Delta
 from tussock.meta.version import Version
-from tussock.statestore.backend import PinInfo
+from tussock.statestore.backend import BackupInfo, PinInfo
 from tussock.statestore.errors import CorruptLog
 
 __all__ = [
+    "BackupContent",
     "LogEntry",
+    "backup_path",
+    "decode_backup",
     "decode_entry",
     "decode_pin",
     "decode_snapshot",
+    "encode_backup",
     "encode_entry",
     "encode_pin",
     "encode_snapshot",
@@ -33,6 +37,7 @@ __all__ = [
 ENTRY_MAGIC = b"TSKL"
 SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
+BACKUP_MAGIC = b"TSKB"
 FORMAT_VERSION = 1
 
 HEADER = struct.Struct("<4sHHQI")
@@ -53,10 +58,19 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     deltas: tuple[Delta, ...]
 
 
+class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup's object: everything that a restore needs beside the SSTs."""
+
+    info: BackupInfo
+    """As it was when the object was written; the log says whether it was finished."""
+    version: Version
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
+_BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
 
 
 def entry_path(seq: int) -> str:
@@ -72,6 +86,11 @@ def snapshot_path(seq: int) -> str:
 def marker_path(seq: int) -> str:
     """Path of the marker that says: entries up to `seq` may be deleted, and no append up to it counts."""
     return f"log/boundary/{seq:0{SEQUENCE_DIGITS}d}"
+
+
+def backup_path(name: str, backup_id: str) -> str:
+    """Path of a backup's object; the name is there for people, the id makes it unique."""
+    return f"backup/{name}.{backup_id}"
 
 
 def sequence_of(path: str) -> int | None:
@@ -113,12 +132,29 @@ def decode_pin(path: str, data: bytes) -> PinInfo:
     return _decoded(_PIN_DECODER, path, PIN_MAGIC, 0, data)
 
 
+def encode_backup(content: BackupContent) -> bytes:
+    """The bytes of a backup; its sequence field is that of the version in it."""
+    return _frame(BACKUP_MAGIC, content.version.seq, _ENCODER.encode(content))
+
+
+def decode_backup(path: str, data: bytes) -> BackupContent:
+    """The backup in `data`; `CorruptLog` if it is damaged or not the one that its path names."""
+    content = _decoded(_BACKUP_DECODER, path, BACKUP_MAGIC, None, data)
+    if backup_path(content.info.name, content.info.id) != path:
+        raise CorruptLog(
+            f"{path}: holds backup {content.info.name!r} with id {content.info.id}; the object was renamed or copied"
+        )
+    return content
+
+
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
     body = HEADER.pack(magic, FORMAT_VERSION, 0, seq, len(payload)) + payload
     return body + CHECKSUM.pack(crc32c.crc32c(body))
 
 
-def _decoded(decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes, seq: int, data: bytes) -> Record:
+def _decoded(
+    decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes, seq: int | None, data: bytes
+) -> Record:
     payload = _payload(path, magic, seq, data)
     try:
         return decoder.decode(payload)
@@ -126,7 +162,7 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes
         raise CorruptLog(f"{path}: payload at offset {HEADER.size} is intact but not understood: {error}") from error
 
 
-def _payload(path: str, magic: bytes, seq: int, data: bytes) -> bytes:
+def _payload(path: str, magic: bytes, seq: int | None, data: bytes) -> bytes:
     least = HEADER.size + CHECKSUM.size
     if len(data) < least:
         raise CorruptLog(
@@ -154,7 +190,7 @@ def _payload(path: str, magic: bytes, seq: int, data: bytes) -> bytes:
         raise CorruptLog(
             f"{path}: offset 4: expected version {FORMAT_VERSION}, flags 0; found {version}, flags {flags}"
         )
-    if found_seq != seq:
+    if seq is not None and found_seq != seq:
         raise CorruptLog(
             f"{path}: offset 8: expected sequence {seq}, found {found_seq}; the object was renamed or copied"
         )

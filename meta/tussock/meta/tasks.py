@@ -118,6 +118,11 @@ def validate_report(version: Version, delta: ReportCompaction) -> None:
     low, high = hull(task.ssts())
     newest = max(sst.max_epoch for sst in task.ssts())
     for sst in delta.outputs:
+        if sst.source:
+            raise InvalidBatch(
+                f"compaction task {task.id}: output SST {sst.id} is said to lie in {sst.source}; outputs are uploaded "
+                "to the store's own bucket"
+            )
         if sst.id in old_ids or sst.smallest < low or sst.largest > high or sst.max_epoch > newest:
             raise InvalidBatch(f"compaction task {task.id}: output SST {sst.id} holds keys or epochs that no input had")
     if not is_sorted_run(delta.outputs) or len({sst.id for sst in delta.outputs}) != len(delta.outputs):
@@ -155,7 +160,7 @@ def apply_report(version: Version, delta: ReportCompaction) -> Version:
     task = version.tasks[delta.task_id]
     state = version.tables[task.table_id]
     new_ids = {sst.id for sst in delta.outputs}
-    gone = [sst.id for sst in task.ssts() if sst.id not in new_ids]
+    gone = [sst for sst in task.ssts() if sst.id not in new_ids]
     after = replace(
         version,
         tables={**version.tables, task.table_id: replace(state, levels=_replaced(state.levels, task, delta.outputs))},
@@ -165,9 +170,10 @@ def apply_report(version: Version, delta: ReportCompaction) -> Version:
     return drop_ssts(after, gone, delta.at_ms)
 
 
-def drop_ssts(version: Version, ids: Sequence[str], at_ms: int) -> Version:
+def drop_ssts(version: Version, ssts: Sequence[SstInfo], at_ms: int) -> Version:
     """Note SSTs that left the tree with the entry that comes after `version`."""
-    fresh = tuple(DroppedSst(id=sst_id, seq=version.seq + 1, dropped_ms=at_ms) for sst_id in ids)
+    seq = version.seq + 1
+    fresh = tuple(DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source) for sst in ssts)
     return replace(version, dropped=version.dropped + fresh) if fresh else version
 
 

@@ -15,10 +15,11 @@ from typing import Literal
 
 import msgspec
 
+from tussock.statestore.backend import BackupInfo
 from tussock.statestore.catalog import SstInfo, TableState
 from tussock.statestore.errors import Fenced
 
-__all__ = ["BATCHES_REMEMBERED", "CompactionKind", "CompactionTask", "DroppedSst", "Version"]
+__all__ = ["BATCHES_REMEMBERED", "CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 
 BATCHES_REMEMBERED = 16
 """Batches of each writer that the ledger holds."""
@@ -50,13 +51,29 @@ class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
         return [sst for run in self.inputs for sst in run]
 
 
-class DroppedSst(msgspec.Struct, frozen=True, kw_only=True):
+class DroppedSst(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An SST that left the tree; its objects stay for the grace period, for iterators on older versions."""
 
     id: str
     seq: int
     """The log entry that dropped it."""
     dropped_ms: int
+    source: str = ""
+    """As `SstInfo.source`."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store that did not begin empty came from."""
+
+    kind: Literal["restore", "clone"]
+    url: str
+    """Of the store that it was made from."""
+    backup: str
+    """Name of the backup that it began as; empty for a clone of what was the newest version."""
+    backup_id: str
+    """Id of that backup, or of the hold by which the clone keeps its SSTs."""
+    seq: int
+    """The version that it began as, by its last log entry there."""
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +100,13 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """How long epochs stay readable without a pin, for processes that are not told otherwise."""
     gc_grace_ms: int = 900_000
     """How long vacuum leaves alone what was dropped or not committed, for processes that are not told otherwise."""
+
+    backups: dict[str, BackupInfo] = {}
+    """By name: backups, and holds of clones of this store; those still being made too."""
+    origin: Origin | None = None
+    """The store that this one was restored or cloned from."""
+    sources: dict[str, str] = {}
+    """URL of each store whose SSTs this one may name -> name of the hold there that keeps them."""
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""
@@ -119,6 +143,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
             writer,
             batch_id,
         )
+
+    def ssts(self) -> list[SstInfo]:
+        """All SSTs in the trees."""
+        return [sst for state in self.tables.values() for sst in state.levels.ssts()]
 
     def live_sst_ids(self) -> set[str]:
         """Ids of all SSTs in the trees."""

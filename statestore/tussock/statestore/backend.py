@@ -12,7 +12,7 @@ import msgspec
 
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 
-__all__ = ["Backend", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
+__all__ = ["Backend", "BackupInfo", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
 
 
 class VersionView(Protocol):
@@ -77,6 +77,35 @@ class PinHandle(Protocol):
 
     def release(self) -> None:
         """Let go; a second call is no error."""
+
+
+class BackupInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A backup, or what a clone holds in the store that it was made from."""
+
+    name: str
+    id: str
+    """32 hex digits, random; the object is `backup/<name>.<id>`."""
+    created_ms: int
+    owner: str
+    """Host and process that made it, for people."""
+    comment: str = ""
+    holder: str = ""
+    """URL of the clone that needs it; empty for a backup."""
+    base: str = ""
+    """Id of the older backup whose contents it has; empty if it has those of the version when it was made."""
+    started_seq: int = 0
+    """The log entry that announced it: what left the tree after that waits for it."""
+    expires_ms: int = 0
+    """Being made, and given up by whoever comes by after this; 0: it is complete."""
+    seq: int = 0
+    """The version that it holds, by its last log entry."""
+    epoch: int = 0
+    """The newest committed epoch in it."""
+    ssts: int = 0
+    bytes: int = 0
+    """Of all its SSTs."""
+    held_bytes: int = 0
+    """Of those that only this one keeps from vacuum; reckoned by a listing, 0 elsewhere."""
 
 
 class VacuumReport(msgspec.Struct, frozen=True, kw_only=True):

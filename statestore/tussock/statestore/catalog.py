@@ -10,11 +10,22 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-__all__ = ["SstInfo", "SubLevel", "TableLevels", "TableSpec", "TableState", "data_path", "meta_path", "pack"]
+__all__ = [
+    "SstInfo",
+    "SubLevel",
+    "TableLevels",
+    "TableSpec",
+    "TableState",
+    "data_path",
+    "meta_object",
+    "meta_path",
+    "object_sizes",
+    "pack",
+]
 
 
-class SstInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One SST as the version names it; its objects are `sst/<id>.data` and `sst/<id>.meta`."""
+class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One SST as the version names it: `sst/<id>.data` and `sst/<id>.meta`, or the first alone for a small one."""
 
     id: str
     """32 lower-case hex digits: 48 bits of milliseconds at upload, 80 random bits; ids sort by time."""
@@ -32,6 +43,10 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The epoch of every row where the rows carry none of their own (a commit's SST); 0 where they do."""
     min_epoch: int
     max_epoch: int
+    meta_in_data: bool = False
+    """The meta is no object of its own but the end of `.data`, at offset `data_bytes`."""
+    source: str = ""
+    """URL of the store in whose bucket its objects are, for an SST that a clone took over; empty: this store's own."""
 
 
 class SubLevel(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +110,20 @@ def data_path(sst_id: str) -> str:
 
 
 def meta_path(sst_id: str) -> str:
-    """Path of an SST's block index, bloom filter and statistics in the bucket."""
+    """Path of an SST's block index, bloom filter and statistics in the bucket, where they are not in `.data`."""
     return f"sst/{sst_id}.meta"
+
+
+def meta_object(sst: SstInfo) -> str:
+    """Path of the object that holds the SST's meta."""
+    return data_path(sst.id) if sst.meta_in_data else meta_path(sst.id)
+
+
+def object_sizes(sst: SstInfo) -> dict[str, int]:
+    """The SST's objects: the path of each, and its bytes."""
+    if sst.meta_in_data:
+        return {data_path(sst.id): sst.data_bytes + sst.meta_bytes}
+    return {data_path(sst.id): sst.data_bytes, meta_path(sst.id): sst.meta_bytes}
 
 
 def pack(runs: Sequence[SubLevel]) -> tuple[SubLevel, ...]:

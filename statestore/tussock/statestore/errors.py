@@ -31,6 +31,7 @@ __all__ = [
     "SnapshotExpired",
     "StaleUpload",
     "StoreClosed",
+    "StoreNotEmpty",
     "TableExists",
     "TableNotFound",
     "TussockError",
@@ -79,6 +80,10 @@ class BackupExists(TussockError, ValueError):
 
 class BackupNotFound(TussockError, LookupError):
     """No backup of that name in the store."""
+
+
+class StoreNotEmpty(TussockError, ValueError):
+    """A store is to be restored or cloned into a place that holds something else already."""
 
 
 class DuplicateName(TussockError, ValueError):

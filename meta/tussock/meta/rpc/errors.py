@@ -20,6 +20,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.Unauthenticated: "UNAUTHENTICATED",
     errors.BackupExists: "ALREADY_EXISTS",
     errors.BackupNotFound: "NOT_FOUND",
+    errors.StoreNotEmpty: "FAILED_PRECONDITION",
     errors.Conflict: "ABORTED",
     errors.CorruptObject: "DATA_LOSS",
     errors.DuplicateName: "ALREADY_EXISTS",
