@@ -1,0 +1,304 @@
+"""The connection to a meta service: finds its leader, repeats what got lost, and keeps a session alive.
+
+Every call is safe to repeat: commits are known by their writer and batch or by their SSTs, sessions and pins by ids
+that the client draws. So a call that got no answer goes to the next replica, until its deadline. The session is opened
+again, under the same id and with all that is held, at whichever leader does not know it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message
+
+from tussock.meta.client.transport import Dial, Stream, Transport
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import METHODS
+from tussock.statestore.errors import (
+    MetaUnavailable,
+    NotLeader,
+    ObjectStoreUnavailable,
+    RateLimited,
+    SessionExpired,
+    StoreClosed,
+    TussockError,
+)
+from tussock.statestore.logs import get_logger
+from tussock.statestore.system import System, Task
+
+__all__ = ["Attempts", "Holdings", "MetaConnection"]
+
+log = get_logger("tussock.meta.client")
+
+ATTEMPT_SECONDS_MAX = 3.0
+"""A replica that does not answer a call for so long is taken for dead, and the next one asked."""
+PAUSE_SECONDS = 0.05
+"""Before asking again where no replica leads yet."""
+
+
+@dataclass
+class Attempts:
+    """How the attempts at one call went."""
+
+    unknown: bool = False
+    """An attempt got no answer, so it may have taken effect."""
+
+
+@dataclass
+class Holdings:
+    """What a session holds; told to a leader that does not know the session."""
+
+    pins: Sequence[pb.PinInfo] = ()
+    tasks: Sequence[pb.TaskProgress] = ()
+    oldest_upload: str = ""
+    slots: int = 0
+
+
+@dataclass
+class _Session:
+    """What the leader said when it opened the session."""
+
+    opened: pb.OpenSessionResponse = field(default_factory=pb.OpenSessionResponse)
+    acknowledged: float = float("-inf")
+    """By the monotonic clock: when the last heartbeat that was answered had been sent."""
+
+
+class MetaConnection:
+    """One session at a meta service of one or several replicas. Safe to share between threads."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        system: System,
+        dial: Dial,
+        *,
+        name: str,
+        kind: "pb.SessionKind.ValueType" = pb.CLIENT,
+        deadline: float = 30.0,
+        open_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            addresses: `host:port` of the replicas, some of them at least.
+            system: clocks, entropy, threads.
+            dial: makes a transport to an address.
+            name: of this session, for people; of a compactor, unique.
+            kind: `CLIENT` or `COMPACTOR`.
+            deadline: seconds after which a call gives up.
+            open_request: may add to the request that opens the session.
+        """
+        self.session_id = system.random_bytes(16).hex()
+        self.name = name
+        self._kind = kind
+        self._system = system
+        self._dial = dial
+        self._deadline = deadline
+        self._open_request = open_request
+        self._addresses = list(addresses)
+        self._transports: dict[str, Transport] = {}
+        self._leader = self._addresses[0]
+        self._session = _Session()
+        self._opening = system.lock()
+        self._changed = system.condition()
+        self._closed = False
+        self._stream: tuple[str, Stream] | None = None
+        self._tasks: list[Task] = []
+        self.holdings: Callable[[], Holdings] = Holdings
+        """Asked for what the session holds whenever that is told to a leader."""
+        self.on_opened: Callable[[pb.OpenSessionResponse], None] = lambda _: None
+        """Called when a leader has (re)opened the session; it says which pins and tasks are lost."""
+        self.on_lost_tasks: Callable[[Sequence[str]], None] = lambda _: None
+        self.on_event: Callable[[pb.Event], None] = lambda _: None
+        """Called for each event of the subscription, in order, by one thread."""
+        self.after_seq: Callable[[], int] = lambda: 0
+        """Asked for the sequence of the version that the client has, when it subscribes."""
+
+    def start(self, *, subscribe: bool = True) -> pb.OpenSessionResponse:
+        """Open the session, then keep it alive by heartbeats and subscribe; raises what opening it raises."""
+        opened = self._open()
+        self._tasks.append(self._system.spawn("tussock-heartbeat", self._beat))
+        if subscribe:
+            self._tasks.append(self._system.spawn("tussock-subscription", self._listen))
+        return opened
+
+    @property
+    def opened(self) -> pb.OpenSessionResponse:
+        """What the leader said when it last opened the session."""
+        return self._session.opened
+
+    @property
+    def lease_deadline(self) -> float:
+        """By the monotonic clock: until then the leader keeps what the session holds, whatever happens here."""
+        return self._session.acknowledged + self._session.opened.lease_ms / 1000
+
+    def call(
+        self, name: str, request: Message, *, timeout: float | None = None, attempts: Attempts | None = None
+    ) -> Message:
+        """Call the leader; repeats until there is an answer or `timeout` seconds (else the deadline) are over.
+
+        Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
+        """
+        deadline = self._system.monotonic() + (self._deadline if timeout is None else timeout)
+        said: dict[str, str] = {}
+        while True:
+            if self._closed:
+                raise StoreClosed(f"{name}: the connection to the meta service was closed")
+            address = self._leader
+            left = deadline - self._system.monotonic()
+            try:
+                if left <= 0:
+                    raise MetaUnavailable(f"{name}: the time was up")
+                return self._transport(address).call(METHODS[name], request, min(left, ATTEMPT_SECONDS_MAX))
+            except NotLeader as error:
+                said[address] = str(error)
+                pause = self._follow(address, str(error.args[1]) if len(error.args) > 1 else "")
+            except MetaUnavailable as error:
+                said[address] = str(error)
+                if attempts is not None:
+                    attempts.unknown = True
+                pause = self._follow(address, "")
+            except ObjectStoreUnavailable as error:
+                # The leader's bucket is away, or it could not tell whether its append happened: it answers the same
+                # call right when it is repeated.
+                said[address] = str(error)
+                if attempts is not None:
+                    attempts.unknown = True
+                if left <= 4 * PAUSE_SECONDS:
+                    raise
+                pause = 4 * PAUSE_SECONDS
+            except SessionExpired as error:
+                said[address] = str(error)
+                if name in ("OpenSession", "CloseSession"):
+                    raise
+                self._open(deadline - self._system.monotonic())
+                pause = 0.0
+            except RateLimited as error:
+                said[address] = str(error)
+                pause = int(error.args[1]) / 1000 if len(error.args) > 1 else PAUSE_SECONDS
+            if deadline - self._system.monotonic() <= pause:
+                raise MetaUnavailable(
+                    f"{name}: no leader of the meta service answered in time; "
+                    + "; ".join(f"{where}: {what}" for where, what in said.items()),
+                    *said,
+                )
+            if pause:
+                self._system.sleep(pause)
+
+    def reconnect(self) -> None:
+        """Subscribe anew: what the stream has brought does not fit the version at hand."""
+        stream = self._stream
+        if stream is not None:
+            stream[1].cancel()
+
+    def close(self) -> None:
+        """End the session; what it holds is let go at once if the leader can be told."""
+        if self._closed:
+            return
+        try:
+            self.call("CloseSession", pb.CloseSessionRequest(session_id=self.session_id), timeout=2.0)
+        except TussockError as error:
+            log.info("the session could not be closed and will lapse", session=self.session_id, error=str(error))
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.reconnect()
+        for task in self._tasks:
+            task.join(5.0)
+        for transport in self._transports.values():
+            transport.close()
+
+    def _transport(self, address: str) -> Transport:
+        with self._changed:
+            if address not in self._transports:
+                self._transports[address] = self._dial(address)
+            return self._transports[address]
+
+    def _follow(self, asked: str, leader: str) -> float:
+        """Go to the leader that a replica named, or on to the next replica; answers the seconds to wait before."""
+        with self._changed:
+            if self._leader != asked:
+                return 0.0  # another thread has moved on already
+            if leader and leader != asked:
+                self._leader = leader
+                return 0.0
+            known = [*self._addresses, *(other for other in self._transports if other not in self._addresses)]
+            self._leader = known[(known.index(asked) + 1) % len(known)] if asked in known else known[0]
+            return PAUSE_SECONDS
+
+    def _open(self, timeout: float | None = None) -> pb.OpenSessionResponse:
+        """Open the session at the leader, with all that it holds; one thread does, others wait and find it done."""
+        before = self._session
+        with self._opening:
+            if self._session is not before:
+                return self._session.opened
+            held = self.holdings()
+            request = pb.OpenSessionRequest(
+                session_id=self.session_id,
+                kind=self._kind,
+                name=self.name,
+                software="tussock",
+                pins=held.pins,
+                tasks=held.tasks,
+                oldest_upload=held.oldest_upload,
+                slots=held.slots,
+            )
+            self._open_request(request)
+            sent = self._system.monotonic()
+            opened = self.call("OpenSession", request, timeout=timeout)
+            assert isinstance(opened, pb.OpenSessionResponse)
+            self._session = _Session(opened, sent)
+            self.on_opened(opened)
+        self.reconnect()
+        return opened
+
+    def _beat(self) -> None:
+        while not self._closed:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed, self._session.opened.heartbeat_ms / 1000)
+            if self._closed:
+                return
+            held = self.holdings()
+            request = pb.HeartbeatRequest(
+                session_id=self.session_id, oldest_upload=held.oldest_upload, tasks=held.tasks, slots=held.slots
+            )
+            session, sent = self._session, self._system.monotonic()
+            try:
+                answer = self.call("Heartbeat", request)
+            except TussockError as error:
+                if not self._closed:
+                    log.warning("no heartbeat reached the meta service", session=self.session_id, error=str(error))
+                continue
+            assert isinstance(answer, pb.HeartbeatResponse)
+            if self._session is session:
+                session.acknowledged = max(session.acknowledged, sent)
+            if answer.lost_tasks:
+                self.on_lost_tasks(answer.lost_tasks)
+
+    def _listen(self) -> None:
+        while not self._closed:
+            address = self._leader
+            pause = PAUSE_SECONDS
+            try:
+                request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self.after_seq())
+                stream = self._transport(address).subscribe(request)
+                self._stream = (address, stream)
+                if self._closed or self._leader != address:
+                    stream.cancel()
+                for event in stream:
+                    if event.HasField("closing"):
+                        log.info("subscription ends", reason=event.closing.reason)
+                    else:
+                        self.on_event(event)
+            except NotLeader as error:
+                pause = self._follow(address, str(error.args[1]) if len(error.args) > 1 else "")
+            except SessionExpired:
+                try:
+                    self._open()
+                except TussockError as error:
+                    log.warning("the session could not be opened again", session=self.session_id, error=str(error))
+            except MetaUnavailable:
+                pause = self._follow(address, "") or PAUSE_SECONDS
+            except TussockError as error:
+                log.warning("the subscription failed, trying again", session=self.session_id, error=str(error))
+            if not self._closed:
+                self._system.sleep(pause)

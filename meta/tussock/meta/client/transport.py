@@ -1,0 +1,139 @@
+"""Calls to one replica. The connection decides which replica, how often and for how long; this only carries.
+
+`GrpcTransport` is the real one; the simulator brings its own.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import grpc
+from google.protobuf.message import Message
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
+from tussock.meta.rpc.methods import METHODS, PROTOCOL_VERSION, Method
+from tussock.statestore.errors import MetaUnavailable, TussockError
+
+__all__ = ["Dial", "GrpcTransport", "Stream", "Transport"]
+
+
+class Stream(Protocol):
+    """Events of a subscription; iterating waits for the next one, and ends when the stream does."""
+
+    def __iter__(self) -> Iterator[pb.Event]:
+        """The events. Raises `MetaUnavailable` if the connection breaks, or what the replica refused with."""
+
+    def cancel(self) -> None:
+        """End the iteration from another thread."""
+
+
+class Transport(Protocol):
+    """One replica, as seen from a client. Safe to share between threads."""
+
+    def call(self, method: Method, request: Message, timeout: float) -> Message:
+        """One unary call, not repeated.
+
+        Raises the error that the replica answered with; `MetaUnavailable` if there was no answer within `timeout`
+        seconds: then it is not known whether the call took effect.
+        """
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+        """Begin a subscription; returns at once."""
+
+    def close(self) -> None:
+        """Drop the connection."""
+
+
+Dial = Callable[[str], Transport]
+"""Makes a transport to an address."""
+
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A replica that restarts is to be found again within its peers' election, not after gRPC's usual seconds.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+]
+
+
+class GrpcTransport:
+    """A gRPC channel to one address."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Callable[[], tuple[tuple[str, str], ...]] = tuple,
+    ) -> None:
+        """Connects when it is first used; `metadata` is asked before each call (tokens)."""
+        self.address = address
+        self._metadata = metadata
+        self._channel = (
+            grpc.insecure_channel(address, _CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, _CHANNEL_OPTIONS)
+        )
+        self._stubs = {
+            method.name: self._channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            for method in METHODS.values()
+            if not method.streams
+        }
+        subscribe = METHODS["Subscribe"]
+        self._subscribe = self._channel.unary_stream(
+            subscribe.path,
+            request_serializer=subscribe.request.SerializeToString,
+            response_deserializer=subscribe.response.FromString,
+        )
+
+    def call(self, method: Method, request: Message, timeout: float) -> Message:
+        """One unary call."""
+        try:
+            answer: Message = self._stubs[method.name](request, timeout=timeout, metadata=self._all_metadata())
+        except grpc.RpcError as error:
+            raise _translated(self.address, method.name, error) from None
+        return answer
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+        """Begin a subscription."""
+        return _GrpcStream(self.address, self._subscribe(request, metadata=self._all_metadata()))
+
+    def close(self) -> None:
+        """Close the channel; calls in flight fail."""
+        self._channel.close()
+
+    def _all_metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("tussock-protocol", str(PROTOCOL_VERSION)), *self._metadata())
+
+
+class _GrpcStream:
+    def __init__(self, address: str, call: grpc.Call) -> None:
+        self._address = address
+        self._call = call
+
+    def __iter__(self) -> Iterator[pb.Event]:
+        try:
+            yield from self._call
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.CANCELLED:
+                raise _translated(self._address, "Subscribe", error) from None
+
+    def cancel(self) -> None:
+        with contextlib.suppress(ValueError):
+            self._call.cancel()
+
+
+def _translated(address: str, method: str, error: grpc.RpcError) -> TussockError:
+    """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_METADATA:
+            return decode_error(value)
+    code, details = error.code(), " ".join(str(error.details()).split())[:300]
+    return MetaUnavailable(f"{method} on the meta service at {address}: {code.name}: {details}", address)
