@@ -1,0 +1,81 @@
+"""What a client's certificate says about it, and which roles follow.
+
+The TLS library has checked the certificate against `tls.client_ca` before any of this runs; here its names are matched
+with the patterns of `tls.roles`. A pattern is a kind, a colon and a name: `CN:compactor-*`, `OU:analytics`,
+`URI:spiffe://prod/ns/streams/*`, `DNS:worker.example`. A `*` at the end stands for anything, elsewhere for itself.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tussock.meta.rpc.methods import Role
+from tussock.meta.server.tokens import ROLES
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["CertificateRules", "certificate_names"]
+
+KINDS = ("CN", "OU", "URI", "DNS")
+_ESCAPED = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+
+
+def certificate_names(auth_context: Mapping[str, Sequence[bytes]]) -> tuple[str, ...]:
+    """The names of a peer's certificate as patterns see them (`CN:worker-1`), by what gRPC tells of the connection.
+
+    Empty without a certificate. The common name comes first, for that is how people know it.
+    """
+    names = [f"CN:{_text(value)}" for value in auth_context.get("x509_common_name", ())]
+    for subject in auth_context.get("x509_subject", ()):
+        names += [f"OU:{unit}" for unit in _units(_text(subject))]
+    names += [f"URI:{_text(value)}" for value in auth_context.get("peer_uri", ())]
+    names += [f"DNS:{_text(value)}" for value in auth_context.get("peer_dns", ())]
+    return tuple(names)
+
+
+class CertificateRules:
+    """The patterns of `tls.roles`."""
+
+    def __init__(self, patterns: Mapping[str, Sequence[str]]) -> None:
+        """Patterns by role; `InvalidOption` for one of no known kind, or that would match every name of a kind."""
+        self._patterns: list[tuple[str, Role]] = []
+        for role, some in patterns.items():
+            for pattern in some:
+                kind, separator, name = pattern.partition(":")
+                if not separator or kind not in KINDS or name in ("", "*"):
+                    raise InvalidOption(
+                        f"tls.roles.{role}: {pattern!r} should be one of {', '.join(KINDS)}, a colon, and a name or "
+                        "the beginning of one with '*' after it",
+                        pattern,
+                    )
+                self._patterns.append((pattern, ROLES[role]))
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self._patterns)
+
+    def roles(self, names: Sequence[str]) -> Role:
+        """All roles that one of `names` has; none if no pattern fits."""
+        roles = Role(0)
+        for pattern, granted in self._patterns:
+            if any(_fits(pattern, name) for name in names):
+                roles |= granted
+        return roles
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _units(subject: str) -> list[str]:
+    r"""The organizational units of a subject in the form of RFC 2253: `OU=streams\, eu,CN=worker`."""
+    parts = re.findall(r"(?:\\.|[^,+\\])+", subject, re.DOTALL)
+    return [_plain(part[3:]) for part in parts if part.startswith("OU=")]
+
+
+def _plain(escaped: str) -> str:
+    # The TLS library escapes every byte of UTF-8 that is not ASCII.
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else str(match[2]), escaped)
+    return plain.encode("latin-1", "replace").decode("utf-8", "backslashreplace")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")

@@ -1,0 +1,78 @@
+"""Rate limits: a token bucket a caller.
+
+A bucket holds up to `burst` calls and fills by `rate` a second; a call takes one out. So a caller may be quick after a
+pause, and does `rate` calls a second in the long run. What keeps a session alive has buckets of its own: a client that
+commits too fast is slowed down, and does not lose its pins for it.
+"""
+
+import threading
+from dataclasses import dataclass
+
+from tussock.statestore.errors import RateLimited
+from tussock.statestore.system import System
+
+__all__ = ["RateLimits", "TokenBucket"]
+
+KEEPING_ALIVE = frozenset({"CloseSession", "Heartbeat", "OpenSession", "Unpin"})
+CALLERS_MAX = 10_000
+
+
+@dataclass
+class TokenBucket:
+    """The calls that one caller may still make; times are seconds on any clock that only moves forward."""
+
+    rate: float
+    burst: float
+    calls: float
+    at: float
+
+    def take(self, now: float) -> float:
+        """Take one call out; answers 0, or in how many seconds there will be one to take."""
+        self.calls = min(self.burst, self.calls + (now - self.at) * self.rate)
+        self.at = now
+        if self.calls < 1:
+            return (1 - self.calls) / self.rate
+        self.calls -= 1
+        return 0.0
+
+    def is_full(self, now: float) -> bool:
+        """Whether a fresh bucket would be the same."""
+        return self.calls + (now - self.at) * self.rate >= self.burst
+
+
+class RateLimits:
+    """The buckets of all callers. Safe to share between threads."""
+
+    def __init__(self, system: System, calls_per_second: float, burst: int) -> None:
+        """No limit if `calls_per_second` is 0."""
+        self._system = system
+        self._rate = calls_per_second
+        self._burst = burst
+        self._lock = threading.Lock()
+        self._buckets: dict[tuple[str, bool], TokenBucket] = {}
+
+    def check(self, identity: str, method: str) -> None:
+        """Count a call; `RateLimited` says how many milliseconds to wait."""
+        if not self._rate:
+            return
+        now = self._system.monotonic()
+        key = (identity, method in KEEPING_ALIVE)
+        with self._lock:
+            bucket = self._buckets.get(key)
+            if bucket is None:
+                self._make_room(now)
+                bucket = self._buckets[key] = TokenBucket(self._rate, self._burst, self._burst, now)
+            wait = bucket.take(now)
+        if wait:
+            wait_ms = max(1, round(wait * 1000))
+            raise RateLimited(
+                f"{identity!r} makes more than {self._rate:g} calls a second; wait {wait_ms} ms", wait_ms, identity
+            )
+
+    def _make_room(self, now: float) -> None:
+        """Forget callers whose buckets are full; if that is not enough, those that came first."""
+        if len(self._buckets) < CALLERS_MAX:
+            return
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now)}
+        for key in list(self._buckets)[: len(self._buckets) - CALLERS_MAX + 1]:
+            del self._buckets[key]
