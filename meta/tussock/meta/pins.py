@@ -11,7 +11,6 @@ notices: the version says which watermark compaction has used (`compacted_epoch`
 """
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -29,7 +28,7 @@ from tussock.statestore.errors import (
     StoreClosed,
 )
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
-from tussock.statestore.system import System
+from tussock.statestore.system import System, Task
 
 __all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 
@@ -119,18 +118,21 @@ class PinKeeper:
         self._retention_ms = retention_ms
         self._lease_seconds = lease_seconds
         self._held: dict[str, Pin] = {}
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._changed = system.condition()
+        self._thread: Task | None = None
         # Held around each write or delete of a pin, so that a renewal cannot bring back what was just released.
-        self._writing = threading.Lock()
+        self._writing = system.lock()
 
     @property
     def lease_ms(self) -> int:
         """Length of a lease; also what judges add for differing clocks."""
         return int(self._lease_seconds * 1000)
 
-    def pin(self, epoch: int | None) -> Pin:
+    def pin(self, epoch: int | None, *, owner: str | None = None, token: str | None = None) -> Pin:
         """Pin `epoch`, or the newest committed one.
+
+        `owner` is for people, this process unless given. `token`, 16 hex digits, ends the pin's id: who repeats a
+        call whose answer was lost gives the same again.
 
         Raises:
             SnapshotExpired: the epoch is older than the store still keeps; the message names the oldest readable one.
@@ -147,12 +149,25 @@ class PinKeeper:
                     "commit it or wait for it first"
                 )
             try:
-                return self._pinned(wanted)
+                return self._pinned(self._fresh(wanted, owner or self._owner, token))
             except SnapshotExpired:
                 # The newest epoch of a moment ago can expire only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
                     raise
         raise SnapshotExpired(f"the newest committed epoch expired {PIN_ATTEMPTS_MAX} times while it was being pinned")
+
+    def adopt(self, info: PinInfo) -> Pin:
+        """Hold a pin that another process took, under its id; `SnapshotExpired` if its epoch is no longer kept.
+
+        Safe however late it is: the pin is written anew and then checked like a fresh one.
+        """
+        return self._pinned(replace(info, expires_ms=self._system.now_ms() + self.lease_ms))
+
+    def abandon(self) -> None:
+        """Forget all pins and leave their objects in the bucket, to expire or to be adopted by another process."""
+        with self._changed:
+            self._held.clear()
+            self._changed.notify_all()
 
     def check(self, pin: Pin) -> None:
         """Raise `SnapshotExpired` unless reads at the pin's epoch are still exact."""
@@ -205,15 +220,18 @@ class PinKeeper:
                     pin.info = renewed
                     pin.deadline = started + self._lease_seconds
 
-    def _pinned(self, epoch: int) -> Pin:
+    def _fresh(self, epoch: int, owner: str, token: str | None) -> PinInfo:
         now_ms = self._system.now_ms()
-        info = PinInfo(
-            id=f"{epoch:020d}-{self._system.random_bytes(8).hex()}",
+        return PinInfo(
+            id=f"{epoch:020d}-{token or self._system.random_bytes(8).hex()}",
             epoch=epoch,
-            owner=self._owner,
+            owner=owner,
             created_ms=now_ms,
             expires_ms=now_ms + self.lease_ms,
         )
+
+    def _pinned(self, info: PinInfo) -> Pin:
+        """Write the pin, then see whether its epoch is still kept."""
         deadline = self._system.monotonic() + self._lease_seconds
         try:
             self._bucket.put(f"pins/{info.id}", encode_pin(info))
@@ -225,8 +243,7 @@ class PinKeeper:
         with self._changed:
             self._held[info.id] = pin
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._renew_until_idle, name="tussock-pins", daemon=True)
-                self._thread.start()
+                self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
         return pin
 
     def _check_kept(self, version: Version, info: PinInfo) -> None:

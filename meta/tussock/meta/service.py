@@ -21,11 +21,19 @@ from tussock.meta.vacuum import Vacuum, expired_tasks
 from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
-from tussock.statestore.errors import InvalidOption, TableExists, TableNotFound
+from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, TableExists, TableNotFound
+from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
 __all__ = ["EmbeddedMeta"]
+
+log = get_logger("tussock.meta")
+
+REFRESH_SECONDS = 0.25
+"""A read looks for newer versions if the last look is longer ago than this: no reads, no requests."""
+WAIT_SECONDS_MIN = 0.002
+WAIT_SECONDS_MAX = 0.1
 
 
 class EmbeddedMeta:
@@ -81,9 +89,15 @@ class EmbeddedMeta:
         )
         self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
         self._in_flight: Callable[[], Sequence[str]] = tuple
+        self._looked = system.monotonic()
         self._log.refresh()
 
     # --- Version, catalog, commits ------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> VersionLog:
+        """The version log, for who follows it entry by entry."""
+        return self._log
 
     def version(self) -> Version:
         """The newest version known here; no request."""
@@ -91,7 +105,30 @@ class EmbeddedMeta:
 
     def refresh(self) -> Version:
         """Read the log to its tail."""
+        self._looked = self._system.monotonic()
         return self._log.refresh()
+
+    def recent(self) -> Version:
+        """A recent version: the log's tail is looked up if that was not done for a while."""
+        if self._system.monotonic() - self._looked > REFRESH_SECONDS:
+            try:
+                return self.refresh()
+            except ObjectStoreUnavailable as error:
+                # What is cached stays readable while the bucket is away; a read that needs the bucket will say so.
+                log.warning("version refresh failed", url=self._bucket.url, error=str(error))
+        return self._log.version
+
+    def await_change(self, seq: int, seconds: float) -> Version:
+        """A version newer than `seq`, or the newest there is after so many seconds."""
+        deadline = self._system.monotonic() + seconds
+        pause = WAIT_SECONDS_MIN
+        while (version := self.refresh()).seq <= seq:
+            left = deadline - self._system.monotonic()
+            if left <= 0:
+                break
+            self._system.sleep(min(pause, left))
+            pause = min(2 * pause, WAIT_SECONDS_MAX)
+        return version
 
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table; its id is assigned here. `TableExists` if the name is taken."""
@@ -142,9 +179,17 @@ class EmbeddedMeta:
         version = self._log.version
         return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_of(version)))
 
-    def pin(self, epoch: int | None = None) -> Pin:
+    def pin(self, epoch: int | None = None, *, owner: str | None = None, token: str | None = None) -> Pin:
         """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
-        return self._keeper.pin(epoch)
+        return self._keeper.pin(epoch, owner=owner, token=token)
+
+    def adopt_pin(self, info: PinInfo) -> Pin:
+        """Hold a pin that another process had taken; `SnapshotExpired` if its epoch is no longer kept."""
+        return self._keeper.adopt(info)
+
+    def abandon_pins(self) -> None:
+        """Hold no pin any more, and leave their objects to expire or to be adopted by another process."""
+        self._keeper.abandon()
 
     def pins(self) -> list[PinInfo]:
         """All live pins on the store, whoever holds them, by epoch ascending."""
@@ -195,6 +240,21 @@ class EmbeddedMeta:
     def close(self) -> None:
         """Release this process's pins."""
         self._keeper.release_all()
+
+    def configure(self, retention_ms: int | None, gc_grace_ms: int | None) -> None:
+        """Make these the store's settings, where this process was not given its own; `None` leaves one as it is."""
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            wanted = Configure(
+                retention_ms=version.retention_ms
+                if retention_ms is None or self._retention_ms is not None
+                else retention_ms,
+                gc_grace_ms=version.gc_grace_ms if gc_grace_ms is None or self._grace_ms is not None else gc_grace_ms,
+            )
+            same = (wanted.retention_ms, wanted.gc_grace_ms) == (version.retention_ms, version.gc_grace_ms)
+            return [] if same else [wanted], None
+
+        self._log.append(decide)
 
     def _retention_of(self, version: Version) -> int:
         return version.retention_ms if self._retention_ms is None else self._retention_ms

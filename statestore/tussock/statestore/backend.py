@@ -52,6 +52,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: int | None = None
     expect: dict[int, int] = {}
     """Per table id the epoch that the writer had read: the commit fails if the table has a newer one."""
+    generation: int | None = None
+    """Of the writer, as `open_writer` gave it: the commit fails with `Fenced` once a newer one was opened."""
 
 
 class PinInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +131,12 @@ class Backend(Protocol):
     def refresh(self) -> VersionView:
         """Read the tail of the log, then answer the newest version."""
 
+    def recent(self) -> VersionView:
+        """A recent version, at most a fraction of a second old; asks for news only if nobody brings it by itself."""
+
+    def await_change(self, seq: int, seconds: float) -> VersionView:
+        """A version newer than `seq`, or the newest there is after so many seconds."""
+
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table (its `id` is assigned here); `TableExists` if the name is taken."""
 
@@ -139,8 +147,12 @@ class Backend(Protocol):
         """Commit an epoch; answers the epoch that holds.
 
         A repeated (writer, batch) is a no-op that answers the first one's epoch. Raises `Conflict` if `expect` no
-        longer holds, `TableNotFound` if a table was dropped meanwhile, `CorruptObject` never.
+        longer holds, `TableNotFound` if a table was dropped meanwhile, `Fenced` if a newer generation of the writer
+        was opened, `CorruptObject` never.
         """
+
+    def open_writer(self, name: str) -> int:
+        """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
 
     def committed_batch(self, writer: str, batch_id: int) -> int | None:
         """The epoch that holds this (writer, batch) in the newest version known here, if it is committed."""

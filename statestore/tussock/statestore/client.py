@@ -37,8 +37,6 @@ __all__ = ["StateStore", "connect"]
 # `docs/decisions/0003-late-bound-backend.md`.
 _EMBEDDED = "tussock.compactor.embedded"
 
-_WAIT_FIRST_SECONDS = 0.002
-_WAIT_MAX_SECONDS = 0.1
 _UPLOAD_ATTEMPTS = 3
 
 
@@ -76,7 +74,7 @@ class StateStore:
     def table(self, name: str) -> Any:
         """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
         self._core.check_usable()
-        state = self._core.version().find_table(name) or self._core.refresh().find_table(name)
+        state = self._core.backend.recent().find_table(name) or self._core.refresh().find_table(name)
         if state is None:
             raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
         return open_table(self._core, state.spec)
@@ -205,8 +203,8 @@ class StateStore:
         """Return when this client sees all of `epoch`; `WaitTimeout` after so many seconds."""
         check_epoch(epoch)
         deadline = self._core.system.monotonic() + timeout
-        pause = _WAIT_FIRST_SECONDS
-        while (newest := self._core.refresh().max_committed_epoch) < epoch:
+        version = self._core.refresh()
+        while (newest := version.max_committed_epoch) < epoch:
             left = deadline - self._core.system.monotonic()
             if left <= 0:
                 raise WaitTimeout(
@@ -214,8 +212,7 @@ class StateStore:
                     epoch,
                     newest,
                 )
-            self._core.system.sleep(min(pause, left))
-            pause = min(2 * pause, _WAIT_MAX_SECONDS)
+            version = self._core.backend.await_change(version.seq, left)
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
@@ -370,6 +367,6 @@ def connect(
 def open_store(settings: Settings, system: System, bucket: Any) -> StateStore:
     """Open a store on a bucket that is open already."""
     requests = RequestCounts(bucket)
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes)
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system)
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))

@@ -4,7 +4,6 @@
 """
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 from tussock.statestore.errors import (
     CorruptSst,
     ObjectNotFound,
-    ObjectStoreUnavailable,
     SnapshotExpired,
     StaleUpload,
     StoreClosed,
@@ -26,7 +24,6 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.ids import id_floor
 from tussock.statestore.iterators import ConcatIterator, ReadRange
-from tussock.statestore.logs import get_logger
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
@@ -39,11 +36,7 @@ from tussock.statestore.uploads import Uploader
 
 __all__ = ["Core", "Settings", "TableView"]
 
-log = get_logger("tussock.statestore")
 T = TypeVar("T")
-
-_REFRESH_SECONDS = 0.25
-"""A read looks for newer versions if the last look is longer ago than this: no reads, no requests."""
 
 _BATCH_ROWS = 1 << 16
 """Rows that a merge or an encoder takes at once."""
@@ -122,11 +115,10 @@ class Core:
         self.backend = backend
         self.requests = requests
         self.uploader = Uploader(requests.for_caller("flush"), system, lambda: backend.version().gc_horizon)
-        self.buffer = SharedBuffer()
+        self.buffer = SharedBuffer(system)
         backend.protect(self.buffer.uploads)
-        self._spilling = threading.Lock()
+        self._spilling = system.lock()
         self._views: dict[int, TableView] = {}
-        self._looked = system.monotonic()
         self.closed = False
         self._process = os.getpid()
         _OPEN.add(self)
@@ -137,25 +129,10 @@ class Core:
             what = "was closed" if os.getpid() == self._process else "was opened before this process was forked off"
             raise StoreClosed(f"the store at {self.settings.url} {what}; connect again")
 
-    def version(self) -> VersionView:
-        """A recent version: the log's tail is looked up if that was not done for a while."""
-        now = self.system.monotonic()
-        if now - self._looked > _REFRESH_SECONDS:
-            self.check_usable()
-            self._looked = now
-            try:
-                return self.backend.refresh()
-            except ObjectStoreUnavailable as error:
-                # What is cached stays readable while the bucket is away; a read that needs the bucket will say so.
-                log.warning("version refresh failed", url=self.settings.url, error=str(error))
-        return self.backend.version()
-
     def refresh(self) -> VersionView:
         """The newest version there is."""
         self.check_usable()
-        version = self.backend.refresh()
-        self._looked = self.system.monotonic()
-        return version
+        return self.backend.refresh()
 
     def view(self, table: int, name: str, unpinned: int | None = None) -> TableView:
         """The table in a recent version; `TableNotFound` if it was dropped.
@@ -165,7 +142,7 @@ class Core:
         """
         if self.closed:
             self.check_usable()
-        version = self.version()
+        version = self.backend.recent()
         view = self._views.get(table)
         if view is None or view.version is not version:
             state = version.tables.get(table)

@@ -222,7 +222,7 @@ class TableReader:
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
-        newest = self._pin.info.epoch if self._pin is not None else self.core.version().max_committed_epoch
+        newest = self._pin.info.epoch if self._pin is not None else self.core.backend.recent().max_committed_epoch
         until = newest if to_epoch is None else to_epoch
         if not 0 <= from_epoch <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")

@@ -35,7 +35,7 @@ class Snapshot:
 
     def table(self, name: str) -> RawTable | TypedTable:
         """A table of the store as of the snapshot's epoch; `TableNotFound` if the store has none of that name."""
-        state = self._core.version().find_table(name)
+        state = self._core.backend.recent().find_table(name)
         if state is None:
             raise TableNotFound(f"no table {name!r} in the store at {self._core.settings.url}", name)
         return open_table(self._core, state.spec, self._pin)
