@@ -5,6 +5,7 @@ The leader renews the objects for as long as the session lives. A pin's object o
 most of its lease (60 s), a takeover takes a few seconds.
 """
 
+import re
 from collections.abc import Iterable
 
 from tussock.meta.rpc import meta_pb2 as pb
@@ -12,10 +13,12 @@ from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.meta.server.caller import Caller
 from tussock.meta.server.context import Context
 from tussock.meta.server.sessions import Session, Sessions
-from tussock.statestore.errors import SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.system import Lock
 
 __all__ = ["Pinning"]
+
+TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 class Pinning:
@@ -60,7 +63,13 @@ class Pinning:
     def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:
         with self._lock:
             session = self._sessions.get(request.session_id)
-        pin = self._context.meta.pin(request.epoch if request.HasField("epoch") else None, owner=session.name)
+            known = next((pin for pin in session.pins.values() if pin.info.id.endswith(request.token)), None)
+        if TOKEN.fullmatch(request.token) is None:
+            raise InvalidOption(f"token {request.token[:64]!r} of a pin is not 16 hex digits")
+        if known is not None:
+            return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
+        epoch = request.epoch if request.HasField("epoch") else None
+        pin = self._context.meta.pin(epoch, owner=session.name, token=request.token)
         with self._lock:
             alive = session in self._sessions.all()
             if alive:

@@ -1,0 +1,318 @@
+"""The backend of a platform: the meta service keeps version, pins and compaction; this process reads and writes SSTs.
+
+`tussock.statestore.connect` loads this module by name for `tussock://` URLs, as it loads the embedded one for others.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
+from tussock.meta.client.pins import PlatformPin, PlatformPins
+from tussock.meta.client.transport import Dial, GrpcTransport
+from tussock.meta.client.versions import PushedVersion
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.convert import (
+    commit_to_message,
+    pin_from_message,
+    report_from_message,
+    spec_from_message,
+    spec_to_message,
+)
+from tussock.meta.version import Version
+from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.buckets import RequestCounts, open_bucket
+from tussock.statestore.catalog import TableSpec, TableState
+from tussock.statestore.client import StateStore
+from tussock.statestore.core import Core, Settings
+from tussock.statestore.errors import (
+    InvalidOption,
+    MetaUnavailable,
+    ObjectStoreUnavailable,
+    StaleUpload,
+    TableExists,
+    TableNotFound,
+    WaitTimeout,
+    WriteStalled,
+)
+from tussock.statestore.logs import get_logger
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import System
+
+__all__ = ["PlatformBackend", "addresses_in", "open_store"]
+
+log = get_logger("tussock.meta.client")
+
+REFRESH_SECONDS = 0.25
+"""Without a subscription, a read asks for news if the last answer is longer ago than this."""
+PUSH_SECONDS_MAX = 0.25
+"""A version that a call has answered with is waited for so long before it is asked for."""
+COMPACT_WAIT_SECONDS = 1.0
+COMPACT_SECONDS_MAX = 600.0
+NO_COMPACTOR_SECONDS_MAX = 30.0
+
+
+class PlatformBackend:
+    """A store whose version a meta service keeps. Safe to share between threads; satisfies `Backend`."""
+
+    def __init__(self, connection: MetaConnection, system: System, deadline: float) -> None:
+        """Not connected yet; `start` is. `deadline` is in seconds, for writes that stall too."""
+        self._connection = connection
+        self._system = system
+        self._deadline = deadline
+        self._pushed = PushedVersion(system)
+        self._pins = PlatformPins(connection, self._pushed, system)
+        self._in_flight: Callable[[], Sequence[str]] = tuple
+        self._looked = float("-inf")
+        self._stalled: set[int] = set()
+        connection.holdings = self._holdings
+        connection.on_opened = lambda opened: self._pins.lose(list(opened.lost_pins))
+        connection.on_event = self._on_event
+        connection.after_seq = lambda: self._pushed.version.seq
+
+    def start(self) -> pb.OpenSessionResponse:
+        """Open the session and load the version."""
+        opened = self._connection.start()
+        self.refresh()
+        return opened
+
+    # --- Versions -----------------------------------------------------------------------------------------------
+
+    def version(self) -> Version:
+        """The newest version known here; no request."""
+        return self._pushed.version
+
+    def refresh(self) -> Version:
+        """Ask the leader, which reads the log to its tail."""
+        answer = self._connection.call("GetVersion", pb.GetVersionRequest(after_seq=self._pushed.version.seq))
+        assert isinstance(answer, pb.GetVersionResponse)
+        self._looked = self._system.monotonic()
+        self._pushed.learn(answer.update)
+        return self._pushed.version
+
+    def recent(self) -> Version:
+        """The version as pushed; asked for only while no heartbeat is answered."""
+        now = self._system.monotonic()
+        if now >= self._connection.lease_deadline and now - self._looked > REFRESH_SECONDS:
+            self._looked = now
+            try:
+                return self.refresh()
+            except MetaUnavailable as error:
+                # What is known stays readable while the service is away.
+                log.warning("version refresh failed", error=str(error))
+        return self._pushed.version
+
+    def await_change(self, seq: int, seconds: float) -> Version:
+        """A version newer than `seq`, or the newest there is after so many seconds."""
+        deadline = self._system.monotonic() + seconds
+        while True:
+            left = deadline - self._system.monotonic()
+            # Pushed as a rule; asked for once a second in case the subscription is broken.
+            version = self._pushed.await_seq(seq + 1, min(max(left, 0.0), 1.0))
+            if version.seq > seq or left <= 0:
+                return version
+            self.refresh()
+
+    # --- Catalog and commits ------------------------------------------------------------------------------------
+
+    def create_table(self, spec: TableSpec) -> TableState:
+        """Add a table; its id is assigned by the leader."""
+        attempts = Attempts()
+        try:
+            answer = self._connection.call(
+                "CreateTable", pb.CreateTableRequest(spec=spec_to_message(spec)), attempts=attempts
+            )
+        except TableExists:
+            state = self.refresh().find_table(spec.name)
+            # An attempt whose answer was lost may have made it; then it is just what was asked for, and empty.
+            if not attempts.unknown or state is None or _unnumbered(state.spec) != _unnumbered(spec):
+                raise
+            return state
+        assert isinstance(answer, pb.CreateTableResponse)
+        self._catch_up(answer.seq)
+        return TableState(spec=spec_from_message(answer.spec))
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table."""
+        attempts = Attempts()
+        try:
+            answer = self._connection.call("DropTable", pb.DropTableRequest(name=name), attempts=attempts)
+        except TableNotFound:
+            if not attempts.unknown:
+                raise
+            self.refresh()
+            return
+        assert isinstance(answer, pb.DropTableResponse)
+        self._catch_up(answer.seq)
+
+    def open_writer(self, name: str) -> int:
+        """Take over the writer's name; commits of an older generation are fenced from now on."""
+        answer = self._connection.call("OpenWriter", pb.OpenWriterRequest(writer=name))
+        assert isinstance(answer, pb.OpenWriterResponse)
+        return answer.generation
+
+    def commit(self, request: CommitRequest) -> int:
+        """Commit an epoch; waits while compaction is behind, and raises `WriteStalled` if that outlasts the deadline.
+
+        When it returns, the version here has the epoch.
+        """
+        message = commit_to_message(self._connection.session_id, request)
+        deadline = self._system.monotonic() + self._deadline
+        attempts = Attempts()
+        while True:
+            try:
+                answer = self._connection.call("Commit", message, attempts=attempts)
+            except StaleUpload as error:
+                if attempts.unknown and request.writer is None:
+                    # Uploaded and committed again, the rows might be there twice and hide what came between.
+                    raise ObjectStoreUnavailable(
+                        f"epoch {request.epoch}: an attempt to commit got no answer, and by now its SSTs are too old "
+                        f"to tell whether it happened ({error}); look at the store before repeating it, or name a "
+                        "writer and a batch, which makes every repetition safe"
+                    ) from error
+                raise
+            assert isinstance(answer, pb.CommitResponse)
+            if not answer.retry_after_ms:
+                break
+            self._stall(request, answer, deadline)
+        if self._stalled:
+            log.info("writes go on", tables=sorted(self._stalled))
+            self._stalled.clear()
+        self._catch_up(answer.seq)
+        return answer.epoch
+
+    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+        """The epoch that holds this (writer, batch) in the version known here, or `None`."""
+        return self._pushed.version.committed_epoch_of(writer, batch_id)
+
+    # --- Snapshots ----------------------------------------------------------------------------------------------
+
+    def oldest_readable(self) -> int:
+        """Smallest epoch that may be read now without a pin."""
+        version = self._pushed.version
+        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), version.retention_ms))
+
+    def pin(self, epoch: int | None) -> PlatformPin:
+        """Pin that epoch, or the newest committed one."""
+        return self._pins.pin(epoch, self._catch_up)
+
+    def pins(self) -> list[PinInfo]:
+        """All live pins on the store, whoever holds them."""
+        answer = self._connection.call("ListPins", pb.ListPinsRequest())
+        assert isinstance(answer, pb.ListPinsResponse)
+        return [pin_from_message(pin) for pin in answer.pins]
+
+    # --- Upkeep -------------------------------------------------------------------------------------------------
+
+    def compact(self, table: str) -> None:
+        """Have the whole table merged into one sorted run by the compactors, and wait for it."""
+        started = self._system.monotonic()
+        alone_since = started
+        while True:
+            answer = self._connection.call("Compact", pb.CompactRequest(table=table))
+            assert isinstance(answer, pb.CompactResponse)
+            if answer.done:
+                self.refresh()
+                return
+            now = self._system.monotonic()
+            if answer.compactors and not answer.paused:
+                alone_since = now
+            if now - alone_since >= NO_COMPACTOR_SECONDS_MAX or now - started >= COMPACT_SECONDS_MAX:
+                raise WaitTimeout(
+                    f"table {table!r} was not compacted within {now - started:.0f} s: {answer.compactors} compactors "
+                    f"are connected{', compaction is paused' if answer.paused else ''}; start one with "
+                    "`tussock compactor`, resume compaction, or try again later"
+                )
+            self.await_change(self._pushed.version.seq, COMPACT_WAIT_SECONDS)
+
+    def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
+        """From now on the leader is told what is uploaded and may yet be committed."""
+        self._in_flight = in_flight
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Have the leader delete what no version and no pin can reach."""
+        answer = self._connection.call("Vacuum", pb.VacuumRequest(dry_run=dry_run), timeout=COMPACT_SECONDS_MAX)
+        assert isinstance(answer, pb.VacuumResponse)
+        self.refresh()
+        return report_from_message(answer)
+
+    def close(self) -> None:
+        """End the session, and with it its pins."""
+        self._connection.close()
+        self._pins.forget_all()
+
+    def _holdings(self) -> Holdings:
+        return Holdings(pins=self._pins.shown(), oldest_upload=min(self._in_flight(), default=""))
+
+    def _on_event(self, event: pb.Event) -> None:
+        if event.HasField("version") and not self._pushed.learn(event.version):
+            self._connection.reconnect()
+
+    def _catch_up(self, seq: int) -> None:
+        """Make sure that the version here is at `seq`: as a rule it is pushed before the answer is back."""
+        if self._pushed.await_seq(seq, PUSH_SECONDS_MAX).seq < seq:
+            self.refresh()
+
+    def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> None:
+        """Wait as the leader asks; one line in the log for a stall, however long it lasts."""
+        if not self._stalled:
+            log.warning("writes stall", reason=answer.stall_reason, tables=sorted(request.tables))
+        self._stalled.update(request.tables)
+        left = deadline - self._system.monotonic()
+        if left <= 0:
+            raise WriteStalled(
+                f"epoch {request.epoch} waited {self._deadline:.0f} s for compaction: {answer.stall_reason}; nothing "
+                "was committed, the same call can be repeated: add compactors, or write less often",
+                request.epoch,
+            )
+        self._system.sleep(min(answer.retry_after_ms / 1000, left))
+
+
+def addresses_in(url: str) -> list[str]:
+    """The replicas in `tussock://host:port,host2:port`; `InvalidOption` if they are not that."""
+    rest = url.removeprefix("tussock://").rstrip("/")
+    addresses = rest.split(",")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or "@" in host or "/" in rest or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            shown = url if "@" not in url else "tussock://***"
+            raise InvalidOption(f"{shown!r} does not name a meta service: expected tussock://host:port,host2:port")
+    return addresses
+
+
+def open_store(settings: Settings, system: System, dial: Dial | None = None) -> StateStore:
+    """Open the store that the meta service at `settings.url` keeps; its bucket is the one that the service names."""
+    connection = MetaConnection(
+        addresses_in(settings.url),
+        system,
+        dial or GrpcTransport,
+        name=f"{socket.gethostname()}:{os.getpid()}",
+        deadline=settings.deadline,
+        open_request=lambda request: _tell_settings(request, settings),
+    )
+    backend = PlatformBackend(connection, system, settings.deadline)
+    opened = backend.start()
+    bucket = _bucket_of(opened, settings, system)
+    requests = RequestCounts(bucket)
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system)
+    return StateStore(Core(settings, system, bucket, requests, sstables, backend))
+
+
+def _bucket_of(opened: pb.OpenSessionResponse, settings: Settings, system: System) -> ObjectStore:
+    return open_bucket(
+        opened.store_url, deadline_seconds=settings.deadline, system=system, options=dict(opened.store_options)
+    )
+
+
+def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:
+    if settings.retention is not None:
+        request.retention_ms = int(settings.retention * 1000)
+    if settings.gc_grace is not None:
+        request.gc_grace_ms = int(settings.gc_grace * 1000)
+
+
+def _unnumbered(spec: TableSpec) -> pb.TableSpec:
+    message = spec_to_message(spec)
+    message.id = 0
+    return message

@@ -1,0 +1,36 @@
+"""The version as the meta service pushes it: moves forward only, and wakes who waits for it."""
+
+from tussock.meta.follower import followed
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.version import Version
+from tussock.statestore.system import System
+
+__all__ = ["PushedVersion"]
+
+
+class PushedVersion:
+    """The newest version that this client has been told. Safe to share between threads."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._changed = system.condition()
+        self.version = Version()
+        """The newest one; read without a lock."""
+
+    def learn(self, update: pb.VersionUpdate) -> bool:
+        """Apply an update; `False` if there is a hole between it and the version here, so that it was no use."""
+        with self._changed:
+            before = self.version
+            self.version = followed(
+                before, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries)
+            )
+            if self.version is not before:
+                self._changed.notify_all()
+            return self.version.seq >= update.seq
+
+    def await_seq(self, seq: int, seconds: float) -> Version:
+        """The version once it is at `seq` or later, or as it is after so many seconds."""
+        if self.version.seq < seq:
+            with self._changed:
+                self._changed.wait_for(lambda: self.version.seq >= seq, seconds)
+        return self.version
