@@ -20,11 +20,11 @@ from tussock.meta.framing import (
     marker_path,
     snapshot_path,
 )
-from tussock.statestore import bloom, connect
+from tussock.statestore import bloom, connect, sst_writer
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.sst_meta import BlockIndex, SstMeta, encode_meta
 
-COMMITS = 75
+COMMITS = 74
 MARKED = 10
 """Entries up to this one are truncated away."""
 PIN = f"pins/{1:020d}-{'ab' * 8}"
@@ -32,10 +32,12 @@ PIN = f"pins/{1:020d}-{'ab' * 8}"
 
 @pytest.fixture(scope="module")
 def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with every kind of object: entries on both sides of a snapshot, a marker, a pin, SSTs of both kinds."""
+    """A store with every kind of object: entries on both sides of a snapshot, a marker, a pin, SSTs of all kinds."""
     folder = tmp_path_factory.mktemp("check") / "store"
-    with connect(folder.as_uri(), compaction=False) as store:
+    with pytest.MonkeyPatch.context() as patch, connect(folder.as_uri(), compaction=False) as store:
+        patch.setattr(sst_writer, "ONE_OBJECT_BYTES", 300)
         kv = store.create_table("kv", block_bytes=512)
+        small = store.create_table("small")
         orders = store.create_table("orders", schema=ORDERS, primary_key=["day", "id"], distribution_key=["day"])
         for batch in range(COMMITS):
             epoch = store.new_epoch()
@@ -43,6 +45,8 @@ def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 kv.ingest_batch(
                     [(f"k{batch + n:04d}".encode(), b"v" * 20 if n % 9 else None) for n in range(60)], epoch
                 )
+            if batch in (10, 40):
+                small.ingest_batch([(b"s%d" % n, b"%d" % batch) for n in range(3)], epoch)
             if batch % 30 == 0:
                 orders.upsert([order(1 + n % 9, n, "note", "1.00") for n in range(40)], epoch)
             store.commit_epoch(epoch, writer="job", batch_id=batch)
@@ -68,7 +72,9 @@ def store(_sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def sst(tussock: Tussock, table: str, kind: str, at: int = 0) -> str:
     """Path of an object of one of the table's SSTs."""
-    return f"sst/{tussock('ssts', table, '--json').json()['ssts'][at]['id']}.{kind}"
+    found = tussock("ssts", table, "--json").json()["ssts"][at]
+    assert found["meta_in_data"] == (table == "small")
+    return f"sst/{found['id']}.{kind}"
 
 
 def damaged(tussock: Tussock) -> dict[str, str]:
@@ -90,9 +96,9 @@ def test_a_sound_store_passes(tussock: Tussock, store: Path) -> None:
     document = ran.json()
     assert (document["ok"], document["problems"]) == (True, [])
     checked = document["checked"]
-    assert (checked["snapshots"], checked["pins"], checked["SSTs"]) == (1, 1, 4)
+    assert (checked["snapshots"], checked["pins"], checked["SSTs"]) == (1, 1, 6)
     assert checked["log entries"] == len(list((store / "log").glob("*.delta")))
-    assert checked["rows"] == 3 * 60 + 3 * 40
+    assert checked["rows"] == 3 * 60 + 3 * 40 + 2 * 3
     assert checked["blocks"] > 9
     assert (document["orphans"], document["dropped"]) == (0, 6)
     assert "No problems found." in tussock("check").out
@@ -103,6 +109,10 @@ SECTIONS: dict[str, tuple[Callable[[Tussock], str], tuple[int, ...]]] = {
     "data block, its trailer, its checksum": (lambda t: sst(t, "kv", "data"), (8, 40, -10, -6, -1)),
     "data of a compacted SST": (lambda t: sst(t, "orders", "data"), (9, -1)),
     "meta: magic, version, length, payload, checksum": (lambda t: sst(t, "orders", "meta"), (0, 4, 6, 8, 60, -1)),
+    "SST of one object: header, block, meta, its length": (
+        lambda t: sst(t, "small", "data"),
+        (0, 4, 8, 60, -99, -8, -1),
+    ),
     "log entry before a snapshot": (lambda _: entry_path(30), (0, 4, 6, 8, 16, 24, -1)),
     "newest log entry": (lambda _: entry_path(79), (0, 4, 6, 8, 16, 24, -1)),
     "snapshot": (lambda _: snapshot_path(64), (0, 4, 6, 8, 16, 24, -1)),
@@ -133,7 +143,9 @@ def test_a_truncated_object_is_found(tussock: Tussock, store: Path, section: str
     assert path in damaged(tussock)
 
 
-@pytest.mark.parametrize("section", [name for name in SECTIONS if name.startswith(("data", "meta", "log entry"))])
+@pytest.mark.parametrize(
+    "section", [name for name in SECTIONS if name.startswith(("data", "meta", "SST", "log entry"))]
+)
 def test_a_missing_object_is_found(tussock: Tussock, store: Path, section: str) -> None:
     """An object that must be there and is not is listed under the path that it should have."""
     path = SECTIONS[section][0](tussock)
@@ -179,10 +191,10 @@ def test_a_foreign_body_under_a_right_name_is_found(tussock: Tussock, store: Pat
     assert set(paths) <= set(damaged(tussock))
 
 
-@pytest.mark.parametrize("kind", ["meta", "data"])
-def test_swapped_objects_are_found(tussock: Tussock, store: Path, kind: str) -> None:
+@pytest.mark.parametrize(("table", "kind"), [("kv", "meta"), ("kv", "data"), ("small", "data")])
+def test_swapped_objects_are_found(tussock: Tussock, store: Path, table: str, kind: str) -> None:
     """Two SSTs whose metas, or data, were exchanged are both listed: each is intact, but not where it stands."""
-    one, other = sst(tussock, "kv", kind, 0), sst(tussock, "kv", kind, 1)
+    one, other = sst(tussock, table, kind, 0), sst(tussock, table, kind, 1)
     content = (store / one).read_bytes()
     (store / one).write_bytes((store / other).read_bytes())
     (store / other).write_bytes(content)
@@ -332,5 +344,5 @@ def test_check_without_a_readable_log_still_answers(tussock: Tussock, store: Pat
     shutil.rmtree(store / "snapshot")
     assert "no entry and no snapshot" in damaged(tussock)["log/"]
     document = tussock("check", "--json").json()
-    assert (document["seq"], document["orphans"], len(document["problems"])) == (0, 14, 1)
+    assert (document["seq"], document["orphans"], len(document["problems"])) == (0, 16, 1)
     assert not (store / "log").exists()

@@ -127,10 +127,10 @@ def files(compression: str) -> dict[str, bytes]:
     """Name in the golden folder -> bytes."""
     written: dict[str, bytes] = {}
     for number, (name, case) in enumerate(golden(compression).items(), start=1):
-        writer = SstWriter(case.spec, sst_bytes=1 << 20, epoch_inherited=case.inherited)
+        writer = SstWriter(case.spec, sst_bytes=1 << 20, epoch_inherited=case.inherited, one_object_bytes=0)
         (sst,) = writer.write([case.arrow()])
-        written[f"{name}-{compression}.data"] = b"".join(sst.data_parts)
-        written[f"{name}-{compression}.meta"] = sst.describe(f"{number:032x}")[1]
+        for path, parts in sst.objects(f"{number:032x}")[1].items():
+            written[f"{name}-{compression}{Path(path).suffix}"] = b"".join(parts)
     return written
 
 

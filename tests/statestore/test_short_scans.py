@@ -14,9 +14,9 @@ def fetches(store) -> int:
 def test_a_repeated_short_scan_over_the_end_of_a_block_makes_no_request():
     """A scan of a few rows that crosses into the next blocks reads them once and leaves them in the cache."""
     with connect("memory://", compaction=False) as store:
-        table = store.create_table("kv", block_bytes=1024)
+        table = store.create_table("kv", block_bytes=1024, compression="none")
         epoch = store.new_epoch()
-        table.ingest_batch([(key, b"x" * 100) for key in keys(2000)], epoch)
+        table.ingest_batch([(key, b"x" * 200) for key in keys(2000)], epoch)
         store.commit_epoch(epoch)
         starts = keys(2000)[5:1500:37]
         first = [batch.to_pylist() for start in starts for batch in table.scan(start, limit=10)]
@@ -33,10 +33,10 @@ def test_a_repeated_short_scan_over_the_end_of_a_block_makes_no_request():
 def test_a_short_scan_fetches_only_the_blocks_that_are_missing():
     """Of blocks of which some are cached, the missing ones come with one request, and every row stands once."""
     with connect("memory://", compaction=False) as store:
-        table = store.create_table("kv", block_bytes=1024)
+        table = store.create_table("kv", block_bytes=1024, compression="none")
         epoch = store.new_epoch()
-        table.ingest_batch([(key, b"x" * 100) for key in keys(2000)], epoch)
+        table.ingest_batch([(key, b"x" * 200) for key in keys(2000)], epoch)
         store.commit_epoch(epoch)
-        assert table.get(keys(2000)[60]) == b"x" * 100
+        assert table.get(keys(2000)[60]) == b"x" * 200
         found = [row["key"] for batch in table.scan(keys(2000)[40], limit=45) for row in batch.to_pylist()]
         assert found == keys(2000)[40:85]

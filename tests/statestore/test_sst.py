@@ -24,6 +24,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst_meta import LoadedMeta
 from tussock.statestore.sst_writer import SstWriter, value_schema
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 from tussock.statestore.uploads import Uploader
 
 CACHES = [0, 1, 5_000, 1 << 20]
@@ -50,7 +51,7 @@ def test_a_run_comes_back(bucket: ObjectStore, versions: int, block_bytes: int, 
     """Whatever the sizes of blocks, SSTs and caches, and read twice."""
     batch = puts(200 // versions, versions=versions)
     run = store_run(bucket, batch, block_bytes=block_bytes, sst_bytes=3000, compression=codec)
-    sstables = Sstables(bucket, cache_bytes)
+    sstables = Sstables(bucket, cache_bytes, RealSystem())
     for _ in range(2):
         assert read_all(sstables, run) == ordered(batch)
     assert sstables.blocks.stats().bytes <= max(cache_bytes, 1)
@@ -141,7 +142,7 @@ def test_ssts_are_split_by_size_and_never_inside_a_key(bucket: ObjectStore, batc
     assert len(run) > 1
     assert all(before.largest < after.smallest for before, after in pairwise(run))
     assert sum(info.rows for info in run) == len(batch)
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     assert read_all(sstables, run) == batch
     for info in run:
         # What is over the size is at most the last block, as no key here fills half of one.
@@ -166,7 +167,7 @@ def test_half_full_ssts_end_where_a_virtual_node_does(bucket: ObjectStore) -> No
         inner = [info for info in run[1:] if info.smallest[2:] != b"000"]
         # A node of 60 rows (about 2,500 bytes) is parted only where an SST gets full before it ends.
         assert len(inner) <= len(run) // 2
-        sstables = Sstables(bucket, 0)
+        sstables = Sstables(bucket, 0, RealSystem())
         assert read_all(sstables, run) == batch
         sstables.close()
     assert len(store_ssts(bucket, spec, [to_rows(batch)], sst_bytes=1 << 20)) == 1
@@ -231,7 +232,7 @@ def test_a_segment_is_one_request(bucket: ObjectStore, monkeypatch: pytest.Monke
     monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 5000)
     run = store_run(bucket, puts(1000), block_bytes=500, sst_bytes=20_000)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 10 << 20)
+    sstables = Sstables(counts.for_caller("scan"), 10 << 20, RealSystem())
     read_all(sstables, run)
     segments = sum(len(sstables.meta(info).segments) - 1 for info in run)
     asked = counts.counts()["scan"]
@@ -247,7 +248,7 @@ def test_a_point_read_asks_for_one_block(bucket: ObjectStore) -> None:
     """And for nothing where its segment or its block is cached."""
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 10 << 20)
+    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem())
     meta = sstables.meta(run[0])
     block = sstables.block(run[0], meta, 3)
     assert counts.counts()["get"]["get_range"] == (1, int(meta.length[3]))
@@ -273,7 +274,7 @@ def test_a_cached_block_does_not_hold_its_segment(bucket: ObjectStore, sstables:
 def test_only_reads_that_fill_leave_something_in_the_cache(bucket: ObjectStore, fill: bool) -> None:
     """Compaction must not push out what readers use."""
     run = store_run(bucket, puts(300), block_bytes=500, sst_bytes=2000)
-    sstables = Sstables(bucket, 1 << 20)
+    sstables = Sstables(bucket, 1 << 20, RealSystem())
     for info in run:
         meta = sstables.meta(info)
         sstables.read(info, meta, 0, 1, fill=fill)
@@ -286,7 +287,7 @@ def test_what_is_forgotten_is_read_again(bucket: ObjectStore) -> None:
     """`forget` drops metas, blocks and segments of an SST, and only of that one."""
     run = store_run(bucket, puts(300), block_bytes=500, sst_bytes=5000)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 1 << 20)
+    sstables = Sstables(counts.for_caller("scan"), 1 << 20, RealSystem())
     read_all(sstables, run)
     before = counts.counts()["scan"]
     sstables.forget({run[1].id})
@@ -303,7 +304,7 @@ def test_columns_come_in_the_order_asked_for_cached_or_not(bucket: ObjectStore) 
     spec = TableSpec(id=1, name="t", schema=schema.serialize().to_pybytes(), primary_key=("key",), block_bytes=100)
     batch = ordered(puts(100))
     run = store_ssts(bucket, spec, [to_rows(batch, columns=2)])
-    sstables = Sstables(bucket, 1 << 20)
+    sstables = Sstables(bucket, 1 << 20, RealSystem())
     meta = sstables.meta(run[0])
     assert value_schema(spec).types == meta.types == [pa.binary(), pa.int64()]
     for picked in ([1, 0], [1], []):
@@ -322,7 +323,7 @@ def test_the_version_gives_the_epoch_of_a_commits_rows(bucket: ObjectStore, cach
     """Rows read before the commit, under a stand-in epoch, have the committed one afterwards, cached or not."""
     batch = [Put(b"%03d" % n, 1, b"v") for n in range(100)]
     run = store_run(bucket, batch, block_bytes=200, epoch=1)
-    sstables = Sstables(bucket, cache_bytes)
+    sstables = Sstables(bucket, cache_bytes, RealSystem())
     for epoch in (1, 77):
         info = msgspec.structs.replace(run[0], epoch=epoch, min_epoch=epoch, max_epoch=epoch)
         meta = sstables.meta(info)
@@ -339,7 +340,7 @@ def test_the_version_gives_the_epoch_of_a_commits_rows(bucket: ObjectStore, cach
 
 def read_everything(bucket: ObjectStore, run: tuple[SstInfo, ...]) -> list[Put]:
     """Read a run with cold caches."""
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     try:
         return read_all(sstables, run)
     finally:
@@ -351,7 +352,7 @@ def test_every_changed_byte_of_a_meta_is_found(bucket: ObjectStore) -> None:
     run = store_run(bucket, puts(5), block_bytes=64)
     path = meta_path(run[0].id)
     data = bucket.get(path)
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     for at in range(len(data)):
         for flip in (0x01, 0x80, 0xFF):
             changed = bytearray(data)
@@ -369,7 +370,7 @@ def test_every_truncation_of_a_meta_is_found(bucket: ObjectStore) -> None:
     run = store_run(bucket, puts(5), block_bytes=64)
     path = meta_path(run[0].id)
     data = bucket.get(path)
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     for changed in [*(data[:length] for length in range(len(data))), data + b"\0"]:
         bucket.put(path, changed)
         with pytest.raises(CorruptSst, match=path):
@@ -383,7 +384,7 @@ def test_changed_bytes_of_the_data_are_found(bucket: ObjectStore) -> None:
     run = store_run(bucket, batch, block_bytes=300)
     path = data_path(run[0].id)
     data = bucket.get(path)
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     meta = sstables.meta(run[0])
     randomness = random.Random(3)
     for at in [8, *randomness.sample(range(8, len(data)), 100), len(data) - 1]:
@@ -494,7 +495,7 @@ def test_a_meta_whose_checksum_holds_but_whose_parts_do_not_fit_is_refused(
     run = store_run(bucket, puts(30), block_bytes=200)
     path = meta_path(run[0].id)
     bucket.put(path, edited(bucket.get(path), **fields))
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     with pytest.raises(CorruptSst, match=f"{path}: not a meta of this format"):
         sstables.meta(run[0])
     sstables.close()
@@ -512,8 +513,8 @@ def test_unknown_fields_of_a_meta_are_skipped_and_a_newer_version_refused(bucket
         return body + struct.pack("<I", crc32c(body))
 
     assert isinstance(sst_meta.decode_meta(framed(1), run[0].id, "here"), LoadedMeta)
-    for version in (0, 2):
-        with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 1\.0"):
+    for version in (0, 3):
+        with pytest.raises(CorruptSst, match=rf"here: format version {version}\.0, this program reads 1\.0 to 2\.0"):
             sst_meta.decode_meta(framed(version), run[0].id, "here")
 
 
@@ -528,7 +529,7 @@ def test_an_upload_puts_both_objects_of_each_sst() -> None:
     """In the order of the run, under ids that ascend with time."""
     bucket, system = open_bucket("memory://"), FakeSystem()
     uploader = Uploader(bucket, system)
-    writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False)
+    writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False, one_object_bytes=0)
     infos = uploader.upload(writer.write([to_rows(encoded(500))]))
     uploader.close()
     assert len(infos) > 5
@@ -561,7 +562,7 @@ def test_nothing_is_under_way_after_a_failed_upload(part: str, failing: int) -> 
 
     bucket.script = script
     uploader = Uploader(bucket, FakeSystem())
-    writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False)
+    writer = SstWriter(raw_spec(block_bytes=200), sst_bytes=1000, epoch_inherited=False, one_object_bytes=0)
     with pytest.raises(ObjectStoreUnavailable):
         uploader.upload(writer.write([to_rows(encoded(500))]))
     landed = [info.path for info in bucket.inner.list("sst/")]

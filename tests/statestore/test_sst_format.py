@@ -21,17 +21,29 @@ from tussock.statestore.hashing import hash_key
 from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst_meta import BlockIndex, SstMeta, decode_meta
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "sst" / "v1"
+ONE_OBJECT = ROOT / "tests" / "golden" / "sst" / "v2"
 DOCUMENT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 SCRIPT = runpy.run_path(str(ROOT / "tests" / "golden" / "write_sst_v1.py"))
+SCRIPT_2 = runpy.run_path(str(ROOT / "tests" / "golden" / "write_sst_v2.py"))
 CASES = [(name, codec) for codec in CODECS for name in SCRIPT["golden"](codec)]
 
 
-def read_rows(name: str, codec: str, epoch: int) -> list[tuple[bytes, int, tuple[Any, ...] | None]]:
+def golden_parts(name: str, codec: str, version: int) -> tuple[bytes, bytes]:
+    """The blocks and the meta of a golden SST of either version."""
+    if version == 1:
+        return (GOLDEN / f"{name}-{codec}.data").read_bytes(), (GOLDEN / f"{name}-{codec}.meta").read_bytes()
+    whole = (ONE_OBJECT / f"{name}-{codec}.data").read_bytes()
+    length = struct.unpack("<I", whole[-4:])[0]
+    return whole[:-length], whole[-length:]
+
+
+def read_rows(name: str, codec: str, epoch: int, version: int = 1) -> list[tuple[bytes, int, tuple[Any, ...] | None]]:
     """The rows of a golden SST, through a bucket and the reader."""
-    data, meta_bytes = ((GOLDEN / f"{name}-{codec}.{part}").read_bytes() for part in ("data", "meta"))
+    data, meta_bytes = golden_parts(name, codec, version)
     sst_id = f"{list(SCRIPT['golden'](codec)).index(name) + 1:032x}"
     meta = decode_meta(meta_bytes, sst_id, "here")
     info = SstInfo(
@@ -45,11 +57,15 @@ def read_rows(name: str, codec: str, epoch: int) -> list[tuple[bytes, int, tuple
         epoch=epoch,
         min_epoch=epoch,
         max_epoch=epoch or (1 << 63) - 1,
+        meta_in_data=version == 2,
     )
     bucket = open_bucket("memory://")
-    bucket.put(data_path(sst_id), data)
-    bucket.put(meta_path(sst_id), meta_bytes)
-    sstables = Sstables(bucket, 1 << 20)
+    if version == 2:
+        bucket.put(data_path(sst_id), data + meta_bytes)
+    else:
+        bucket.put(data_path(sst_id), data)
+        bucket.put(meta_path(sst_id), meta_bytes)
+    sstables = Sstables(bucket, 1 << 20, RealSystem())
     found = []
     for rows in ConcatIterator(sstables, (info,), ReadRange()):
         columns = zip(*(column.to_pylist() for column in rows.columns), strict=True)
@@ -61,13 +77,14 @@ def read_rows(name: str, codec: str, epoch: int) -> list[tuple[bytes, int, tuple
     return found
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("name", "codec"), CASES)
-def test_golden_files_are_read(name: str, codec: str) -> None:
-    """Version 1 is read for ever, in every codec."""
+def test_golden_files_are_read(name: str, codec: str, version: int) -> None:
+    """Every version is read for ever, in every codec."""
     case = SCRIPT["golden"](codec)[name]
     epoch = 77 if case.inherited else 0
     expected = [(key, epoch or at, values) for key, at, values in case.rows]
-    assert read_rows(name, codec, epoch) == expected
+    assert read_rows(name, codec, epoch, version) == expected
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -75,6 +92,8 @@ def test_golden_files_are_what_the_writer_writes(codec: str) -> None:
     """A changed byte is a changed format: that takes a new version and a folder of its own."""
     for name, data in SCRIPT["files"](codec).items():
         assert data == (GOLDEN / name).read_bytes(), name
+    for name, data in SCRIPT_2["files"](codec).items():
+        assert data == (ONE_OBJECT / name).read_bytes(), name
 
 
 def test_golden_files_cover_the_format() -> None:
@@ -143,6 +162,17 @@ def test_the_documents_meta_decodes() -> None:
     assert bloom.may_contain(hash_key(b"a"))
     assert bloom.may_contain(hash_key(b"ab"))
     assert not bloom.may_contain(hash_key(b"absent"))
+
+
+def test_the_documents_small_sst_decodes() -> None:
+    """The same SST as one object: the example's block between another header and another frame around the payload."""
+    block, payload = dump("block"), dump("meta")[12:-4]
+    small = dump("small-head") + block + dump("small-frame") + payload + dump("small-end")
+    length = struct.unpack("<I", small[-4:])[0]
+    assert (small[:8], small[-length:][:4]) == (sst_meta.ONE_OBJECT_HEADER, b"TSKM")
+    meta = decode_meta(small[-length:], "0" * 31 + "1", "here")
+    assert (len(small) - length, meta.data_bytes) == (8 + len(block),) * 2
+    assert sst_meta.encode_meta(msgspec.msgpack.decode(payload, type=SstMeta), in_data=True) == small[-length:]
 
 
 @pytest.mark.parametrize("record", [SstMeta, BlockIndex])

@@ -8,18 +8,25 @@ from pathlib import Path
 import pytest
 
 from support.stores import pairs
-from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect
+from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect, sst_writer
+from tussock.statestore.catalog import meta_object, object_sizes
 
 ROWS = [(b"%04d" % at, b"value %d" % at * 3) for at in range(300)]
 OLD = [(key, b"old") for key, _ in ROWS[::2]]
-KINDS = ["sst data", "sst meta", "log entry", "newest log entry", "snapshot", "marker", "pin"]
+ONE_OBJECT_BYTES = 1000
+"""The spilled SSTs of the second epoch are one object each, the others two."""
+KINDS = ["sst data", "sst meta", "small sst", "log entry", "newest log entry", "snapshot", "marker", "pin"]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with every kind of file: two tables, spilled and compacted SSTs, snapshots, a marker, a pin."""
     folder = tmp_path_factory.mktemp("whole")
-    with connect(folder.as_uri(), buffer_bytes=500, compaction=False) as store:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        connect(folder.as_uri(), buffer_bytes=500, compaction=False) as store,
+    ):
+        patch.setattr(sst_writer, "ONE_OBJECT_BYTES", ONE_OBJECT_BYTES)
         store._core.backend._log._snapshot_every = 3  # type: ignore[attr-defined]
         for name in ("kv", "other"):
             store.create_table(name, block_bytes=512)
@@ -53,10 +60,13 @@ def victims(folder: Path, kind: str) -> list[Path]:
     with connect(folder.as_uri(), compaction=False) as store:
         state = store.version().find_table("kv")
         assert state is not None
-        ids = [sst.id for sst in state.levels.ssts()]
+        paths = [folder / path for sst in state.levels.ssts() for path in object_sizes(sst)]
+        small = [folder / meta_object(sst) for sst in state.levels.ssts() if sst.meta_in_data]
     match kind:
+        case "small sst":
+            return small
         case "sst data" | "sst meta":
-            return [folder / "sst" / f"{one}.{kind.removeprefix('sst ')}" for one in ids]
+            return [path for path in paths if path.suffix == f".{kind.removeprefix('sst ')}" and path not in small]
         case "log entry":
             return sorted((folder / "log").glob("*.delta"))[:-1]
         case "newest log entry":
@@ -146,7 +156,7 @@ def test_damage_is_survived_or_named(folder: Path, kind: str, damage: Callable[[
     assert answers_or_names(folder, folder / "none")
 
 
-@pytest.mark.parametrize("kind", ["sst data", "sst meta"])
+@pytest.mark.parametrize("kind", ["sst data", "sst meta", "small sst"])
 def test_every_single_bit_of_an_sst_is_survived_or_named(folder: Path, kind: str) -> None:
     """One bit at 60 places of one file, the first and last bytes among them."""
     victim = victims(folder, kind)[0]
@@ -200,9 +210,10 @@ def test_the_metas_of_two_ssts_swapped_are_named(folder: Path) -> None:
         pairs(store.table("kv").scan())
 
 
-def test_the_data_of_two_ssts_swapped_is_named(folder: Path) -> None:
-    """Every block has its checksum in the meta."""
-    first, second, *_ = victims(folder, "sst data")
+@pytest.mark.parametrize("kind", ["sst data", "small sst"])
+def test_the_data_of_two_ssts_swapped_is_named(folder: Path, kind: str) -> None:
+    """Every block has its checksum in the meta, and the meta its SST's id."""
+    first, second, *_ = victims(folder, kind)
     one, two = first.read_bytes(), second.read_bytes()
     first.write_bytes(two)
     second.write_bytes(one)

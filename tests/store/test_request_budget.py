@@ -1,4 +1,4 @@
-"""What operations cost in requests: an idle store makes none, a warm read none, a small commit four."""
+"""What operations cost in requests: an idle store makes none, a warm read none, a small commit three."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.statestore import StateStore
+from tussock.statestore import StateStore, sst_writer
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyB
     assert not [call for call in bucket.calls if call.operation == "create"]
 
 
-def test_a_cold_get_reads_a_meta_and_a_block_and_a_warm_one_nothing(bucket: FaultyBucket, counted: StateStore) -> None:
+def test_a_cold_get_reads_a_small_sst_at_once_and_a_warm_one_nothing(bucket: FaultyBucket, counted: StateStore) -> None:
     """Newest run first: the second run is not asked for a key that the first one has."""
     kv = counted.table("kv")
-    assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1, "get_range": 1}
+    assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1}
     for read in (
         lambda: kv.get(b"050"),
         lambda: kv.get(b"051"),
@@ -74,9 +74,24 @@ def test_a_cold_get_reads_a_meta_and_a_block_and_a_warm_one_nothing(bucket: Faul
     assert cost(bucket, lambda: pairs(kv.scan())) == {}
 
 
-def test_a_key_that_a_filter_denies_costs_no_block(bucket: FaultyBucket, counted: StateStore) -> None:
-    """An absent key within the range of two runs: their metas, and at most the block of the last run."""
+def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, counted: StateStore) -> None:
+    """A key within the range of two small runs: each comes whole, with the filter that denies the key."""
     kv = counted.table("kv")
+    assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2}
+
+
+def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two objects, of which the large one is not read whole; a key that the filter denies costs no block."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    monkeypatch.setattr(sst_writer, "ONE_OBJECT_BYTES", 100)
+    writer = open_on(bucket.inner, system)
+    kv = writer.create_table("kv")
+    for epoch in (1, 2):
+        kv.ingest_batch([(b"%03d" % at, b"%d" % epoch) for at in range(100)], epoch)
+        writer.commit_epoch(epoch)
+    kv = open_on(bucket, system).table("kv")
+    assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1, "get_range": 1}
+    kv = open_on(bucket, system).table("kv")
     assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2, "get_range": 1}
 
 
@@ -91,19 +106,19 @@ def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket
     assert cost(bucket, lambda: [kv.get(b"050") for _ in range(100)]) == {"get": 1, "list": 1}
 
 
-def test_a_small_commit_is_two_puts_a_create_and_a_list(bucket: FaultyBucket, counted: StateStore) -> None:
-    """Data, meta, log entry, and the look at the markers; a second table adds its two puts only."""
+def test_a_small_commit_is_a_put_a_create_and_a_list(bucket: FaultyBucket, counted: StateStore) -> None:
+    """An SST of one object, the log entry, and the look at the markers; a second table adds its put only."""
     kv = counted.table("kv")
     epoch = counted.new_epoch()
     kv.ingest_batch([(b"a", b"1")], epoch)
-    assert cost(bucket, lambda: counted.commit_epoch(epoch)) == {"put": 2, "create": 1, "list": 1}
+    assert cost(bucket, lambda: counted.commit_epoch(epoch)) == {"put": 1, "create": 1, "list": 1}
     other = counted.create_table("other")
     epoch = counted.new_epoch()
     kv.ingest_batch([(b"a", b"2")], epoch)
     other.ingest_batch([(b"a", b"2")], epoch)
     name = {"writer": "w", "batch_id": 1}
     spent = cost(bucket, lambda: counted.commit_epoch(epoch, **name))  # type: ignore[arg-type]
-    assert spent == {"put": 4, "create": 1, "list": 1}
+    assert spent == {"put": 2, "create": 1, "list": 1}
     again = counted.new_epoch()
     repeated = cost(bucket, lambda: counted.commit_epoch(again, **name))  # type: ignore[arg-type]
     assert repeated == {}, "a batch that is known to be committed is free"
@@ -123,10 +138,10 @@ def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore
 
 
 def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: FaultyBucket, counted: StateStore) -> None:
-    """Two inputs of a meta and a segment each; claim and report are a create and a list each; two looks at the pins."""
+    """Two small inputs and a small output; claim and report are a create and a list each; two looks at the pins."""
     spent = cost(bucket, lambda: counted.compact("kv"))
-    assert spent["get_range"] == 2
-    assert spent["put"] == 2
+    assert "get_range" not in spent
+    assert spent["put"] == 1
     assert spent["create"] == 2
     assert sum(spent.values()) <= 20
 
@@ -141,7 +156,7 @@ def test_requests_are_counted_by_caller(counted: StateStore) -> None:
     counted.compact("kv")
     requests = counted.requests()
     assert set(requests) == {"meta", "read", "flush", "compaction"}
-    assert requests["flush"]["put"][0] == 2
+    assert requests["flush"]["put"][0] == 1
     assert requests["flush"]["put"][1] > 0
-    assert requests["read"]["get_range"][0] == 1
-    assert requests["compaction"]["put"][0] == 2
+    assert requests["read"]["get"][0] == 1
+    assert requests["compaction"]["put"][0] == 1

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst_writer import SstWriter
@@ -62,15 +62,24 @@ def to_puts(rows: Rows) -> list[Put]:
 
 
 def store_ssts(
-    bucket: ObjectStore, spec: TableSpec, batches: Iterable[Rows], *, sst_bytes: int = 1 << 20, epoch: int = 0
+    bucket: ObjectStore,
+    spec: TableSpec,
+    batches: Iterable[Rows],
+    *,
+    sst_bytes: int = 1 << 20,
+    epoch: int = 0,
+    one_object_bytes: int = 0,
 ) -> tuple[SstInfo, ...]:
-    """Write a sorted run; with `epoch` as a commit does, where the version gives the epoch, else as compaction does."""
+    """Write a sorted run; with `epoch` as a commit does, where the version gives the epoch, else as compaction does.
+
+    Each SST is two objects, as a large one is, unless `one_object_bytes` says up to where they are one.
+    """
     infos = []
-    for sst in SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=bool(epoch)).write(batches):
-        sst_id = f"{next(_SERIAL):032x}"
-        info, meta = sst.describe(sst_id)
-        bucket.put(data_path(sst_id), sst.data_parts)
-        bucket.put(meta_path(sst_id), meta)
+    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=bool(epoch), one_object_bytes=one_object_bytes)
+    for sst in writer.write(batches):
+        info, objects = sst.objects(f"{next(_SERIAL):032x}")
+        for path, parts in objects.items():
+            bucket.put(path, parts)
         if epoch:
             info = msgspec.structs.replace(info, epoch=epoch, min_epoch=epoch, max_epoch=epoch)
         infos.append(info)
@@ -85,11 +94,13 @@ def store_run(
     sst_bytes: int = 1 << 20,
     compression: str = "lz4",
     epoch: int = 0,
+    one_object_bytes: int = 0,
 ) -> tuple[SstInfo, ...]:
     """Write puts in any order as a sorted run of a raw table."""
     rows = to_rows(ordered(puts), epoch=epoch)
     spec = raw_spec(block_bytes=block_bytes, compression=compression)
-    return store_ssts(bucket, spec, [rows] if len(rows) else [], sst_bytes=sst_bytes, epoch=epoch)
+    batches = [rows] if len(rows) else []
+    return store_ssts(bucket, spec, batches, sst_bytes=sst_bytes, epoch=epoch, one_object_bytes=one_object_bytes)
 
 
 def newest(runs: Sequence[Iterable[Put]], epoch: int) -> dict[bytes, Put]:

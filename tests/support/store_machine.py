@@ -16,7 +16,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from support.store_machine_base import BATCHES, CLIENTS, FAULTS, INDEX, NAMES, Client, Fault, MachineBase
 from support.store_model import TYPED_SCHEMA, Batch, TableModel, face
 from support.stores import TickingSystem
-from support.versions import ModelBucket
+from support.versions import ModelBucket, live_objects
 from tussock.meta.invariants import problems
 from tussock.statestore import (
     Conflict,
@@ -516,5 +516,4 @@ class StoreMachine(MachineBase):
         assert version.max_committed_epoch == self.model.newest
         assert {state.spec.name: table_id for table_id, state in version.tables.items()} == self.model.names
         if isinstance(self.inner, ModelBucket):
-            needed = {f"sst/{one}.{kind}" for one in version.live_sst_ids() for kind in ("data", "meta")}
-            assert needed <= self.inner.objects.keys()
+            assert live_objects(version) <= self.inner.objects.keys()

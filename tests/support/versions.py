@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
+from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec, object_sizes
 from tussock.statestore.errors import ObjectNotFound
 from tussock.statestore.object_store import ObjectInfo
 from tussock.statestore.system import RealSystem
@@ -99,6 +100,11 @@ def sst(smallest: bytes = b"a", largest: bytes = b"z", **fields: object) -> SstI
     values.setdefault("min_epoch", values["epoch"])
     values.setdefault("max_epoch", values["epoch"])
     return SstInfo(smallest=smallest, largest=largest, **values)  # type: ignore[arg-type]
+
+
+def live_objects(version: Version) -> set[str]:
+    """Paths of all objects of the SSTs in the trees."""
+    return {path for state in version.tables.values() for sst in state.levels.ssts() for path in object_sizes(sst)}
 
 
 def run(*ssts: SstInfo) -> SubLevel:

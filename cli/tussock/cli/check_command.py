@@ -63,7 +63,7 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
     if findings.counts["lost entries"]:
         # Some of these are named by the entries that are lost.
         for sst_id in unnamed:
-            check_alone(bucket, sst_id, findings)
+            check_alone(bucket, sst_id, sizes, findings)
     return version
 
 

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.cli.findings import Findings
-from tussock.cli.sst_blocks import read_blocks, read_meta
+from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta
 from tussock.cli.values import as_text
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_object, object_sizes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.hashing import hash_keys
 from tussock.statestore.key_encoding import KeyEncoder
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import DATA_HEADER, LoadedMeta
+from tussock.statestore.sst_meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
 from tussock.statestore.sst_writer import value_schema
 
 __all__ = ["check_alone", "check_sst"]
@@ -49,31 +49,28 @@ def check_sst(
     findings: Findings,
     advance: Callable[[int], None],
 ) -> None:
-    """Check both objects of `sst`; `sizes` is the listing of `sst/`, and `advance` hears of bytes done."""
-    there = [
-        _check_size(path, expected, sizes, findings)
-        for path, expected in ((data_path(sst.id), sst.data_bytes), (meta_path(sst.id), sst.meta_bytes))
-    ]
+    """Check all objects of `sst`; `sizes` is the listing of `sst/`, and `advance` hears of bytes done."""
+    there = {path: _check_size(path, expected, sizes, findings) for path, expected in object_sizes(sst).items()}
     findings.count("SSTs")
-    if not there[1]:
+    if not there[meta_object(sst)]:
         return
     try:
-        meta = read_meta(bucket, sst.id)
+        meta = read_meta(bucket, sst.id, sizes)
     except CorruptSst as error:
-        findings.problem(meta_path(sst.id), error)
+        findings.problem(meta_object(sst), error)
         return
     _check_meta(spec, sst, meta, findings)
-    if there[0]:
-        _check_header(bucket, meta, findings)
+    if there[data_path(sst.id)]:
+        _check_header(bucket, sst, findings)
         _check_blocks(bucket, spec, sst, meta, findings, advance)
 
 
-def check_alone(bucket: ObjectStore, sst_id: str, findings: Findings) -> None:
+def check_alone(bucket: ObjectStore, sst_id: str, sizes: Mapping[str, int], findings: Findings) -> None:
     """Check an SST of which no readable version says anything: by its own meta and the checksums of its blocks."""
     try:
-        meta = read_meta(bucket, sst_id)
+        meta = read_meta(bucket, sst_id, sizes)
     except CorruptSst as error:
-        findings.problem(meta_path(sst_id), error)
+        findings.problem(meta_home(sst_id, sizes), error)
         return
     for _, rows in read_blocks(bucket, meta, 0):
         if isinstance(rows, CorruptSst):
@@ -90,7 +87,7 @@ def _check_size(path: str, expected: int, sizes: Mapping[str, int], findings: Fi
 
 
 def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findings) -> None:
-    path = meta_path(sst.id)
+    path = meta_object(sst)
     for name in ("rows", "deletes", "smallest", "largest", "data_bytes"):
         said, found = getattr(sst, name), getattr(meta, name)
         if said != found:
@@ -111,10 +108,11 @@ def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findi
         findings.problem(path, f"the block index adds up to other counts than {meta.rows} rows, {meta.deletes} deletes")
 
 
-def _check_header(bucket: ObjectStore, meta: LoadedMeta, findings: Findings) -> None:
-    head = bytes(bucket.get_range(data_path(meta.id), 0, len(DATA_HEADER)))
-    if head != DATA_HEADER:
-        findings.problem(data_path(meta.id), f"offset 0: expected the header {DATA_HEADER.hex()}, found {head.hex()}")
+def _check_header(bucket: ObjectStore, sst: SstInfo, findings: Findings) -> None:
+    expected = ONE_OBJECT_HEADER if sst.meta_in_data else DATA_HEADER
+    head = bytes(bucket.get_range(data_path(sst.id), 0, len(expected)))
+    if head != expected:
+        findings.problem(data_path(sst.id), f"offset 0: expected the header {expected.hex()}, found {head.hex()}")
 
 
 def _check_blocks(

@@ -3,28 +3,45 @@
 A read of the store stops at the first damaged block; `tussock check` and `tussock sst dump` have to go on to the next.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tussock.statestore.block import decode_block
 from tussock.statestore.catalog import data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.sst_meta import META_LENGTH, LoadedMeta, decode_meta
 
-__all__ = ["read_blocks", "read_meta"]
+__all__ = ["meta_home", "read_blocks", "read_meta"]
 
 CHUNK_BYTES = 8 << 20
 """Blocks are fetched together up to about this size: a request costs more than its bytes."""
 
 
-def read_meta(bucket: ObjectStore, sst_id: str) -> LoadedMeta:
-    """The SST's meta; `CorruptSst` if it is missing or damaged."""
-    path = meta_path(sst_id)
+def meta_home(sst_id: str, sizes: Mapping[str, int]) -> str:
+    """Path of the object that has the SST's meta, by a listing of `sst/`: no version may know of the SST."""
+    alone = meta_path(sst_id)
+    return data_path(sst_id) if alone not in sizes and data_path(sst_id) in sizes else alone
+
+
+def read_meta(bucket: ObjectStore, sst_id: str, sizes: Mapping[str, int]) -> LoadedMeta:
+    """The SST's meta; `CorruptSst` if it is missing or damaged. `sizes` has the bytes of each object under `sst/`."""
+    path = meta_home(sst_id, sizes)
     try:
+        if path == data_path(sst_id):
+            return decode_meta(_end_of(bucket, path, sizes[path]), sst_id, path)
         return decode_meta(bucket.get(path), sst_id, path)
     except ObjectNotFound:
         raise CorruptSst(f"{path}: the object is missing") from None
+
+
+def _end_of(bucket: ObjectStore, path: str, size: int) -> bytes:
+    """The meta that a `.data` of `size` bytes ends with."""
+    tail = bucket.get_range(path, max(size - META_LENGTH.size, 0), META_LENGTH.size)
+    length = META_LENGTH.unpack(tail)[0] if len(tail) == META_LENGTH.size else 0
+    if not META_LENGTH.size < length <= size:
+        raise CorruptSst(f"{path}: there is no `.meta`, and its last 4 bytes are not the length of a meta in it")
+    return bytes(bucket.get_range(path, size - length, length))
 
 
 def read_blocks(bucket: ObjectStore, meta: LoadedMeta, epoch: int) -> Iterator[tuple[int, Rows | CorruptSst]]:

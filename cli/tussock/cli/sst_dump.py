@@ -47,8 +47,9 @@ def dump(
     most = limit if limit is not None or as_json else ROWS_SHOWN
     with opened_place(store) as place:
         sst_id = _resolve(place.bucket, sst)
+        sizes = {found.path: found.size for found in place.bucket.list(f"sst/{sst_id}")}
         state, info = _find(place.version, sst_id)
-        meta = read_meta(place.bucket, sst_id)
+        meta = read_meta(place.bucket, sst_id, sizes)
         contents = list(islice(_contents(place.bucket, meta, info.epoch if info else 0, state), most))
     if as_json:
         emit_json({**_meta_document(meta, state, info), "blocks": list(_blocks(meta)), "contents": contents})

@@ -102,6 +102,11 @@ class ByteCache:
         entry.hit = True
         return entry.value
 
+    def peek(self, key: tuple[Hashable, ...]) -> Any:
+        """As `get`, but without a hit or a miss: for values that are not worth keeping because they were used."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
     def put(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
         """Keep `value`, of `size` bytes (1 or more), in place of what `key` had; others are evicted first to make room.
 

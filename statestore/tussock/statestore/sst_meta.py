@@ -1,6 +1,10 @@
-"""The `.meta` object of an SST: block index, bloom filter, schema and statistics.
+"""The meta of an SST: block index, bloom filter, schema and statistics.
 
-    "TSKM" | u16 version = 1 | u16 zero | u32 payload length | payload | u32 crc32c of all before it
+    "TSKM" | u16 version | u16 zero | u32 payload length | payload | u32 crc32c of all before it
+
+Version 1 is an object of its own, `.meta`. Version 2 is the end of a small SST's `.data`, so that such an SST is one
+object and one request; a u32 with the bytes of the whole meta follows the checksum, so that it can be found from the
+object's end.
 
 The payload is a MessagePack map with the fields of `SstMeta` by name; the block index is columnar, one array of
 little-endian numbers per property, so that a million blocks load as fast as a file is read. The checksum of every
@@ -19,14 +23,31 @@ from crc32c import crc32c
 from tussock.statestore.bloom import Bloom
 from tussock.statestore.errors import CorruptSst
 
-__all__ = ["DATA_HEADER", "SEGMENT_BYTES", "BlockIndex", "LoadedMeta", "SstMeta", "decode_meta", "encode_meta"]
+__all__ = [
+    "DATA_HEADER",
+    "META_LENGTH",
+    "ONE_OBJECT_HEADER",
+    "SEGMENT_BYTES",
+    "BlockIndex",
+    "LoadedMeta",
+    "SstMeta",
+    "decode_meta",
+    "encode_meta",
+]
 
 _FRAME = struct.Struct("<4sHHI")
 _MAGIC = b"TSKM"
-VERSION = 1
+TWO_OBJECTS = 1
+ONE_OBJECT = 2
 
-DATA_HEADER = b"TSKD" + struct.pack("<HH", VERSION, 0)
-"""The first 8 bytes of every `.data` object; the first block follows."""
+DATA_HEADER = b"TSKD" + struct.pack("<HH", TWO_OBJECTS, 0)
+"""The first 8 bytes of a `.data` object that has a `.meta` beside it; the first block follows."""
+
+ONE_OBJECT_HEADER = b"TSKD" + struct.pack("<HH", ONE_OBJECT, 0)
+"""The first 8 bytes of a `.data` object that ends with its meta."""
+
+META_LENGTH = struct.Struct("<I")
+"""The end of such an object: the bytes of its meta, this number included."""
 
 SEGMENT_BYTES = 2 << 20
 """Consecutive blocks are read, decoded and cached together up to about this size when many of them are wanted."""
@@ -64,15 +85,16 @@ class SstMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Filter over user keys, as `bloom` documents it; empty if the table has none."""
 
 
-def encode_meta(meta: SstMeta) -> bytes:
-    """The bytes of the `.meta` object."""
+def encode_meta(meta: SstMeta, *, in_data: bool = False) -> bytes:
+    """The bytes of the `.meta` object, or with `in_data` what ends the `.data` object of a small SST."""
     payload = msgspec.msgpack.encode(meta)
-    body = _FRAME.pack(_MAGIC, VERSION, 0, len(payload)) + payload
-    return body + struct.pack("<I", crc32c(body))
+    body = _FRAME.pack(_MAGIC, ONE_OBJECT if in_data else TWO_OBJECTS, 0, len(payload)) + payload
+    body += struct.pack("<I", crc32c(body))
+    return body + META_LENGTH.pack(len(body) + META_LENGTH.size) if in_data else body
 
 
 class LoadedMeta:
-    """A decoded `.meta`, with the block index unpacked for searching. What the meta cache holds."""
+    """A decoded meta, with the block index unpacked for searching. What the meta cache holds."""
 
     def __init__(self, meta: SstMeta, size: int) -> None:
         index = meta.index
@@ -149,23 +171,27 @@ class LoadedMeta:
 
 
 def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
-    """Decode a `.meta` object; `CorruptSst` naming `where` if it is damaged, foreign, newer or another SST's."""
+    """Decode a meta of either version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's."""
     if len(data) < _FRAME.size + 4:
-        raise CorruptSst(f"{where}: {len(data)} bytes are too few for a meta object; it was truncated")
+        raise CorruptSst(f"{where}: {len(data)} bytes are too few for an SST's meta; it was truncated")
     magic, version, reserved, length = _FRAME.unpack_from(data)
     if magic != _MAGIC:
-        raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} at offset 0, found {magic!r}")
-    if not 1 <= version <= VERSION or reserved:
+        raise CorruptSst(f"{where}: not an SST's meta: expected {_MAGIC!r} where it begins, found {magic!r}")
+    if version not in (TWO_OBJECTS, ONE_OBJECT) or reserved:
         raise CorruptSst(
-            f"{where}: format version {version}.{reserved}, this program reads 1.0 to {VERSION}.0; upgrade it"
+            f"{where}: format version {version}.{reserved}, this program reads 1.0 to {ONE_OBJECT}.0; upgrade it"
         )
-    if len(data) != _FRAME.size + length + 4:
-        raise CorruptSst(f"{where}: {len(data)} bytes, its header says {_FRAME.size + length + 4}; it was truncated")
-    found, expected = crc32c(data[:-4]), struct.unpack("<I", data[-4:])[0]
+    end = _FRAME.size + length
+    size = end + 4 + (META_LENGTH.size if version == ONE_OBJECT else 0)
+    if len(data) != size:
+        raise CorruptSst(f"{where}: a meta of {len(data)} bytes, its header says {size}; it was truncated")
+    found, expected = crc32c(data[:end]), struct.unpack_from("<I", data, end)[0]
     if found != expected:
         raise CorruptSst(f"{where}: checksum mismatch, stored {expected:#010x}, the bytes give {found:#010x}")
+    if version == ONE_OBJECT and META_LENGTH.unpack_from(data, end + 4)[0] != size:
+        raise CorruptSst(f"{where}: its last 4 bytes are not the {size} of its meta")
     try:
-        meta = msgspec.msgpack.decode(data[_FRAME.size : -4], type=SstMeta)
+        meta = msgspec.msgpack.decode(data[_FRAME.size : end], type=SstMeta)
         if meta.id != sst_id:
             raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")
         return LoadedMeta(meta, len(data))

@@ -5,19 +5,23 @@ segments of about 2 MiB of consecutive blocks: one ranged request, one decoded b
 of entries may overlap for a while; both count in the cache's bytes. Metas have a cache of their own, so that a scan
 of cold data does not push out the indexes that every read needs.
 
+A small SST is one object, which is fetched whole when its meta is wanted. Its bytes wait in the cache of the blocks
+until those are wanted too; since they are of no use once the blocks are decoded, reading them is no hit.
+
 A read holds no lock: decoded blocks and metas are immutable, and two threads that miss at once merely read twice.
 """
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from tussock.statestore.block import decode_block
 from tussock.statestore.cache import ByteCache
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.catalog import SstInfo, data_path, meta_object
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows, binary_buffers
 from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.system import System
 
 __all__ = ["CachedBlock", "Sstables"]
 
@@ -25,6 +29,12 @@ _META_SHARE = 8
 """One part in so many of the cache's bytes is for metas."""
 
 _READ_THREADS = 4
+
+_WHOLE_BYTES_MAX = 1 << 20
+"""Objects with a meta at their end are fetched whole up to here; of a larger one, the meta alone."""
+
+_WHOLE = "whole"
+"""What an object's bytes have in the cache where a block has its number."""
 
 
 class CachedBlock:
@@ -65,22 +75,32 @@ class Sstables:
     counted for whoever asked.
     """
 
-    def __init__(self, bucket: ObjectStore, cache_bytes: int) -> None:
+    def __init__(self, bucket: ObjectStore, cache_bytes: int, system: System) -> None:
         self.bucket = bucket
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
         self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
-        self._pool = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="tussock-read")
+        self._pool = system.pool("tussock-read", _READ_THREADS)
 
     def meta(self, sst: SstInfo) -> LoadedMeta:
         """The SST's meta, from the cache or the bucket."""
         meta: LoadedMeta | None = self.metas.get((sst.id,))
         if meta is None:
-            path = meta_path(sst.id)
+            path = meta_object(sst)
             where = f"{self.bucket.url}/{path}"
-            meta = decode_meta(self.bucket.get(path), sst.id, where)
+            whole: bytes | None = None
+            if not sst.meta_in_data:
+                data = self.bucket.get(path)
+            elif sst.data_bytes > _WHOLE_BYTES_MAX:
+                data = bytes(self.bucket.get_range(path, sst.data_bytes, sst.meta_bytes))
+            else:
+                whole = self.blocks.peek((sst.id, _WHOLE)) or self.bucket.get(path)
+                data = whole[sst.data_bytes :]
+            meta = decode_meta(data, sst.id, where)
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
                 raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
             self.metas.put((sst.id,), meta, meta.nbytes)
+            if whole is not None:
+                self.blocks.put((sst.id, _WHOLE), whole, len(whole))
         return meta
 
     def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
@@ -91,6 +111,9 @@ class Sstables:
             rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
             if rows is None:
                 rows = self._read(sst, meta, index, index + 1, None)[0]
+                if sst.meta_in_data:
+                    # A block that is stored uncompressed refers to the whole object; a copy does not.
+                    rows = rows.compacted()
             else:
                 start = int(meta.block_rows[meta.segments[segment] : index].sum())
                 rows = rows.slice(start, start + int(meta.block_rows[index])).compacted()
@@ -176,26 +199,35 @@ class Sstables:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _read(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None) -> list[Rows]:
-        """Fetch blocks first .. last-1 with one ranged request and decode them."""
+        """Fetch blocks first .. last-1 with one ranged request, or none if the object is at hand, and decode them."""
         path = data_path(sst.id)
         where = f"{self.bucket.url}/{path}"
         start = int(meta.offset[first])
         length = int(meta.offset[last - 1] + meta.length[last - 1]) - start
-        data = self.bucket.get_range(path, start, length)
+        whole: bytes | None = self.blocks.peek((sst.id, _WHOLE)) if sst.meta_in_data else None
+        data = (
+            self.bucket.get_range(path, start, length) if whole is None else memoryview(whole)[start : start + length]
+        )
         if len(data) != length:
             raise CorruptSst(
                 f"{where}: {len(data)} bytes from offset {start}, its block index says {length}; it was truncated"
             )
         rows = []
-        for block in range(first, last):
-            offset = int(meta.offset[block]) - start
-            body = data[offset : offset + int(meta.length[block])]
-            epoch = sst.epoch or int(meta.min_epoch[block])
-            at = f"{where} block {block} at offset {start + offset}"
-            decoded = decode_block(body, meta.crc[block], epoch, meta.types, columns, at)
-            if len(decoded) != meta.block_rows[block]:
-                raise CorruptSst(f"{at}: {len(decoded)} rows, its block index says {meta.block_rows[block]}")
-            rows.append(decoded)
+        try:
+            for block in range(first, last):
+                offset = int(meta.offset[block]) - start
+                body = data[offset : offset + int(meta.length[block])]
+                epoch = sst.epoch or int(meta.min_epoch[block])
+                at = f"{where} block {block} at offset {start + offset}"
+                decoded = decode_block(body, meta.crc[block], epoch, meta.types, columns, at)
+                if len(decoded) != meta.block_rows[block]:
+                    raise CorruptSst(f"{at}: {len(decoded)} rows, its block index says {meta.block_rows[block]}")
+                rows.append(decoded)
+        except CorruptSst:
+            if whole is not None:
+                # The bytes may have been damaged on their way: the next read asks the bucket again.
+                self.blocks.drop([sst.id])
+            raise
         return rows
 
 

@@ -1,13 +1,13 @@
-"""Uploads SSTs: the two objects of each in parallel, the next SST being encoded meanwhile.
+"""Uploads SSTs: the objects of each in parallel, the next SST being encoded meanwhile.
 
 Used by commits, spills, compaction and Spark's tasks. What was uploaded is invisible until a version names it; what
 never gets named is deleted by vacuum.
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.catalog import SstInfo
 from tussock.statestore.ids import new_sst_id
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst_writer import EncodedSst
@@ -27,7 +27,7 @@ class Uploader:
         self._bucket = bucket
         self._system = system
         self._horizon = horizon
-        self._pool = ThreadPoolExecutor(2 * _IN_FLIGHT, thread_name_prefix="tussock-upload")
+        self._pool = system.pool("tussock-upload", 2 * _IN_FLIGHT)
 
     def upload(self, ssts: Iterable[EncodedSst]) -> tuple[SstInfo, ...]:
         """Upload all of a sorted run, in order; when this returns, every object is durable."""
@@ -49,12 +49,8 @@ class Uploader:
 
     def _start(self, sst: EncodedSst) -> tuple[SstInfo, list[Future[None]]]:
         sst_id = new_sst_id(self._system, self._horizon())
-        info, meta = sst.describe(sst_id)
-        puts = [
-            self._pool.submit(self._bucket.put, data_path(sst_id), sst.data_parts),
-            self._pool.submit(self._bucket.put, meta_path(sst_id), meta),
-        ]
-        return info, puts
+        info, objects = sst.objects(sst_id)
+        return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
 
     def close(self) -> None:
         """Stop the upload threads."""
