@@ -1,0 +1,145 @@
+"""The gate that every call goes through: it gets an id, its caller is known and may do this, and its end is told.
+
+One line is logged a call, when it has ended, at a level that says whether somebody should look: `debug` if it was
+answered or sent to another replica, `info` if the caller made a mistake, `warning` if it was refused for who made it
+or the store is in trouble, `error` if the service itself failed. Nothing else logs the same failure again.
+"""
+
+import contextvars
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from tussock.meta.rpc.errors import status_of
+from tussock.meta.rpc.methods import PROTOCOL_VERSION, Method
+from tussock.meta.server.caller import ANYONE, Caller
+from tussock.meta.server.certificates import certificate_names
+from tussock.meta.server.limits import RateLimits
+from tussock.meta.server.metrics import CallMetrics
+from tussock.meta.server.security import Authenticator, Presented, authorize
+from tussock.statestore.errors import ProtocolMismatch, TussockError, Unauthenticated
+from tussock.statestore.logs import get_logger
+from tussock.statestore.system import System
+
+__all__ = ["PROTOCOL_METADATA", "REQUEST_METADATA", "Arrival", "Call", "Gate"]
+
+log = get_logger("tussock.meta")
+
+PROTOCOL_METADATA = "tussock-protocol"
+REQUEST_METADATA = "tussock-request-id"
+"""What the caller calls this request; without it, or if it is odd, the service draws an id. Sent back either way."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
+REFUSALS_PER_SECOND = 5
+REFUSALS_BURST = 100
+"""Calls of one host with wrong credentials that are answered as such, and logged."""
+
+_QUIET = {"OK", "CANCELLED", "RESOURCE_EXHAUSTED"}
+_LOUD = {"UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "DATA_LOSS"}
+
+
+class Arrival(NamedTuple):
+    """What gRPC tells of a call."""
+
+    peer: str
+    """Such as `ipv4:10.0.0.7:41234`."""
+    metadata: Iterable[tuple[str, str | bytes]]
+    auth_context: Mapping[str, Sequence[bytes]]
+
+
+class Call:
+    """One call on its way. Used by the event loop only."""
+
+    def __init__(self, gate: "Gate", method: Method, arrival: Arrival) -> None:
+        self.method = method
+        self._gate = gate
+        self._metadata = {key: value for key, value in arrival.metadata if isinstance(value, str)}
+        self._auth_context = arrival.auth_context
+        self._peer = arrival.peer
+        self._began = gate.system.monotonic()
+        asked = self._metadata.get(REQUEST_METADATA, "")
+        self.request_id = asked if _REQUEST_ID.fullmatch(asked) else gate.system.random_bytes(8).hex()
+        self.caller = ANYONE._replace(roles=ANYONE.roles & ~ANYONE.roles)
+        gate.metrics.began(method)
+
+    def admit(self) -> Caller:
+        """The caller, if he may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
+        spoken = self._metadata.get(PROTOCOL_METADATA, "")
+        if spoken != str(PROTOCOL_VERSION):
+            raise ProtocolMismatch(
+                f"the client speaks protocol {spoken[:20]!r} and this meta service {PROTOCOL_VERSION}: upgrade the "
+                "older of the two",
+                spoken[:20],
+                PROTOCOL_VERSION,
+            )
+        gate, host = self._gate, self._peer.rpartition(":")[0]
+        try:
+            caller = gate.authenticator.authenticate(
+                Presented(self._metadata.get("authorization"), certificate_names(self._auth_context))
+            )
+        except Unauthenticated:
+            gate.refusals.check(host, self.method.name)
+            raise
+        self.caller = caller._replace(request_id=self.request_id)
+        gate.limits.check(host if gate.authenticator.is_open else caller.identity, self.method.name)
+        authorize(self.caller, self.method)
+        return self.caller
+
+    def context(self) -> contextvars.Context:
+        """A context to run the call's work in: log lines from there say which call they belong to."""
+        context = contextvars.copy_context()
+        context.run(structlog.contextvars.bind_contextvars, **self._told())
+        return context
+
+    def answered(self) -> None:
+        """The call ended well."""
+        self._end("OK", "")
+
+    def cancelled(self) -> None:
+        """The caller did not wait for the answer."""
+        self._end("CANCELLED", "")
+
+    def refused(self, error: TussockError) -> str:
+        """The call ended with an error of the store; answers the name of its status."""
+        code = status_of(error)
+        self._end(code, f"{type(error).__name__}: {error}")
+        return code
+
+    def failed(self) -> None:
+        """The call ended with an error that nobody had thought of; call this while it is handled."""
+        self._end("INTERNAL", "unexpected", trace=True)
+
+    def _end(self, code: str, error: str, *, trace: bool = False) -> None:
+        seconds = self._gate.system.monotonic() - self._began
+        self._gate.metrics.ended(self.method, code, seconds)
+        told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
+        if error:
+            told["error"] = error
+        if trace:
+            log.error("call", exc_info=True, **told)
+        elif code in _QUIET or error.startswith("NotLeader"):
+            log.debug("call", **told)
+        elif code in _LOUD:
+            log.warning("call", **told)
+        else:
+            log.info("call", **told)
+
+    def _told(self) -> dict[str, object]:
+        return {"method": self.method.name, "request_id": self.request_id, "caller": self.caller.identity}
+
+
+class Gate:
+    """What all calls of a server share."""
+
+    def __init__(self, system: System, authenticator: Authenticator, limits: RateLimits, metrics: CallMetrics) -> None:
+        self.system = system
+        self.authenticator = authenticator
+        self.limits = limits
+        self.metrics = metrics
+        self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST)
+
+    def arrive(self, method: Method, arrival: Arrival) -> Call:
+        """A call has come in; it has to be told how it ends."""
+        return Call(self, method, arrival)
