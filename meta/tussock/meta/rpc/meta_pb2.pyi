@@ -307,7 +307,7 @@ class OpenWriterResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect")
+    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "waited_ms")
     class ExpectEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +322,7 @@ class CommitRequest(_message.Message):
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXPECT_FIELD_NUMBER: _ClassVar[int]
+    WAITED_MS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     epoch: int
     tables: _containers.RepeatedCompositeFieldContainer[TableRuns]
@@ -329,7 +330,8 @@ class CommitRequest(_message.Message):
     batch_id: int
     generation: int
     expect: _containers.ScalarMap[int, int]
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    waited_ms: int
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., waited_ms: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
     __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason")
@@ -496,7 +498,7 @@ class LeaveCheckpointResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CompactionTask(_message.Message):
-    __slots__ = ("id", "table_id", "kind", "inputs", "target_level", "bottom", "watermark", "expires_ms", "table", "claimed_ms", "owner")
+    __slots__ = ("id", "table_id", "kind", "inputs", "target_level", "bottom", "watermark", "expires_ms", "table", "claimed_ms", "owner", "gc_horizon")
     ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -508,6 +510,7 @@ class CompactionTask(_message.Message):
     TABLE_FIELD_NUMBER: _ClassVar[int]
     CLAIMED_MS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    GC_HORIZON_FIELD_NUMBER: _ClassVar[int]
     id: str
     table_id: int
     kind: str
@@ -519,7 +522,8 @@ class CompactionTask(_message.Message):
     table: TableSpec
     claimed_ms: int
     owner: str
-    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[SubLevel, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    gc_horizon: str
+    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[SubLevel, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ..., gc_horizon: _Optional[str] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("task_id", "rows_read")
@@ -530,44 +534,52 @@ class TaskProgress(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., rows_read: _Optional[int] = ...) -> None: ...
 
 class CompactRequest(_message.Message):
-    __slots__ = ("table",)
+    __slots__ = ("table", "since_seq")
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_SEQ_FIELD_NUMBER: _ClassVar[int]
     table: str
-    def __init__(self, table: _Optional[str] = ...) -> None: ...
+    since_seq: int
+    def __init__(self, table: _Optional[str] = ..., since_seq: _Optional[int] = ...) -> None: ...
 
 class CompactResponse(_message.Message):
-    __slots__ = ("done", "compactors", "paused")
+    __slots__ = ("done", "compactors", "paused", "error")
     DONE_FIELD_NUMBER: _ClassVar[int]
     COMPACTORS_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     done: bool
     compactors: int
     paused: bool
-    def __init__(self, done: _Optional[bool] = ..., compactors: _Optional[int] = ..., paused: _Optional[bool] = ...) -> None: ...
+    error: ErrorDetail
+    def __init__(self, done: _Optional[bool] = ..., compactors: _Optional[int] = ..., paused: _Optional[bool] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
-    __slots__ = ("session_id", "task_id", "outputs")
+    __slots__ = ("session_id", "task_id", "outputs", "watermark")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     task_id: str
     outputs: _containers.RepeatedCompositeFieldContainer[SstInfo]
-    def __init__(self, session_id: _Optional[str] = ..., task_id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[SstInfo, _Mapping]]] = ...) -> None: ...
+    watermark: int
+    def __init__(self, session_id: _Optional[str] = ..., task_id: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[SstInfo, _Mapping]]] = ..., watermark: _Optional[int] = ...) -> None: ...
 
 class ReportTaskResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ReturnTaskRequest(_message.Message):
-    __slots__ = ("session_id", "task_id", "reason")
+    __slots__ = ("session_id", "task_id", "reason", "error")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     task_id: str
     reason: str
-    def __init__(self, session_id: _Optional[str] = ..., task_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    error: ErrorDetail
+    def __init__(self, session_id: _Optional[str] = ..., task_id: _Optional[str] = ..., reason: _Optional[str] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class ReturnTaskResponse(_message.Message):
     __slots__ = ()
