@@ -36,6 +36,7 @@ __all__ = ["StateStore", "connect"]
 # Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
 # `docs/decisions/0003-late-bound-backend.md`.
 _EMBEDDED = "tussock.compactor.embedded"
+_PLATFORM = "tussock.meta.client.backend"
 
 _UPLOAD_ATTEMPTS = 3
 
@@ -342,14 +343,15 @@ def connect(
     """Open the store at `url`, creating it if the place is empty.
 
     `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
-    compaction in this process. `retention`: seconds for which every epoch stays readable without a pin; `gc_grace`:
+    compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
+    says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a pin; `gc_grace`:
     seconds that an object which nothing names is left alone. Both belong to the store: `None` is what it says (3600
     and 900 in a new one), and what is given here becomes what it says with the next table or commit. `cache_bytes`:
     decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`: seconds after
     which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to others. `system`
     replaces clocks and randomness.
 
-    Raises `InvalidOption` or `ObjectStoreUnavailable`.
+    Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
     limits = {"retention": retention, "gc_grace": gc_grace, "deadline": deadline}
     for name, value in ((name, value) for name, value in limits.items() if value is not None or name == "deadline"):
@@ -359,6 +361,10 @@ def connect(
         if not isinstance(value, int) or value < 0:
             raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
     system = system or RealSystem()
+    if url.startswith("tussock://"):
+        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+        platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
+        return platform
     bucket = open_bucket(url, deadline_seconds=deadline, system=system)
     settings = Settings(bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
     return open_store(settings, system, bucket)

@@ -121,8 +121,8 @@ def pin_from_message(message: pb.PinInfo) -> PinInfo:
     )
 
 
-def task_to_message(task: CompactionTask, spec: TableSpec) -> pb.CompactionTask:
-    """A compaction task, with the table that it is for."""
+def task_to_message(task: CompactionTask, spec: TableSpec, gc_horizon: str) -> pb.CompactionTask:
+    """A compaction task, with the table that it is for and the garbage horizon."""
     return pb.CompactionTask(
         id=task.id,
         table_id=task.table_id,
@@ -135,6 +135,7 @@ def task_to_message(task: CompactionTask, spec: TableSpec) -> pb.CompactionTask:
         claimed_ms=task.claimed_ms,
         expires_ms=task.expires_ms,
         table=spec_to_message(spec),
+        gc_horizon=gc_horizon,
     )
 
 

@@ -267,8 +267,8 @@ class SstInfo(_message.Message):
     min_epoch: int
     max_epoch: int
     meta_in_data: bool
-    source: int
-    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[int] = ...) -> None: ...
+    source: str
+    def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ...) -> None: ...
 
 class SubLevel(_message.Message):
     __slots__ = ("ssts",)

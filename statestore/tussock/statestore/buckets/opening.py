@@ -6,7 +6,7 @@ Endpoint and credentials of remote buckets come from the environment, under the 
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,19 @@ _named_memory: dict[str, MemoryStore] = {}
 _named_memory_lock = threading.Lock()
 
 
-def open_bucket(url: str, *, deadline_seconds: float = 30.0, system: System | None = None) -> ObjectStore:
+def open_bucket(
+    url: str,
+    *,
+    deadline_seconds: float = 30.0,
+    system: System | None = None,
+    options: Mapping[str, str] | None = None,
+) -> ObjectStore:
     """The bucket that `url` names; a folder is created if absent, a remote bucket must be there (and is not asked).
 
     `memory://` is a fresh store of its own, `memory://NAME` one that the process shares by name; then
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
-    `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included.
+    `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
+    settings of a remote bucket by the names of the environment's variables, which they overrule.
     Raises `InvalidOption` for any other URL, `ObjectStoreUnavailable` if the folder cannot be made.
     """
     if not deadline_seconds > 0:
@@ -56,7 +63,7 @@ def open_bucket(url: str, *, deadline_seconds: float = 30.0, system: System | No
         return FileBucket(Path(where.prefix), system)
     if where.scheme == "memory":
         return ObstoreBucket(_memory(where.bucket), str(where), system)
-    return _remote(where, deadline_seconds, system)
+    return _remote(where, deadline_seconds, system, options or {})
 
 
 def _memory(name: str) -> MemoryStore:
@@ -66,7 +73,9 @@ def _memory(name: str) -> MemoryStore:
         return _named_memory.setdefault(name, MemoryStore())
 
 
-def _remote(where: BucketUrl, deadline_seconds: float, system: System) -> ObstoreBucket:
+def _remote(
+    where: BucketUrl, deadline_seconds: float, system: System, options: Mapping[str, str]
+) -> ObstoreBucket:
     # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
     # three shares together are the deadline.
     deadline_ms = max(10, int(deadline_seconds * 1000))
@@ -87,11 +96,14 @@ def _remote(where: BucketUrl, deadline_seconds: float, system: System) -> Obstor
     }
     if where.prefix:
         settings["prefix"] = where.prefix
+    if options:
+        settings["config"] = dict(options)
     library_store, endpoint_variables = _REMOTE[where.scheme]
     try:
         store = library_store(where.bucket, **settings)
     except (BaseError, ValueError) as error:
         detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
         raise InvalidOption(f"cannot set up {where}: {detail}; check the environment's settings for it") from None
-    endpoint = next((os.environ[name] for name in endpoint_variables if os.environ.get(name)), "")
+    told = {**os.environ, **options}
+    endpoint = next((told[name] for name in endpoint_variables if told.get(name)), "")
     return ObstoreBucket(store, str(where), system, endpoint=without_secrets(endpoint))

@@ -1,0 +1,62 @@
+"""The proof that an SST which somebody wants to commit is there, whole, and of the table that it is named for.
+
+One request for a small SST (whose blocks are then checked as well), two for others. What the proof costs is measured
+in `benchmarks/README.md`; without it, a commit that names a lost upload would be found out by its readers.
+"""
+
+from crc32c import crc32c
+
+from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.errors import CorruptSst
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.sst_writer import value_schema
+
+__all__ = ["prove_sst"]
+
+WHOLE_BYTES_MAX = 256 << 10
+"""Objects up to this size are read whole and all their blocks checked."""
+
+
+def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
+    """Raise `ObjectNotFound` if an object of the SST is missing, `CorruptSst` if it is not what `sst` says."""
+    path = data_path(sst.id)
+    where = f"{bucket.url}/{path}"
+    if sst.source:
+        raise CorruptSst(f"{where}: it is in the store {sst.source}, and a commit brings SSTs of its own store")
+    if sst.meta_in_data and sst.data_bytes <= WHOLE_BYTES_MAX:
+        whole = bucket.get(path)
+        _check_length(where, len(whole), sst.data_bytes + sst.meta_bytes)
+        meta = decode_meta(whole[sst.data_bytes :], sst.id, where)
+        _check_blocks(where, meta, whole)
+    elif sst.meta_in_data:
+        tail = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes + 1))
+        _check_length(where, sst.data_bytes + len(tail), sst.data_bytes + sst.meta_bytes)
+        meta = decode_meta(tail, sst.id, where)
+    else:
+        meta = decode_meta(bucket.get(meta_path(sst.id)), sst.id, f"{bucket.url}/{meta_path(sst.id)}")
+        last = bucket.get_range(path, max(sst.data_bytes - 1, 0), 2)
+        _check_length(where, sst.data_bytes - 1 + len(last), sst.data_bytes)
+    said = (sst.rows, sst.deletes, sst.smallest, sst.largest, sst.data_bytes)
+    found = (meta.rows, meta.deletes, meta.smallest, meta.largest, meta.data_bytes)
+    if said != found:
+        raise CorruptSst(f"{where}: its meta says {found} of rows, deletes, keys and bytes, the commit says {said}")
+    if not meta.schema.equals(value_schema(spec)):
+        raise CorruptSst(
+            f"{where}: its columns are {meta.schema.names}, those of table {spec.name!r} are "
+            f"{value_schema(spec).names}; it is another table's"
+        )
+
+
+def _check_length(where: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise CorruptSst(f"{where}: expected {expected} bytes, found {found}; the upload is not whole")
+
+
+def _check_blocks(where: str, meta: LoadedMeta, whole: bytes) -> None:
+    view = memoryview(whole)
+    for block in range(meta.blocks):
+        start, length = int(meta.offset[block]), int(meta.length[block])
+        # The stored checksum is the last four bytes of a block, over all before it.
+        if crc32c(view[start : start + length - 4]) != meta.crc[block]:
+            raise CorruptSst(f"{where}: block {block} at offset {start} does not match its checksum; it is damaged")
