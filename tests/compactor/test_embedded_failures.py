@@ -11,6 +11,7 @@ from tussock.meta.picking import PickerConfig
 from tussock.meta.version import CompactionTask
 from tussock.statestore import CorruptSst, Fenced, StateStore, connect
 from tussock.statestore.catalog import SstInfo, data_path
+from tussock.statestore.system import RealSystem
 
 
 def commit(store: StateStore, value: bytes) -> int:
@@ -66,7 +67,7 @@ def test_an_unexpected_error_does_not_end_the_thread() -> None:
         again.set()
         return False
 
-    worker = CompactionWorker(step)
+    worker = CompactionWorker(RealSystem(), step)
     worker.nudge()
     while not calls:
         threading.Event().wait(0.001)

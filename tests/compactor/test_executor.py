@@ -23,6 +23,7 @@ from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 from tussock.statestore.uploads import Uploader
 
 
@@ -31,7 +32,7 @@ class Room:
 
     def __init__(self, bucket: ObjectStore | None = None) -> None:
         self.bucket = bucket or open_bucket("memory://")
-        self.sstables = Sstables(self.bucket, 1 << 20)
+        self.sstables = Sstables(self.bucket, 1 << 20, RealSystem())
         self.uploader = Uploader(self.bucket, FakeSystem())
         self.asked = 0
         self.cancel_at: int | None = None
@@ -154,7 +155,7 @@ def test_inputs_leave_nothing_in_the_block_cache(room: Room) -> None:
     puts = [Put(b"%04d" % n, 1, b"v" * 30) for n in range(1000)]
     runs = [store_run(room.bucket, puts, block_bytes=300, sst_bytes=9000, epoch=epoch) for epoch in (2, 1)]
     counts = RequestCounts(room.bucket)
-    sstables = Sstables(counts.for_caller("compaction"), 1 << 20)
+    sstables = Sstables(counts.for_caller("compaction"), 1 << 20, RealSystem())
     room.sstables.close()
     room.sstables = sstables
     outputs = room.execute(runs, watermark=9)

@@ -7,6 +7,7 @@ import pytest
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 
 
 @pytest.fixture
@@ -16,6 +17,6 @@ def bucket() -> ObjectStore:
 
 @pytest.fixture
 def sstables(bucket: ObjectStore) -> Iterator[Sstables]:
-    opened = Sstables(bucket, 1 << 20)
+    opened = Sstables(bucket, 1 << 20, RealSystem())
     yield opened
     opened.close()

@@ -22,6 +22,7 @@ from tussock.statestore.iterators import (
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 
 EVERYTHING = (1 << 63) - 1
 
@@ -42,7 +43,7 @@ class Reader:
 
     def __init__(self, runs: Sequence[str], *, in_memory: bool) -> None:
         self.bucket = open_bucket("memory://")
-        self.sstables = Sstables(self.bucket, 1 << 20)
+        self.sstables = Sstables(self.bucket, 1 << 20, RealSystem())
         self.puts = [ordered(history(run)) for run in runs]
         self.ssts = None if in_memory else [store_run(self.bucket, run, block_bytes=30) for run in self.puts]
 
@@ -237,7 +238,7 @@ def test_a_prefix_of_ff_bytes_has_no_upper_bound(in_memory: bool) -> None:
     bucket = open_bucket("memory://")
     puts = [Put(b"\xfe", 1, b""), *(Put(b"\xff" * n, 1, b"") for n in range(1, 9)), Put(b"\xff\xff\0", 1, b"")]
     rows = to_rows(ordered(puts))
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     want = ReadRange(b"\xff\xff")
     source: object = (
         [rows.between(want.start, want.end)]
@@ -290,7 +291,7 @@ def test_concat_iterator_opens_only_ssts_in_the_range(bucket: ObjectStore) -> No
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=1000)
     assert len(run) > 8
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 1 << 20)
+    sstables = Sstables(counts.for_caller("scan"), 1 << 20, RealSystem())
     want = ReadRange(run[2].smallest, run[4].smallest + b"\0")
     source = ConcatIterator(sstables, run, want)
     assert source.ssts == list(run[2:5])
@@ -309,7 +310,7 @@ def test_few_rows_cost_few_bytes(bucket: ObjectStore, sstables: Sstables) -> Non
     run = store_run(bucket, puts, block_bytes=300)
     for reverse in (False, True):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("scan"), 0)
+        sstables = Sstables(counts.for_caller("scan"), 0, RealSystem())
         for few in (True, False):
             want = ReadRange(b"01000", b"03000", reverse=reverse, few=few, fill=False)
             rows = next(iter(UserIterator(ConcatIterator(sstables, run, want), 1, limit=1, reverse=reverse)))
@@ -327,7 +328,7 @@ def test_a_reader_of_changes_skips_what_is_old(bucket: ObjectStore) -> None:
     commits = store_run(bucket, [Put(b"000", 7, b"new")], epoch=7)
     for after in (0, 1, 6, 7, 15, 20, 99):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("changes"), 0)
+        sstables = Sstables(counts.for_caller("changes"), 0, RealSystem())
         want = ReadRange(after_epoch=after, few=True, fill=False)
         merged = MergeIterator([ConcatIterator(sstables, each, want) for each in (commits, run)])
         found = {put for rows in merged for put in to_puts(rows) if put.epoch > after}
@@ -342,7 +343,7 @@ def test_an_abandoned_scan_leaves_no_reads_behind(bucket: ObjectStore) -> None:
     """Closing the iterator cancels what was read ahead; the reader goes on working."""
     puts = [Put(b"%05d" % n, 1, b"v" * 30) for n in range(2000)]
     run = store_run(bucket, puts, block_bytes=300, sst_bytes=5000)
-    sstables = Sstables(bucket, 0)
+    sstables = Sstables(bucket, 0, RealSystem())
     for _ in range(20):
         scan = iter(ConcatIterator(sstables, run, ReadRange()))
         next(scan)
@@ -394,7 +395,7 @@ def test_scans_equal_the_model(data: st.DataObject, runs: list[list[Put]]) -> No
     stored = [store_run(bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes) for run in runs[buffered:]]
     want = ReadRange(start, end, reverse, columns, few, fill)
     expected = visible(runs, epoch, start=start, end=end, reverse=reverse, limit=limit)
-    sstables = Sstables(bucket, cache_bytes)
+    sstables = Sstables(bucket, cache_bytes, RealSystem())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
         for _ in range(2):

@@ -15,6 +15,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import take_pieces
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.system import RealSystem
 
 
 def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -> Put | None:
@@ -91,7 +92,7 @@ def test_runs_above_the_epoch_are_not_opened(bucket: ObjectStore) -> None:
         for epoch in (9, 8, 7)
     ]
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 1 << 20)
+    sstables = Sstables(counts.for_caller("get"), 1 << 20, RealSystem())
     assert find_one(sstables, runs, b"100", 7) == Put(b"100", 7, b"v")
     assert counts.counts()["get"] == {"get": (1, bucket_size(bucket, runs[2])), "get_range": (1, data_size(runs[2]))}
     assert find_all(sstables, runs, [b"100", b"102"], 6) == [None, None]
@@ -116,7 +117,7 @@ def test_absent_keys_cost_hardly_any_block(bucket: ObjectStore) -> None:
     absent = [b"%05d" % (2 * n + 1) for n in range(300)]
     for many in (False, True):
         counts = RequestCounts(bucket)
-        sstables = Sstables(counts.for_caller("get"), 0)
+        sstables = Sstables(counts.for_caller("get"), 0, RealSystem())
         if many:
             assert find_all(sstables, runs, absent, 9) == [None] * 300
         else:
@@ -131,7 +132,7 @@ def test_keys_found_together_share_requests(bucket: ObjectStore) -> None:
     puts = [Put(b"%05d" % n, 1, b"v" * 20) for n in range(2000)]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=500))]
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 1 << 20)
+    sstables = Sstables(counts.for_caller("get"), 1 << 20, RealSystem())
     few = [b"00000", b"00001", b"01000", b"01999"]
     assert find_all(sstables, runs, few, 1) == [puts[0], puts[1], puts[1000], puts[1999]]
     assert counts.counts()["get"]["get_range"][0] == 3
@@ -209,7 +210,7 @@ def test_lookups_equal_the_model(data: st.DataObject, drawn: tuple[list[list[Put
     bucket = open_bucket("memory://")
     indexes = [RunIndex(store_run(bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes)) for run in runs]
     expected = newest(runs, epoch)
-    sstables = Sstables(bucket, cache_bytes)
+    sstables = Sstables(bucket, cache_bytes, RealSystem())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
         for _ in range(2):
@@ -236,7 +237,7 @@ def test_commits_equal_the_model(data: st.DataObject) -> None:
         )
     wanted = data.draw(st.lists(st.sampled_from([*VARIABLE, b"absent"])), "wanted")
     at = data.draw(st.integers(0, 25), "at")
-    sstables = Sstables(bucket, data.draw(st.sampled_from([0, 1 << 20]), "cache bytes"))
+    sstables = Sstables(bucket, data.draw(st.sampled_from([0, 1 << 20]), "cache bytes"), RealSystem())
     expected = newest(runs, at)
     assert [find_one(sstables, indexes, key, at) for key in wanted] == [expected.get(key) for key in wanted]
     assert find_all(sstables, indexes, wanted, at) == [expected.get(key) for key in wanted]

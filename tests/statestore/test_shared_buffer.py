@@ -12,6 +12,7 @@ from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import SharedBuffer
+from tussock.statestore.system import RealSystem
 
 TABLES = range(100)
 """Tables that were not dropped."""
@@ -47,7 +48,7 @@ def spill(buffer: SharedBuffer, spilled: SubLevel | None = None) -> tuple[int, i
 
 def test_rows_are_seen_at_once_newest_first() -> None:
     """Later epochs stand before earlier ones, later batches of an epoch before its earlier ones; tables are apart."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     buffer.add(1, 3, rows("b", 3))
     buffer.add(1, 5, rows("c", 5))
@@ -62,7 +63,7 @@ def test_rows_are_seen_at_once_newest_first() -> None:
 
 def test_a_reader_keeps_what_it_took() -> None:
     """The runs that a reader holds do not change under it."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     held = buffer.runs(1)
     buffer.add(1, 5, rows("b", 5))
@@ -74,7 +75,7 @@ def test_a_reader_keeps_what_it_took() -> None:
 
 def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
     """Its commit is a commit of nothing."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows(""))
     assert shown(buffer) == []
     assert buffer.nbytes == 0
@@ -84,7 +85,7 @@ def test_an_empty_batch_opens_its_epoch_and_shows_nothing() -> None:
 
 def test_a_sealed_epoch_takes_no_more_rows() -> None:
     """The error names both epochs; what was there is still seen, until it is dropped."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     sealed = buffer.seal(5)
     assert (sealed.epoch, sealed.sealed, list(sealed.runs)) == (5, True, [1])
@@ -100,7 +101,7 @@ def test_a_sealed_epoch_takes_no_more_rows() -> None:
 
 def test_sealing_again_answers_the_same() -> None:
     """So a commit that failed is repeated with the same runs, and with what it had uploaded."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     sealed = buffer.seal(5)
     sealed.uploaded[1] = (level(),)
@@ -111,7 +112,7 @@ def test_sealing_again_answers_the_same() -> None:
 @pytest.mark.parametrize("sealed", [True, False], ids=["committed", "given up"])
 def test_a_dropped_epoch_is_gone_for_good(sealed: bool) -> None:
     """It shows nothing, takes nothing, cannot be sealed again, and dropping it twice is no error."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.issue(5)
     buffer.add(1, 5, rows("a", 5))
     buffer.add(2, 5, rows("b", 5))
@@ -129,7 +130,7 @@ def test_a_dropped_epoch_is_gone_for_good(sealed: bool) -> None:
 
 def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
     """Two jobs of one client: the one with the older epoch may be slower. An epoch that nobody took may not."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.issue(5)
     buffer.add(1, 9, rows("a", 9))
     buffer.seal(9)
@@ -147,7 +148,7 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
 def test_issued_epochs_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more the oldest are forgotten, and then refused like any that nobody took."""
     monkeypatch.setattr("tussock.statestore.shared_buffer._ISSUED_MAX", 3)
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     for epoch in (1, 2, 3, 4):
         buffer.issue(epoch)
     buffer.drop(9)
@@ -159,7 +160,7 @@ def test_issued_epochs_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPa
 
 def test_epochs_of_one_table_are_committed_in_order() -> None:
     """An older epoch committed later would win over the newer rows; the error names both, and nothing is sealed."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 3, rows("a", 3))
     buffer.add(1, 5, rows("a", 5))
     buffer.add(2, 7, rows("a", 7))
@@ -181,7 +182,7 @@ def test_epochs_of_one_table_are_committed_in_order() -> None:
 @pytest.mark.parametrize("order", [[(1, 3), (1, 5)], [(1, 5), (1, 3)]])
 def test_an_older_epoch_that_was_given_up_is_in_nobodys_way(order: Sequence[tuple[int, int]]) -> None:
     """After `drop` the newer one can be sealed."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     for table, epoch in order:
         buffer.add(table, epoch, rows("a", epoch))
     buffer.drop(3)
@@ -191,7 +192,7 @@ def test_an_older_epoch_that_was_given_up_is_in_nobodys_way(order: Sequence[tupl
 
 def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
     """All its runs in memory together; sealed epochs are left alone, as their commit uploads them."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     assert buffer.spill_candidate(TABLES) is None
     buffer.add(1, 3, rows("a", 3))
     buffer.add(2, 3, rows("a b c d", 3))
@@ -215,7 +216,7 @@ def test_the_largest_open_epoch_of_a_table_is_spilled() -> None:
 
 def test_spills_keep_the_order_of_batches() -> None:
     """What came while a spill was under way stands before it, what was spilled earlier behind."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     first = level("f")
     assert spill(buffer, first) == (1, 5)
@@ -238,7 +239,7 @@ def test_spills_keep_the_order_of_batches() -> None:
 
 def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
     """Its SSTs are garbage, and no bytes are counted twice."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.add(1, 5, rows("a", 5))
     buffer.add(1, 6, rows("b", 6))
     candidate = buffer.spill_candidate(TABLES)
@@ -252,7 +253,7 @@ def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:
 
 def test_uploads_are_noted_until_the_epoch_is_dropped() -> None:
     """Per epoch the first id, so that vacuum leaves everything from it on alone."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     buffer.note_upload(5, "00")
     assert buffer.uploads() == []
     buffer.add(1, 5, rows("a", 5))
@@ -275,7 +276,7 @@ ACTIONS = st.one_of(
 @given(st.lists(ACTIONS, max_size=30))
 def test_any_sequence_keeps_order_and_bytes(actions: list[tuple[str, int, int]]) -> None:
     """Against a plain model: which writes are taken, what is seen in which order, and how many bytes are held."""
-    buffer = SharedBuffer()
+    buffer = SharedBuffer(RealSystem())
     batches: list[tuple[int, int, int, int]] = []  # (epoch, serial, table, bytes in memory)
     sealed: set[int] = set()
     dropped: set[int] = set()

@@ -51,10 +51,10 @@ class EmbeddedBackend(EmbeddedMeta):
             gc_grace_seconds=settings.gc_grace,
         )
         bucket = requests.for_caller("compaction")
-        self._sstables = Sstables(bucket, _CACHE_BYTES)
+        self._sstables = Sstables(bucket, _CACHE_BYTES, system)
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
-        self._worker = CompactionWorker(self._work) if settings.compaction else None
+        self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._vacuumed = system.monotonic()
 
     def commit(self, request: CommitRequest) -> int:

@@ -5,12 +5,12 @@ the version log, so several processes on one store share the work and never do t
 makes no requests: there is no polling.
 """
 
-import threading
 from collections.abc import Callable
 
 from tussock.compactor.executor import CompactionCancelled
 from tussock.statestore.errors import CorruptObject, TussockError
 from tussock.statestore.logs import get_logger
+from tussock.statestore.system import System, Task
 
 __all__ = ["CompactionWorker"]
 
@@ -24,48 +24,49 @@ class CompactionWorker:
     over a damaged SST fails each time it is tried, so such a round ends with an error in the log that names the SST.
     """
 
-    def __init__(self, step: Callable[[], bool]) -> None:
+    def __init__(self, system: System, step: Callable[[], bool]) -> None:
+        self._system = system
         self._step = step
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tussock-compaction", daemon=True)
-        self._started = False
-        self._lock = threading.Lock()
+        self._changed = system.condition()
+        self._nudged = False
+        self._closed = False
+        self._thread: Task | None = None
 
     def nudge(self) -> None:
         """There may be work; returns at once."""
-        with self._lock:
-            if self._closed.is_set():
+        with self._changed:
+            if self._closed:
                 return
-            self._wake.set()
-            if not self._started:
-                self._started = True
-                self._thread.start()
+            self._nudged = True
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = self._system.spawn("tussock-compaction", self._run)
 
     @property
     def closing(self) -> bool:
         """Whether running work should stop at its next chance."""
-        return self._closed.is_set()
+        return self._closed
 
     def close(self) -> None:
         """Stop after the batch in hand; returns when the thread has ended."""
-        with self._lock:
-            self._closed.set()
-            self._wake.set()
-        if self._started and threading.current_thread() is not self._thread:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
-            if self._closed.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._nudged or self._closed)
+                self._nudged = False
+            if self._closed:
                 return
             self._round()
 
     def _round(self) -> None:
         try:
-            while not self._closed.is_set() and self._step():
+            while not self._closed and self._step():
                 pass
         except CompactionCancelled:
             pass

@@ -16,6 +16,7 @@ from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.rows import Rows
 from tussock.statestore.sstables import CachedBlock
+from tussock.statestore.system import Lock, System
 
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
 
@@ -41,19 +42,20 @@ class EpochBuffer:
     """All runs of one epoch, per table newest first, and what a commit that failed had uploaded already."""
 
     epoch: int
+    committing: Lock
+    """Held by the thread that commits the epoch."""
     sealed: bool = False
     runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
     uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
     oldest_upload: str | None = None
     """No SST of this epoch has a smaller id; `None` if none was uploaded."""
-    committing: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the thread that commits the epoch."""
 
 
 class SharedBuffer:
     """All uncommitted writes of a client, over its tables and epochs."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System) -> None:
+        self._system = system
         self._lock = threading.Lock()
         self._epochs: dict[int, EpochBuffer] = {}
         self._issued: dict[int, None] = {}
@@ -91,7 +93,7 @@ class SharedBuffer:
         """Buffer a sorted run of unique keys; visible to this client's reads when this returns."""
         with self._lock:
             self.check_open(epoch)
-            buffer = self._epochs.setdefault(epoch, EpochBuffer(epoch))
+            buffer = self._epochs.get(epoch) or self._opened(epoch)
             if len(rows):
                 run = BufferedRun(epoch, rows)
                 buffer.runs[table] = (run, *buffer.runs.get(table, ()))
@@ -109,7 +111,7 @@ class SharedBuffer:
             buffer = self._epochs.get(epoch)
             if buffer is None:
                 self.check_open(epoch)
-                buffer = self._epochs[epoch] = EpochBuffer(epoch)
+                buffer = self._opened(epoch)
             for older in sorted(self._epochs):
                 common = buffer.runs.keys() & self._epochs[older].runs.keys()
                 if older < epoch and common:
@@ -184,6 +186,10 @@ class SharedBuffer:
             self.nbytes -= sum(run.nbytes for run in runs)
             self._publish(table)
             return True
+
+    def _opened(self, epoch: int) -> EpochBuffer:
+        buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())
+        return buffer
 
     def _publish(self, table: int) -> None:
         runs = [run for epoch in sorted(self._epochs, reverse=True) for run in self._epochs[epoch].runs.get(table, ())]

@@ -11,10 +11,11 @@ until those are wanted too; since they are of no use once the blocks are decoded
 A read holds no lock: decoded blocks and metas are immutable, and two threads that miss at once merely read twice.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
 from tussock.statestore.block import decode_block
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.cache import ByteCache
 from tussock.statestore.catalog import SstInfo, data_path, meta_object
 from tussock.statestore.errors import CorruptSst
