@@ -49,11 +49,16 @@ def truncate(bucket: ModelBucket, upto: int) -> None:
     bucket.delete([entry_path(seq) for seq in range(1, upto + 1)])
 
 
-def test_a_warm_commit_is_one_create_and_one_list(bucket: ModelBucket) -> None:
+def test_a_warm_commit_is_one_create_and_lists_the_markers_every_ten_seconds(bucket: ModelBucket) -> None:
     """A commit on the newest version makes no other request; an idle log makes none."""
     store = Store(bucket)
     store.create("kv")
     store.bucket.calls.clear()
+    bucket.system.forward(9)
+    store.commit(request(4))
+    assert [call.operation for call in store.bucket.calls] == ["create"]
+    store.bucket.calls.clear()
+    bucket.system.forward(1)
     store.commit(request(5))
     assert [call.operation for call in store.bucket.calls] == ["create", "list"]
     store.bucket.calls.clear()
@@ -171,6 +176,7 @@ def test_a_lost_marker_listing_leaves_the_outcome_open_and_is_settled_later(buck
     """The entry is there, but whether it counts is not known: the call raises, its repetition answers."""
     store = Store(bucket)
     store.create("kv")
+    bucket.system.forward(11)
     store.bucket.script = where("list", "log/boundary/", Fate.LOSE_REQUEST)
     with pytest.raises(ObjectStoreUnavailable, match="may or may not"):
         store.commit(req := request(5))
@@ -194,10 +200,12 @@ def test_a_writer_that_stalled_across_a_truncation_does_not_believe_in_its_entry
     def meanwhile() -> None:
         for epoch in (11, 12, 13):
             other.commit(request(epoch))
+        # Younger entries are never truncated.
+        bucket.system.forward(30)
         truncate(bucket, 4)
 
     stalled.bucket.stall(lambda call: call.operation == "create", meanwhile)
-    epoch = stalled.commit(request(5))
+    epoch = stalled.commit(request(5, writer="w", batch_id=0))
     assert epoch > 13
     assert entry_path(2) not in bucket.objects
     assert entry_path(5) in bucket.objects
@@ -211,6 +219,7 @@ def test_a_long_stall_makes_an_unrepeatable_commit_raise(bucket: ModelBucket) ->
         fresh = ModelBucket(bucket.system)
         stalled, other = Store(fresh, "stalled"), Store(fresh, "other", snapshot_every=2)
         stalled.create("kv")
+        fresh.system.forward(11)
 
         def meanwhile(other: Store = other, fresh: ModelBucket = fresh) -> None:
             for epoch in (11, 12, 13):
@@ -304,7 +313,7 @@ def test_a_damaged_entry_is_named_and_nothing_is_appended(bucket: ModelBucket) -
     reader.log.refresh()
     store.commit(request(1))
     data, modified = bucket.objects[entry_path(2)]
-    bucket.objects[entry_path(2)] = (data[:-5] + b"\0" + data[-4:], modified)
+    bucket.objects[entry_path(2)] = (data[:-5] + b"\1" + data[-4:], modified)
     with pytest.raises(CorruptLog, match=r"log/0+2\.delta: offset \d+: expected crc32c"):
         reader.log.refresh()
     with pytest.raises(CorruptLog):
@@ -319,6 +328,7 @@ def test_a_boundary_above_all_snapshots_is_refused_with_its_numbers(bucket: Mode
     store = Store(bucket)
     store.create("kv")
     bucket.create(marker_path(9), b"")
+    bucket.system.forward(30)
     with pytest.raises(CorruptLog, match="up to 9 were removed"):
         Store(bucket).log.refresh()
     with pytest.raises(CorruptLog):

@@ -15,9 +15,27 @@ from tussock.meta.version import BATCHES_REMEMBERED, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
-from tussock.statestore.errors import Conflict, EpochTooOld, InvalidBatch, InvalidOption, StaleUpload, TableNotFound
+from tussock.statestore.errors import (
+    Conflict,
+    EpochTooOld,
+    Fenced,
+    InvalidBatch,
+    InvalidOption,
+    StaleUpload,
+    TableNotFound,
+)
 
-__all__ = ["AlreadyCommitted", "CommitEpoch", "apply_commit", "check_uploads", "stamp", "validate_commit"]
+__all__ = [
+    "AlreadyCommitted",
+    "CommitEpoch",
+    "OpenWriter",
+    "apply_commit",
+    "apply_open",
+    "check_uploads",
+    "stamp",
+    "validate_commit",
+    "validate_open",
+]
 
 TIMELINE_SAMPLES_MAX = 2048
 TIMELINE_RESOLUTION = 32
@@ -33,6 +51,16 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
     """Per table id the sorted runs, newest first; every SST carries `epoch`."""
     writer: str | None = None
     batch_id: int | None = None
+    generation: int | None = None
+    """Of the writer, where it was opened; the delta is refused once a newer one is."""
+
+
+class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", tag_field="type"):
+    """A writer is opened once more, by the job that takes its name over: older generations can commit no more."""
+
+    writer: str
+    generation: int
+    """One more than before; the first is 1."""
 
 
 class AlreadyCommitted(msgspec.Struct, frozen=True):
@@ -49,7 +77,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     are rewritten to carry that one (their rows carry none).
 
     Raises:
-        Fenced: the batch is older than one that the writer has committed, and was never committed itself.
+        Fenced: a newer generation of the writer was opened; or the batch is older than one that the writer has
+            committed, and was never committed itself.
         Conflict: a table of `expect` has a newer epoch than the writer had read.
         TableNotFound: a table is not in `version`.
         StaleUpload: an SST lies below the GC horizon.
@@ -61,6 +90,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
             "idempotent commit, or none"
         )
     check_epoch(request.epoch)
+    _check_generation(version, request.writer, request.generation)
     if request.writer is not None and request.batch_id is not None:
         holding = version.committed_epoch_of(request.writer, request.batch_id)
         if holding is not None:
@@ -90,6 +120,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         tables={table: _at_epoch(runs, epoch) for table, runs in request.tables.items() if runs},
         writer=request.writer,
         batch_id=request.batch_id,
+        generation=request.generation,
     )
     validate_commit(version, delta)
     return delta
@@ -102,6 +133,7 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
             f"epoch {delta.epoch} cannot be committed: epoch {version.max_committed_epoch} is the newest committed "
             "one, and epochs only grow; take one from store.new_epoch()"
         )
+    _check_generation(version, delta.writer, delta.generation)
     check_uploads(version, [sst.id for sst in _all_ssts(delta)])
     named: set[str] = set()
     for table_id, runs in delta.tables.items():
@@ -156,6 +188,23 @@ def apply_commit(version: Version, delta: CommitEpoch) -> Version:
     )
 
 
+def validate_open(version: Version, delta: OpenWriter) -> None:
+    """Raise unless `delta` is the next generation of its writer."""
+    newest = version.generations.get(delta.writer, 0)
+    if not delta.writer:
+        raise InvalidOption("a writer needs a name that is not empty")
+    if delta.generation != newest + 1:
+        raise Conflict(
+            f"writer {delta.writer!r} was to get generation {delta.generation}, but the newest is {newest}; open it "
+            "again"
+        )
+
+
+def apply_open(version: Version, delta: OpenWriter) -> Version:
+    """The version in which that generation of the writer is the newest."""
+    return replace(version, generations={**version.generations, delta.writer: delta.generation})
+
+
 def check_uploads(version: Version, ids: Sequence[str]) -> None:
     """Raise `StaleUpload` if one of the SST ids lies below the GC horizon: vacuum may have deleted it."""
     stale = [sst_id for sst_id in ids if sst_id < version.gc_horizon]
@@ -163,6 +212,28 @@ def check_uploads(version: Version, ids: Sequence[str]) -> None:
         raise StaleUpload(
             f"SST {stale[0]} (of {len(stale)} such) is below the garbage horizon {version.gc_horizon}: its upload "
             "is so long ago that vacuum may have deleted it; upload again under a new id at or above the horizon"
+        )
+
+
+def _check_generation(version: Version, writer: str | None, generation: int | None) -> None:
+    """Raise `Fenced` if a newer generation of the writer was opened; a commit that names none is not held to it."""
+    if generation is None:
+        return
+    if writer is None:
+        raise InvalidOption(f"generation is {generation}, but no writer is named; it belongs to one")
+    newest = version.generations.get(writer, 0)
+    if generation < newest:
+        raise Fenced(
+            f"generation {generation} of writer {writer!r} is over: generation {newest} was opened since, by whoever "
+            "took this job over; nothing was committed, stop this one",
+            writer,
+            generation,
+            newest,
+        )
+    if generation > newest:
+        raise InvalidOption(
+            f"generation {generation} of writer {writer!r} was never opened, the newest is {newest}; take it from "
+            "store.open_writer()"
         )
 
 

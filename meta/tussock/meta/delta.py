@@ -21,7 +21,16 @@ from tussock.meta.backup_changes import (
     apply_backup,
     validate_backup,
 )
-from tussock.meta.commits import AlreadyCommitted, CommitEpoch, apply_commit, stamp, validate_commit
+from tussock.meta.commits import (
+    AlreadyCommitted,
+    CommitEpoch,
+    OpenWriter,
+    apply_commit,
+    apply_open,
+    stamp,
+    validate_commit,
+    validate_open,
+)
 from tussock.meta.tasks import (
     ClaimCompaction,
     ReleaseCompaction,
@@ -34,6 +43,7 @@ from tussock.meta.tasks import (
     validate_release,
     validate_report,
 )
+from tussock.meta.terms import StartTerm, apply_term, check_begun, check_term, validate_term
 from tussock.meta.version import Version
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
@@ -54,10 +64,13 @@ __all__ = [
     "DropTable",
     "FinishBackup",
     "ForgetDropped",
+    "OpenWriter",
     "ReleaseCompaction",
     "ReportCompaction",
+    "StartTerm",
     "advance",
     "apply",
+    "extend",
     "stamp",
     "validate",
 ]
@@ -155,6 +168,10 @@ def validate(version: Version, delta: Delta) -> None:
         case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
             if retention_ms < 0 or gc_grace_ms < 0:
                 raise InvalidOption(f"retention {retention_ms} ms and grace {gc_grace_ms} ms must not be negative")
+        case OpenWriter():
+            validate_open(version, delta)
+        case StartTerm():
+            validate_term(version, delta)
         case ForgetDropped():
             pass
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
@@ -185,6 +202,10 @@ def apply(version: Version, delta: Delta) -> Version:
             return replace(version, gc_horizon=horizon)
         case Configure(retention_ms=retention_ms, gc_grace_ms=gc_grace_ms):
             return replace(version, retention_ms=retention_ms, gc_grace_ms=gc_grace_ms)
+        case OpenWriter():
+            return apply_open(version, delta)
+        case StartTerm():
+            return apply_term(version, delta)
         case ForgetDropped(ids=ids):
             forgotten = set(ids)
             return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
@@ -194,16 +215,30 @@ def apply(version: Version, delta: Delta) -> Version:
             assert_never(delta)
 
 
-def advance(version: Version, deltas: Sequence[Delta], *, check: bool = True) -> Version:
-    """The version after the log entry that holds `deltas`: its sequence is one more.
+def extend(version: Version, deltas: Sequence[Delta], *, term: int = 0) -> Version:
+    """The version after `deltas`, each validated on the state that the ones before it left; `seq` stays.
 
-    `check` validates each delta on the state that the ones before it left; a replay of the log leaves it out.
+    `term` is that of the entry which will hold them. Raises what `validate` raises, and `Fenced` if the term is over.
     """
-    after = version
+    check_term(version, term)
     for delta in deltas:
-        if check:
-            validate(after, delta)
-        after = apply(after, delta)
+        validate(version, delta)
+        version = apply(version, delta)
+    check_begun(version, term)
+    return version
+
+
+def advance(version: Version, deltas: Sequence[Delta], *, term: int = 0, check: bool = True) -> Version:
+    """The version after the log entry of that term that holds `deltas`: its sequence is one more.
+
+    `check` validates as `extend` does; a replay of the log leaves it out.
+    """
+    if check:
+        after = extend(version, deltas, term=term)
+    else:
+        after = version
+        for delta in deltas:
+            after = apply(after, delta)
     return replace(after, seq=version.seq + 1)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "encode_pin",
     "encode_snapshot",
     "entry_path",
+    "is_backup_path",
     "marker_path",
     "sequence_of",
     "snapshot_path",
@@ -38,11 +39,14 @@ ENTRY_MAGIC = b"TSKL"
 SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 added terms, generations of writers and leases; what version 1 wrote is read for ever."""
+OLDEST_VERSION = 1
 
 HEADER = struct.Struct("<4sHHQI")
 CHECKSUM = struct.Struct("<I")
 SEQUENCE_DIGITS = 20
+BACKUP_ID_DIGITS = 32
 
 Record = TypeVar("Record")
 
@@ -56,6 +60,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Host, process and store that appended it, for people."""
     at_ms: int
     deltas: tuple[Delta, ...]
+    term: int = 0
+    """The term in which a leader of the meta service appended it; 0: a store without one."""
 
 
 class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +97,13 @@ def marker_path(seq: int) -> str:
 def backup_path(name: str, backup_id: str) -> str:
     """Path of a backup's object; the name is there for people, the id makes it unique."""
     return f"backup/{name}.{backup_id}"
+
+
+def is_backup_path(path: str) -> bool:
+    """Whether a path is one that `backup_path` gives; what else lies under `backup/` is foreign."""
+    name, dot, backup_id = path.removeprefix("backup/").rpartition(".")
+    is_id = len(backup_id) == BACKUP_ID_DIGITS and all(digit in "0123456789abcdef" for digit in backup_id)
+    return path.startswith("backup/") and bool(name and dot) and "/" not in name and is_id
 
 
 def sequence_of(path: str) -> int | None:
@@ -186,9 +199,10 @@ def _payload(path: str, magic: bytes, seq: int | None, data: bytes) -> bytes:
             f"{path}: offset {len(data) - CHECKSUM.size}: expected crc32c {expected:#010x}, found {found:#010x} over "
             "the bytes before it; the object is damaged"
         )
-    if version != FORMAT_VERSION or flags != 0:
+    if version < OLDEST_VERSION or flags != 0:
         raise CorruptLog(
-            f"{path}: offset 4: expected version {FORMAT_VERSION}, flags 0; found {version}, flags {flags}"
+            f"{path}: offset 4: expected a version from {OLDEST_VERSION} to {FORMAT_VERSION} and flags 0; found "
+            f"version {version}, flags {flags}"
         )
     if seq is not None and found_seq != seq:
         raise CorruptLog(

@@ -6,10 +6,11 @@ Objects
     `log/boundary/<n>`  marker: entries up to n may be gone. Create-only, so stores without overwrite-if-match and
                         stores that throttle writes to one name do as well; the largest marker counts.
 
-Append. Take the newest version known here (sequence v), let the caller decide on it, validate the deltas, and create
+Append. Take the newest version known here (sequence v), let the callers decide on it, validate the deltas, and create
 entry v+1. Of all writers exactly one succeeds, so every delta was validated on precisely the version it lands on;
-that is all the safety there is, with no leader, lease or clock. On "already exists" read what is there, decide again
-on the new version, create the next one.
+that is all the safety there is, with no leader and no lease. On "already exists" read what is there, decide again on
+the new version, create the next one. Calls that come while an entry is under way go into the next one together
+(`grouping.py`). An entry of a leader carries its term; `terms.py` says what that adds.
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
@@ -18,15 +19,21 @@ number settles it: this log finds its own id there when it next reads or appends
 (same `key`) is answered with the result that the pending entry had.
 
 Truncation. Deleting entry n lets a stalled writer create n again, and believe in it. So a marker is created before
-the first delete, and an append counts only once its writer, having created entry n, has listed the markers and found
-none at or above n. If it finds one, it drops what it knew, loads again and starts over. It can be wrong about that in
-one case: its entry was applied, and truncated too, between its create and its list. Truncation leaves entries younger
-than `TRUNCATION_AGE_MS_MIN` alone, so that takes a stall of at least that long, and then a call that would do harm if
-done twice raises instead.
+the first delete, and an append counts only if no marker at or above n was there when n was created. Its writer lists
+the markers after the create; if it finds such a one, it drops what it knew, loads again and starts over. It can be
+wrong about that in one case: its entry was applied, and truncated too, between its create and its list. Truncation
+leaves entries younger than `TRUNCATION_AGE_MS_MIN` alone, so that takes a stall of at least that long, and then a
+call that would do harm if done twice raises instead.
+
+The same age spares a busy writer the listing. Say that a check, begun at time T with version v known, found v to be
+the tail and no marker above it. Every later entry was born after T, so no marker can cover one before T plus 30
+seconds of the bucket's clock. An append that is answered within 10 seconds of T, by this machine's monotonic *and*
+its wall clock, therefore counts without a listing of its own. `docs/decisions/0013` has the proof, and what it
+assumes of clocks: that they run at about the same rate, not that they agree.
 
 Reading. `refresh` probes v+1, v+2, ... until one is not there. A reader that lagged behind a truncation would take a
 deleted entry for the tail, so it lists the markers when it has not for ten seconds, and loads from a snapshot if one
-is above it. Nobody polls: no call, no request.
+is above it. What it read counts, and listeners hear of it, only then. Nobody polls: no call, no request.
 
 Recovery. The newest readable snapshot, then entries until one is missing, then a listing: a marker above the snapshot,
 or an entry after the missing one, means that entries are lost, which is tried again (a truncation or an append may be
@@ -37,34 +44,43 @@ manifests, and markers in place of an overwritten boundary object, are ours.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tussock.meta.delta import Delta, advance
+from msgspec.structs import replace
+
+from tussock.meta.delta import Delta
 from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path
+from tussock.meta.grouping import AnyCall, Call, CallQueue, Plan, plan_entry
+from tussock.meta.outcomes import Outcomes
+from tussock.meta.recent_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.recovery import apply_entry, beyond, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.version import Version
-from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TussockError
+from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable, TussockError
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
-__all__ = ["TRUNCATION_AGE_MS_MIN", "VersionLog"]
+__all__ = ["Listener", "VersionLog"]
 
-TRUNCATION_AGE_MS_MIN = 30_000
-"""Entries younger than this are never truncated, whatever grace period is asked for: three boundary checks."""
-BOUNDARY_CHECK_SECONDS = 10.0
 APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
-SETTLED_MAX = 64
+
+_INTERRUPTED = (
+    "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating it with "
+    "the same writer and batch is safe"
+)
 
 Result = TypeVar("Result")
+Listener = Callable[[bytes | None, Version], None]
+"""Called with the bytes of each entry and the version after it; after a jump by a snapshot with `None`."""
 
 
-class _Pending(NamedTuple):
-    seq: int
-    key: Hashable
-    result: object
+class _Learned(NamedTuple):
+    """An entry that was read, and the version after it."""
+
+    entry_id: bytes
+    data: bytes
+    version: Version
 
 
 class VersionLog:
@@ -75,7 +91,7 @@ class VersionLog:
 
         Args:
             bucket: where the log is.
-            system: clocks and entropy.
+            system: clocks, entropy and locks.
             owner: written into each entry, for people.
             snapshot_every: entries between two snapshots; fewer make opening faster and appends dearer.
         """
@@ -83,17 +99,47 @@ class VersionLog:
         self._system = system
         self._owner = owner
         self._snapshot_every = snapshot_every
-        self._lock = threading.RLock()
+        self._queue = CallQueue(system)
+        # Held while the version may change, requests included. Reading the known version takes no lock.
+        self._lock = system.lock()
         self._version: Version | None = None
-        self._checked_at = 0.0
-        self._pending: dict[bytes, _Pending] = {}
-        self._settled: dict[Hashable, object] = {}
+        self._check = RecentCheck(system)
+        self._outcomes = Outcomes()
+        self._snapshot_due: Version | None = None
+        self._listeners: list[Listener] = []
+        self._term = 0
 
     @property
     def version(self) -> Version:
-        """The newest version known here; no request, except that the first use loads it."""
+        """The newest version known here; no request and no waiting, except that the first use loads it."""
         known = self._version
         return self.refresh() if known is None else known
+
+    @property
+    def term(self) -> int:
+        """The term of the entries that are appended here; 0: this process leads nobody."""
+        return self._term
+
+    @term.setter
+    def term(self, term: int) -> None:
+        """Calls made from now on are of that term.
+
+        It only grows: a replica that no longer leads keeps its old term, so that its late calls are refused.
+        """
+        if term < self._term:
+            raise InvalidOption(f"term {term} follows term {self._term}: terms only grow")
+        self._term = term
+
+    def subscribe(self, listener: Listener) -> Version:
+        """Tell `listener` of every entry that this log learns from now on, its own too; answers the version before.
+
+        Each entry comes once, in order. The listener is called with the log locked, so it must be quick, must not
+        wait or raise, and must not append. A caller of `append` is answered after the listeners have heard of it.
+        """
+        with self._lock:
+            version = self.version
+            self._listeners.append(listener)
+            return version
 
     def refresh(self) -> Version:
         """Read to the tail of the log; one GET if nothing is new."""
@@ -101,19 +147,20 @@ class VersionLog:
             if self._version is None:
                 return self._load()
             start = self._version.seq
+            began = Moment.now(self._system)
             try:
-                self._version = self._replayed(self._version)
+                learned = self._replayed(self._version)
             except CorruptLog:
                 # Below the markers stray entries of stalled writers may lie; they are no part of the log.
                 if truncation_boundary(self._bucket) <= start:
                     raise
                 return self._load()
-            if self._system.monotonic() - self._checked_at >= BOUNDARY_CHECK_SECONDS:
+            if not self._check.holds():
                 # After the reading, so that a stray entry that was read is seen to be below its marker.
-                boundary = truncation_boundary(self._bucket)
-                self._checked_at = self._system.monotonic()
-                if boundary > start:
+                if truncation_boundary(self._bucket) > start:
                     return self._load()
+                self._check.passed(began)
+            self._learn(learned)
             return self._version
 
     def append(
@@ -126,92 +173,142 @@ class VersionLog:
         """Append what `decide` wants, and answer its result.
 
         `decide(version)` returns the deltas for the version given, none if there is nothing to do, and the result to
-        answer; it may raise. It is called again, on a newer version, whenever somebody else was faster.
+        answer; it may raise. It is called again, on a newer version, whenever somebody else was faster. Concurrent
+        calls share an entry: the version given may hold the deltas of other calls, which land together with these.
 
         Args:
-            decide: pure but for clocks; called with the log locked.
+            decide: pure but for clocks; called in any caller's thread, with the log locked. It must not append.
             key: names the call; repeated after an unknown outcome, it answers what the first would have. Calls that
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
 
         Raises:
             ObjectStoreUnavailable: it may or may not have happened; the same call may be repeated.
+            Fenced: the log's term is over; nothing was appended.
             CorruptLog: the log cannot be read to its tail.
         """
-        with self._lock:
-            fresh = self._version is None
-            for _ in range(APPEND_ATTEMPTS_MAX):
-                version = self.version
-                if key is not None and key in self._settled:
-                    answered: Result = self._settled.pop(key)  # type: ignore[assignment]  # stored under the same key
-                    return answered
-                try:
-                    deltas, result = decide(version)
-                    after = advance(version, deltas) if deltas else version
-                except TussockError:
+        call = Call(decide, key, repeatable, self._term)
+        if self._queue.enter(call):
+            try:
+                while not call.done:
+                    self._append_group(self._queue.take())
+                    self._queue.wake()
+            finally:
+                self._queue.leave()
+            # After the others were let go: of many callers only one waits for it.
+            self._write_due_snapshot()
+        return call.answer()
+
+    def _append_group(self, calls: Sequence[AnyCall]) -> None:
+        """Do all of `calls`, or tell each why not."""
+        try:
+            with self._lock:
+                self._decide_and_create(calls)
+        except Exception as error:  # noqa: BLE001  # told to every caller
+            for call in calls:
+                if not call.done:
+                    # Each caller raises an error of its own: one traceback cannot belong to two threads.
+                    call.fail(_copy(error) if isinstance(error, TussockError) else error)
+        except BaseException:
+            for call in calls:
+                if not call.done:
+                    call.fail(ObjectStoreUnavailable(_INTERRUPTED))
+            raise
+
+    def _decide_and_create(self, calls: Sequence[AnyCall]) -> None:
+        fresh = self._version is None
+        races = 0
+        while waiting := [call for call in calls if not call.done]:
+            version = self.version
+            plan = plan_entry(version, [call for call in waiting if not self._repeats(call)])
+            if plan.deltas:
+                # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
+                if self._created(plan, calls[0].term):
+                    _succeed(plan.accepted)
+                else:
+                    races += 1
+                fresh = True
+            else:
+                _succeed(plan.accepted)
+                if plan.refused and not fresh:
                     # The objection may come of an old version: a table created elsewhere, a task already reported.
-                    if fresh:
-                        raise
                     self.refresh()
                     fresh = True
                     continue
-                if not deltas:
-                    return result
-                if self._created(after, deltas, _Pending(after.seq, key, result), repeatable):
-                    return result
-                fresh = True
-            raise ObjectStoreUnavailable(
-                f"{self._bucket.url}: other writers were faster {APPEND_ATTEMPTS_MAX} times in a row at appending to "
-                f"the log, now at entry {self.version.seq}; nothing was appended, try again"
-            )
+                for call, error in plan.refused:
+                    call.fail(error)
+            if races == APPEND_ATTEMPTS_MAX:
+                raise ObjectStoreUnavailable(
+                    f"{self._bucket.url}: other writers were faster {APPEND_ATTEMPTS_MAX} times in a row at appending "
+                    f"to the log, now at entry {self.version.seq}; nothing was appended, try again"
+                )
 
-    def _created(self, after: Version, deltas: Sequence[Delta], pending: _Pending, repeatable: bool) -> bool:
-        """Create entry `after.seq`; `False` if the caller has to decide again on what is known now."""
-        path = entry_path(after.seq)
+    def _repeats(self, call: AnyCall) -> bool:
+        """Whether the call repeats one whose outcome was unknown, and which turned out to have happened."""
+        known = self._outcomes.take(call.key)
+        if known is not None:
+            call.succeed(known[0])
+        return known is not None
+
+    def _created(self, plan: Plan, term: int) -> bool:
+        """Create the entry; `False` if those calls that are not done have to be decided again on what is known now."""
+        after = replace(plan.after, seq=plan.after.seq + 1)
         entry = LogEntry(
-            id=self._system.random_bytes(16), writer=self._owner, at_ms=self._system.now_ms(), deltas=tuple(deltas)
+            id=self._system.random_bytes(16),
+            writer=self._owner,
+            at_ms=self._system.now_ms(),
+            deltas=plan.deltas,
+            term=term,
         )
-        self._pending[entry.id] = pending
-        started = self._system.monotonic(), self._system.now_ms()
+        data = encode_entry(after.seq, entry)
+        self._outcomes.sent(after.seq, entry.id, [(call.key, result) for call, result in plan.accepted])
+        began = Moment.now(self._system)
         try:
-            ours = self._bucket.create(path, encode_entry(after.seq, entry)) or self._is_ours(after.seq, entry.id)
+            ours = self._bucket.create(entry_path(after.seq), data) or self._is_ours(after.seq, entry.id)
         except ObjectStoreUnavailable as error:
             ours = self._read_back(after.seq, entry.id, error)
         if not ours:
             self.refresh()
             return False
-        try:
-            boundary = truncation_boundary(self._bucket)
-        except ObjectStoreUnavailable as error:
-            raise _unknown(path, error) from error
-        self._checked_at = self._system.monotonic()
-        if boundary >= after.seq:
-            stalled = (self._checked_at - started[0]) * 1000 >= TRUNCATION_AGE_MS_MIN
-            stalled = stalled or self._system.now_ms() - started[1] >= TRUNCATION_AGE_MS_MIN
-            self._pending.pop(entry.id, None)
-            with contextlib.suppress(ObjectStoreUnavailable):
-                self._bucket.delete([path])
-            self._load()
-            if stalled and not repeatable:
-                raise ObjectStoreUnavailable(
-                    f"{path}: this process stood still while it appended, and the log was truncated past the entry "
-                    f"meanwhile (marker {boundary}): the commit may or may not have happened. Commits that name a "
-                    "writer and a batch can always be repeated; look at the store before repeating this one"
-                )
-            return False
-        # What was pending for this number is settled; this call itself answers its result here and now.
-        self._pending = {other: waiting for other, waiting in self._pending.items() if waiting.seq > after.seq}
-        self._version = after
+        if not self._check.holds():
+            try:
+                boundary = truncation_boundary(self._bucket)
+            except ObjectStoreUnavailable as error:
+                raise _unknown(entry_path(after.seq), error) from error
+            if boundary >= after.seq:
+                self._drop_stray(after.seq, entry.id, boundary, began, plan)
+                return False
+            self._check.passed(began)
+        # This call itself answers its callers, here and now.
+        self._outcomes.closed(entry.id)
+        self._learn([_Learned(entry.id, data, after)])
         if after.seq % self._snapshot_every == 0:
-            # The append has happened, whatever becomes of this; the next snapshot makes up for a failed one.
-            with contextlib.suppress(ObjectStoreUnavailable):
-                self._bucket.create(snapshot_path(after.seq), encode_snapshot(after))
+            self._snapshot_due = after
         return True
+
+    def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Plan) -> None:
+        """Entry `seq`, created at or below a marker, is no part of the log: take it away, and load what is."""
+        now = Moment.now(self._system)
+        stalled_ms = max((now.seconds - began.seconds) * 1000, now.ms - began.ms)
+        self._outcomes.closed(entry_id)
+        with contextlib.suppress(ObjectStoreUnavailable):
+            self._bucket.delete([entry_path(seq)])
+        self._load()
+        for call, _ in plan.accepted:
+            if stalled_ms >= TRUNCATION_AGE_MS_MIN and not call.repeatable:
+                call.fail(
+                    ObjectStoreUnavailable(
+                        f"{entry_path(seq)}: this process stood still while it appended, and the log was truncated "
+                        f"past the entry meanwhile (marker {boundary}): the commit may or may not have happened. "
+                        "Commits that name a writer and a batch can always be repeated; look at the store before "
+                        "repeating this one"
+                    )
+                )
 
     def _is_ours(self, seq: int, entry_id: bytes) -> bool:
         """Whether the entry that exists is the one just sent: a bucket that retried may say "exists" of our own."""
         found = read_entry(self._bucket, seq)
-        return found is not None and found.id == entry_id
+        return found is not None and found.entry.id == entry_id
 
     def _read_back(self, seq: int, entry_id: bytes, cause: ObjectStoreUnavailable) -> bool:
         try:
@@ -220,21 +317,28 @@ class VersionLog:
             raise _unknown(entry_path(seq), error) from cause
         if found is None:
             raise _unknown(entry_path(seq), cause) from cause
-        return found.id == entry_id
+        return found.entry.id == entry_id
 
     def _load(self) -> Version:
         """Recover from the bucket alone; see the module's docstring."""
         for _ in range(LOAD_ATTEMPTS_MAX):
             start, problems = newest_snapshot(self._bucket)
-            version = self._replayed(start)
+            began = Moment.now(self._system)
+            learned = self._replayed(start)
+            version = learned[-1].version if learned else start
             boundary, later = beyond(self._bucket, version.seq)
-            self._checked_at = self._system.monotonic()
             if boundary <= start.seq:
                 if later is not None:
                     # Appended since the reading, or a hole, which would look like the end of the log.
-                    version = self._replayed(version)
+                    learned += self._replayed(version)
+                    version = learned[-1].version if learned else start
                 if later is None or later <= version.seq:
+                    self._check.passed(began)
+                    for one in learned:
+                        self._outcomes.learned(one.version.seq, one.entry_id)
                     self._version = version
+                    for listener in self._listeners:
+                        listener(None, version)
                     return version
         if boundary <= start.seq:
             raise CorruptLog(
@@ -247,23 +351,40 @@ class VersionLog:
             f"restore a snapshot of {boundary} or later"
         )
 
-    def _replayed(self, version: Version) -> Version:
-        """`version` moved on by all the entries that follow it."""
-        while True:
-            entry = read_entry(self._bucket, version.seq + 1)
-            if entry is None:
-                return version
-            version = apply_entry(version, entry)
-            self._settle(version.seq, entry.id)
+    def _replayed(self, version: Version) -> list[_Learned]:
+        """All the entries that follow `version`."""
+        learned: list[_Learned] = []
+        while (read := read_entry(self._bucket, version.seq + 1)) is not None:
+            version = apply_entry(version, read.entry)
+            learned.append(_Learned(read.entry.id, read.data, version))
+        return learned
 
-    def _settle(self, seq: int, entry_id: bytes) -> None:
-        """Entry `seq` is known now: it decides about all that was pending for that number."""
-        landed = self._pending.pop(entry_id, None)
-        if landed is not None and landed.key is not None:
-            self._settled[landed.key] = landed.result
-            if len(self._settled) > SETTLED_MAX:
-                self._settled.pop(next(iter(self._settled)))
-        self._pending = {key: other for key, other in self._pending.items() if other.seq > seq}
+    def _learn(self, learned: Sequence[_Learned]) -> None:
+        """Take over entries that are known to be part of the log."""
+        for one in learned:
+            self._outcomes.learned(one.version.seq, one.entry_id)
+            self._version = one.version
+            for listener in self._listeners:
+                listener(one.data, one.version)
+
+    def _write_due_snapshot(self) -> None:
+        with self._lock:
+            due, self._snapshot_due = self._snapshot_due, None
+        if due is not None:
+            # The append has happened, whatever becomes of this; the next snapshot makes up for a failed one.
+            with contextlib.suppress(ObjectStoreUnavailable):
+                self._bucket.create(snapshot_path(due.seq), encode_snapshot(due))
+
+
+def _succeed(accepted: Sequence[tuple[AnyCall, Any]]) -> None:
+    for call, result in accepted:
+        call.succeed(result)
+
+
+def _copy(error: TussockError) -> TussockError:
+    copied = type(error)(*error.args)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def _unknown(path: str, cause: Exception) -> ObjectStoreUnavailable:

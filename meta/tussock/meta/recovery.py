@@ -3,13 +3,15 @@
 Functions on an `ObjectStore`; what they find is cached by nobody but the `VersionLog` that asks.
 """
 
+from typing import NamedTuple
+
 from tussock.meta.delta import advance
 from tussock.meta.framing import LogEntry, decode_entry, decode_snapshot, entry_path, sequence_of
 from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 from tussock.statestore.object_store import ObjectStore
 
-__all__ = ["apply_entry", "beyond", "newest_snapshot", "read_entry", "truncation_boundary"]
+__all__ = ["ReadEntry", "apply_entry", "beyond", "newest_snapshot", "read_entry", "truncation_boundary"]
 
 
 def truncation_boundary(bucket: ObjectStore) -> int:
@@ -41,14 +43,21 @@ def _foreign_marker(path: str) -> CorruptLog:
     return CorruptLog(f"{path}: expected a name of 20 digits; remove the foreign object")
 
 
-def read_entry(bucket: ObjectStore, seq: int) -> LogEntry | None:
+class ReadEntry(NamedTuple):
+    """A log entry and the bytes that it was read from."""
+
+    entry: LogEntry
+    data: bytes
+
+
+def read_entry(bucket: ObjectStore, seq: int) -> ReadEntry | None:
     """The log entry `seq`, or `None` if there is none; `CorruptLog` if it is damaged."""
     path = entry_path(seq)
     try:
         data = bucket.get(path)
     except ObjectNotFound:
         return None
-    return decode_entry(path, seq, data)
+    return ReadEntry(decode_entry(path, seq, data), data)
 
 
 def apply_entry(version: Version, entry: LogEntry) -> Version:

@@ -7,7 +7,7 @@ created before the first delete: a crash between leaves garbage only. `log.py` s
 from typing import NamedTuple
 
 from tussock.meta.framing import decode_snapshot, marker_path, sequence_of
-from tussock.meta.log import TRUNCATION_AGE_MS_MIN
+from tussock.meta.recent_check import TRUNCATION_AGE_MS_MIN
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 

@@ -100,6 +100,14 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """How long epochs stay readable without a pin, for processes that are not told otherwise."""
     gc_grace_ms: int = 900_000
     """How long vacuum leaves alone what was dropped or not committed, for processes that are not told otherwise."""
+    term: int = 0
+    """The newest term of the meta service that has begun; 0 if none ever led this store."""
+    leader: str = ""
+    """Which replica leads that term, for people."""
+    leader_address: str = ""
+    """Where clients find it."""
+    generations: dict[str, int] = {}
+    """Per writer that was opened the number of its newest generation; older ones can commit nothing."""
 
     backups: dict[str, BackupInfo] = {}
     """By name: backups, and holds of clones of this store; those still being made too."""

@@ -1,0 +1,49 @@
+"""How long a check of the truncation markers holds: the clock side of the argument in `log.py` and decision 0013."""
+
+from typing import NamedTuple
+
+from tussock.statestore.system import System
+
+__all__ = ["BOUNDARY_CHECK_SECONDS", "TRUNCATION_AGE_MS_MIN", "Moment", "RecentCheck"]
+
+TRUNCATION_AGE_MS_MIN = 30_000
+"""Entries younger than this, by the bucket's clock, are never truncated, whatever grace period is asked for."""
+BOUNDARY_CHECK_SECONDS = 10.0
+"""So long a check holds, by this machine's clocks: they may be slower than the bucket's by a factor of three."""
+
+
+class Moment(NamedTuple):
+    """One point in time, by both clocks of this machine."""
+
+    seconds: float
+    """Monotonic: never set, but may stand still while the machine sleeps."""
+    ms: int
+    """By the wall clock: goes on meanwhile, but may be set."""
+
+    @classmethod
+    def now(cls, system: System) -> "Moment":
+        """This one."""
+        return cls(system.monotonic(), system.now_ms())
+
+
+class RecentCheck:
+    """Remembers when the newest entry was last known for certain to be the newest."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._began: Moment | None = None
+
+    def passed(self, began: Moment) -> None:
+        """A check succeeded; `began` is from before the request that found, or made, the newest entry."""
+        self._began = began
+
+    def holds(self) -> bool:
+        """Whether no marker can cover an entry that came after that check; to be asked after the answer in question."""
+        if self._began is None:
+            return False
+        now = Moment.now(self._system)
+        # A wall clock that was set back says nothing.
+        return (
+            now.seconds - self._began.seconds < BOUNDARY_CHECK_SECONDS
+            and 0 <= now.ms - self._began.ms < BOUNDARY_CHECK_SECONDS * 1000
+        )
