@@ -122,7 +122,7 @@ def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() 
     # Within the quarter of a second in which a read trusts the version that it knows, the old SSTs are still there.
     assert kv.get(b"a", epoch=old) == b"1"
     for read in reads:
-        patient._core.backend._looked -= 1
+        patient._core.backend.synced_at -= 1
         patient._core.backend._log._version = None  # type: ignore[attr-defined]
         with pytest.raises(SnapshotExpired, match=str(oldest)):
             read()

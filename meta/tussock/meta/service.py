@@ -6,20 +6,23 @@ in any number of processes, may work on one bucket at once; they meet in the log
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, stamp
 from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, ReleaseCompaction
 from tussock.meta.log import VersionLog
-from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual, write_stall
+from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.stalls import Stall, hold_back, write_stall
 from tussock.meta.vacuum import Vacuum, expired_tasks
 from tussock.meta.version import CompactionTask, Version
-from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, TableExists, TableNotFound
 from tussock.statestore.logs import get_logger
@@ -49,6 +52,7 @@ class EmbeddedMeta:
         pin_lease_seconds: float = 60.0,
         config: PickerConfig | None = None,
         snapshot_every: int = 64,
+        open_source: Callable[[str], ObjectStore] = open_bucket,
     ) -> None:
         """Read the log; raises `ObjectStoreUnavailable` or `CorruptLog` if that cannot be done.
 
@@ -61,6 +65,7 @@ class EmbeddedMeta:
             pin_lease_seconds: how long a pin outlives its process.
             config: when to compact.
             snapshot_every: log entries between two snapshots.
+            open_source: opens the bucket of the store that this one was cloned from, by its URL.
         """
         if (retention_seconds or 0) < 0 or (gc_grace_seconds or 0) < 0:
             raise InvalidOption(f"retention={retention_seconds} and gc_grace={gc_grace_seconds} must not be negative")
@@ -79,6 +84,7 @@ class EmbeddedMeta:
             retention_ms=self._retention_ms,
             lease_seconds=pin_lease_seconds,
         )
+        self._backups = Backups(self._log, bucket, system, owner=self.owner)
         self._vacuum = Vacuum(
             self._log,
             bucket,
@@ -86,10 +92,13 @@ class EmbeddedMeta:
             owner=self.owner,
             grace_ms=self._grace_ms,
             pin_skew_ms=self._keeper.lease_ms,
+            backups=self._backups,
+            open_source=open_source,
         )
         self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
         self._in_flight: Callable[[], Sequence[str]] = tuple
-        self._looked = system.monotonic()
+        self.synced_at = system.monotonic()
+        """By the monotonic clock: when the log was last asked whether there is more."""
         self._log.refresh()
 
     # --- Version, catalog, commits ------------------------------------------------------------------------------
@@ -105,12 +114,12 @@ class EmbeddedMeta:
 
     def refresh(self) -> Version:
         """Read the log to its tail."""
-        self._looked = self._system.monotonic()
+        self.synced_at = self._system.monotonic()
         return self._log.refresh()
 
     def recent(self) -> Version:
         """A recent version: the log's tail is looked up if that was not done for a while."""
-        if self._system.monotonic() - self._looked > REFRESH_SECONDS:
+        if self._system.monotonic() - self.synced_at > REFRESH_SECONDS:
             try:
                 return self.refresh()
             except ObjectStoreUnavailable as error:
@@ -222,10 +231,14 @@ class EmbeddedMeta:
         """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
         self.claims.release([(task.id, self.owner)])
 
-    def write_stall(self, table_id: int) -> str | None:
+    def write_stall(self, table_id: int) -> Stall | None:
         """Why writes to the table should wait for compaction, or `None`; no request."""
         state = self._log.version.tables.get(table_id)
         return write_stall(state, self.config) if state else None
+
+    def write_delay(self, tables: Iterable[int], waited_ms: int) -> tuple[int, str]:
+        """For how long a commit to these tables, held back already for `waited_ms`, is to wait on, and why; or 0."""
+        return hold_back((stall for table in tables if (stall := self.write_stall(table))), waited_ms)
 
     # --- Upkeep -------------------------------------------------------------------------------------------------
 
@@ -236,6 +249,18 @@ class EmbeddedMeta:
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete what no version and no running iterator can reach; see `vacuum.py`."""
         return self._vacuum.run(dry_run=dry_run, in_flight=self._in_flight)
+
+    def create_backup(self, name: str, comment: str = "", backup_id: str = "") -> BackupInfo:
+        """Keep the newest version under a name; see `Backups.create`."""
+        return self._backups.create(name, comment=comment, backup_id=backup_id)
+
+    def list_backups(self) -> list[BackupInfo]:
+        """All backups and holds of clones, by name; see `Backups.list`."""
+        return self._backups.list()
+
+    def delete_backup(self, name: str) -> None:
+        """Let go of a backup; `BackupNotFound` if there is none of that name."""
+        self._backups.delete(name)
 
     def close(self) -> None:
         """Release this process's pins."""

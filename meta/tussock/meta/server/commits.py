@@ -87,7 +87,7 @@ class Commits:
         with self._lock:
             self._sessions.get(message.session_id)
         request = commit_from_message(message)
-        delay_ms, reason = self._context.meta.write_delay(request.tables)
+        delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
         if delay_ms:
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
         epoch = self.commit(request)

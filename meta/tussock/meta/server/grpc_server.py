@@ -1,7 +1,7 @@
 """The node on the wire: a thin grpc.aio server around `MetaNode`.
 
 Unary calls run in a pool of threads, since the node's work is synchronous; a subscription holds no thread: its mailbox
-wakes the event loop.
+wakes the event loop. Every call goes through the gate (`gate.py`), which knows who calls and tells how it ended.
 """
 
 import asyncio
@@ -11,47 +11,39 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import ERROR_METADATA, encode_error, status_of
-from tussock.meta.rpc.methods import METHODS, PROTOCOL_VERSION, SERVICE, Method
-from tussock.meta.server.caller import ANYONE, Caller
+from tussock.meta.rpc.errors import ERROR_METADATA, encode_error
+from tussock.meta.rpc.methods import METHODS, SERVICE, Method
+from tussock.meta.server.gate import REQUEST_METADATA, Arrival, Call, Gate
 from tussock.meta.server.node import MetaNode
-from tussock.statestore.errors import ProtocolMismatch, TussockError
-from tussock.statestore.logs import get_logger
+from tussock.statestore.errors import InvalidOption, TussockError
 
-__all__ = ["PROTOCOL_METADATA", "GrpcServer"]
+__all__ = ["LEADER_SERVICE", "GrpcServer"]
 
-log = get_logger("tussock.meta")
-
-PROTOCOL_METADATA = "tussock-protocol"
+LEADER_SERVICE = f"{SERVICE}/leader"
+"""What the health service is asked for to learn whether this replica leads."""
 CALL_THREADS = 64
+HEALTH_SECONDS = 0.5
 
 Context = grpc.aio.ServicerContext
-Authenticate = Callable[[Context, Method], Caller]
-
-
-def anyone(_: Context, __: Method) -> Caller:
-    """Authenticates nobody."""
-    return ANYONE
 
 
 class GrpcServer:
-    """Serves one node on one address."""
+    """Serves one node on one address: `bind`, which tells the port, then `start`."""
 
     def __init__(
-        self,
-        node: MetaNode,
-        *,
-        authenticate: Authenticate = anyone,
-        credentials: grpc.ServerCredentials | None = None,
-        message_bytes_max: int = 64 << 20,
+        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int = 64 << 20
     ) -> None:
-        """Not started yet; `authenticate` raises for callers it does not accept, `credentials` are those of TLS."""
-        self._node = node
-        self._authenticate = authenticate
+        """Not started yet; `credentials` are those of TLS."""
+        self._gate = gate
+        self._node: MetaNode | None = None
         self._credentials = credentials
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="tussock-call")
+        self._health = health_aio.HealthServicer()
+        self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", message_bytes_max),
@@ -59,21 +51,32 @@ class GrpcServer:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, {m.name: self._handler(m) for m in METHODS.values()}),)
-        )
+        handlers = {method.name: self._handler(method) for method in METHODS.values()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
-    async def start(self, address: str) -> int:
-        """Listen on `host:port`; answers the port, which the system chose if it was 0."""
-        if self._credentials is None:
-            port = self._server.add_insecure_port(address)
-        else:
-            port = self._server.add_secure_port(address, self._credentials)
-        await self._server.start()
+    def bind(self, address: str) -> int:
+        """Take `host:port`, or a free port of the host if it is 0; answers the port. `InvalidOption` if it is taken."""
+        try:
+            if self._credentials is None:
+                port: int = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise InvalidOption(f"cannot listen on {address}: {error}") from None
         return port
+
+    async def start(self, node: MetaNode) -> None:
+        """Serve `node` from now on."""
+        self._node = node
+        self._health_task = asyncio.create_task(self._tell_health())
+        await self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new calls, and give those in flight so long to end."""
+        if self._health_task is not None:
+            self._health_task.cancel()
+        await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_seconds)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -90,51 +93,76 @@ class GrpcServer:
 
     def _unary(self, method: Method) -> Callable[[Message, Context], Awaitable[Message]]:
         async def answer(request: Message, context: Context) -> Message:
-            loop = asyncio.get_running_loop()
+            node = self._node
+            assert node is not None
+            call = self._arrive(method, context)
             try:
-                caller = self._admit(context, method)
-                return await loop.run_in_executor(self._pool, self._node.call, method.name, request, caller)
+                caller = call.admit()
+                work = call.context().run
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._pool, work, node.call, method.name, request, caller
+                )
             except TussockError as error:
-                return await _refuse(context, error)
+                return await _refuse(context, call, error)
+            except asyncio.CancelledError:
+                call.cancelled()
+                raise
+            except Exception:
+                call.failed()
+                raise
+            call.answered()
+            return found
 
         return answer
 
     def _stream(self, method: Method) -> Callable[[pb.SubscribeRequest, Context], AsyncIterator[bytes]]:
         async def answer(request: pb.SubscribeRequest, context: Context) -> AsyncIterator[bytes]:
+            node = self._node
+            assert node is not None
             loop = asyncio.get_running_loop()
             ready = asyncio.Event()
+            call = self._arrive(method, context)
             try:
-                self._admit(context, method)
-                mailbox = await loop.run_in_executor(self._pool, self._node.subscribe, request)
+                caller = call.admit()
+                mailbox = await loop.run_in_executor(self._pool, node.subscribe, request, caller)
             except TussockError as error:
-                await _refuse(context, error)
+                await _refuse(context, call, error)
                 return
             mailbox.on_ready(lambda: loop.call_soon_threadsafe(ready.set))
-            while True:
-                await ready.wait()
-                ready.clear()
-                for event in mailbox.take():
-                    yield event
-                if mailbox.closed:
-                    return
+            try:
+                while True:
+                    await ready.wait()
+                    ready.clear()
+                    for event in mailbox.take():
+                        yield event
+                    if mailbox.closed:
+                        call.answered()
+                        return
+            except asyncio.CancelledError:
+                call.cancelled()
+                raise
 
         return answer
 
-    def _admit(self, context: Context, method: Method) -> Caller:
-        """Check protocol and caller."""
-        spoken = dict(context.invocation_metadata() or ()).get(PROTOCOL_METADATA)
-        if spoken != str(PROTOCOL_VERSION):
-            raise ProtocolMismatch(
-                f"the client speaks protocol {str(spoken)[:20]!r} and this meta service {PROTOCOL_VERSION}: upgrade "
-                "the older of the two",
-                str(spoken)[:20],
-                PROTOCOL_VERSION,
-            )
-        return self._authenticate(context, method)
+    def _arrive(self, method: Method, context: Context) -> Call:
+        metadata = context.invocation_metadata() or ()
+        call = self._gate.arrive(method, Arrival(context.peer(), metadata, context.auth_context()))
+        context.set_trailing_metadata(((REQUEST_METADATA, call.request_id),))
+        return call
+
+    async def _tell_health(self) -> None:
+        """Keep the health service up to date: serving, and leading or not."""
+        assert self._node is not None
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+        while True:
+            await self._health.set("", serving)
+            await self._health.set(SERVICE, serving)
+            await self._health.set(LEADER_SERVICE, serving if self._node.is_leader else not_serving)
+            await asyncio.sleep(HEALTH_SECONDS)
 
 
-async def _refuse(context: Context, error: TussockError) -> Message:
+async def _refuse(context: Context, call: Call, error: TussockError) -> Message:
     """End the call with the error's status and its details."""
-    code = grpc.StatusCode[status_of(error)]
-    await context.abort(code, str(error), ((ERROR_METADATA, encode_error(error)),))
+    code = grpc.StatusCode[call.refused(error)]
+    await context.abort(code, str(error), ((ERROR_METADATA, encode_error(error)), (REQUEST_METADATA, call.request_id)))
     raise AssertionError("unreachable: abort raises")

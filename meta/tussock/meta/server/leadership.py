@@ -57,11 +57,11 @@ class Leadership:
             **self.upkeep.handlers(),
         }
 
-    def subscribe(self, request: pb.SubscribeRequest) -> Mailbox:
+    def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """A fresh mailbox for the session, which begins with all that it missed."""
         mailbox = Mailbox()
         with self._lock:
-            session = self.sessions.get(request.session_id)
+            session = self.sessions.owned(request.session_id, caller.identity)
             if session.mailbox is not None:
                 session.mailbox.close("subscribed again")
             session.mailbox = mailbox

@@ -20,7 +20,7 @@ from tussock.meta.server.options import NodeOptions
 from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import Version
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.errors import Fenced, InvalidOption, NotLeader, TussockError
+from tussock.statestore.errors import Fenced, NotLeader, TussockError
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System, Task
 
@@ -103,9 +103,9 @@ class MetaNode:
                 raise self._not_leader() from None
             raise
 
-    def subscribe(self, request: pb.SubscribeRequest) -> Mailbox:
+    def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """The events of a session, from now on and what it missed; see `Leadership.subscribe`."""
-        return self._leading().subscribe(request)
+        return self._leading().subscribe(request, caller)
 
     @property
     def is_leader(self) -> bool:
@@ -116,6 +116,16 @@ class MetaNode:
     def leader_address(self) -> str:
         """Where the leader is, as far as this replica knows; empty if there is none."""
         return self._lease.leader_address
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is on its way out."""
+        return self._stopping
+
+    def stalls(self, version: Version) -> dict[int, str]:
+        """Per table id whose writers are held back, why."""
+        found = {table: self.meta.write_delay([table])[1] for table in version.tables}
+        return {table: reason for table, reason in found.items() if reason}
 
     def drain(self) -> None:
         """Hand leadership over: let subscribers go elsewhere and give the lease back; calls are refused from now on."""
@@ -224,10 +234,3 @@ class MetaNode:
             task.join(5.0)
         self._tasks.clear()
 
-
-def check_address(address: str) -> str:
-    """`address` if it is `host:port`; else `InvalidOption`."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidOption(f"{address!r} is not host:port")
-    return address

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tussock.meta.pins import Pin
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.mailbox import Mailbox
-from tussock.statestore.errors import DuplicateName, InvalidOption, SessionExpired
+from tussock.statestore.errors import AccessDenied, DuplicateName, InvalidOption, SessionExpired
 from tussock.statestore.system import System
 
 __all__ = ["Session", "Sessions"]
@@ -31,6 +31,7 @@ class Session:
     """Who authenticated for it."""
     opened_ms: int
     deadline: float
+    software: str = ""
     slots: int = 0
     """Tasks that a compactor runs at once."""
     progress: dict[str, int] = field(default_factory=dict)
@@ -80,10 +81,11 @@ class Sessions:
                 identity=identity,
                 opened_ms=self._system.now_ms(),
                 deadline=0.0,
+                software=request.software,
             )
             self._live[session.id] = session
-        elif session.identity != identity:
-            raise SessionExpired(f"session {session.id} belongs to another identity; open one of your own", session.id)
+        else:
+            self.owned(session.id, identity)
         self.renew(session, request.oldest_upload, request.slots)
         return session
 
@@ -96,6 +98,13 @@ class Sessions:
                 "open it again",
                 session_id[:64],
             )
+        return session
+
+    def owned(self, session_id: str, identity: str) -> Session:
+        """The live session of that id, if it is this caller's; `AccessDenied` if it is another's."""
+        session = self.get(session_id)
+        if session.identity != identity:
+            raise AccessDenied(f"session {session_id[:8]}... is not one of {identity!r}; open one of your own", identity)
         return session
 
     def renew(self, session: Session, oldest_upload: str, slots: int) -> None:

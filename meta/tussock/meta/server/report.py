@@ -1,0 +1,122 @@
+"""Makes a replica's status out of what it is and does at this moment."""
+
+import importlib.metadata
+import threading
+
+from tussock.meta.framing import decode_entry, entry_path
+from tussock.meta.server.leadership import Leadership
+from tussock.meta.server.node import MetaNode
+from tussock.meta.server.problems import with_problems
+from tussock.meta.server.rates import Rates
+from tussock.meta.server.sessions import Session
+from tussock.meta.server.status import (
+    BackupStatus,
+    CompactionStatus,
+    PeerStatus,
+    PinStatus,
+    ReplicaStatus,
+    SessionStatus,
+    Status,
+    UpkeepStatus,
+)
+from tussock.meta.server.status_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
+from tussock.meta.version import Version
+from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.system import System
+
+__all__ = ["Report"]
+
+READY_POLLS = 10
+"""A follower that has not read the log for so many of its polls is not ready."""
+
+
+class Report:
+    """Watches a node, and tells how it is. Safe to share between threads."""
+
+    def __init__(self, node: MetaNode, system: System) -> None:
+        self._node = node
+        self._system = system
+        self._started_ms = system.now_ms()
+        self._software = f"tussock {importlib.metadata.version('tussock')}"
+        self._lock = threading.Lock()
+        self._rates = Rates()
+        self._sums = LevelSums()
+        node.meta.log.subscribe(self._learn)
+
+    def status(self) -> Status:
+        """The status now; in a leader, one listing of the pins is asked of the bucket."""
+        node, leadership = self._node, self._node.leadership if self._node.is_leader else None
+        version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
+        synced_age = now - node.meta.synced_at
+        replica = ReplicaStatus(
+            address=node.options.address,
+            role="leader" if leadership else "follower",
+            term=leadership.term if leadership else version.term,
+            leader=node.options.address if leadership else node.leader_address,
+            started_ms=self._started_ms,
+            ready=leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5),
+            draining=node.is_draining,
+        )
+        with self._lock:
+            rates = self._rates.status(now, now_ms)
+            tables = table_statuses(version, node.options.picker, node.stalls(version), self._sums)
+        status = Status(
+            now_ms=now_ms,
+            software=self._software,
+            store_url=node.options.store_url,
+            replica=replica,
+            replicas=_replicas(replica),
+            version=version_status(version, int(synced_age * 1000)),
+            tables=tables,
+            rates=rates,
+            sessions=self._sessions(leadership, now),
+            compaction=leadership.scheduler.status(version) if leadership else CompactionStatus(),
+            pins=self._pins() if leadership else (),
+            checkpoints=leadership.checkpoints.status() if leadership else (),
+            upkeep=leadership.upkeep.status() if leadership else UpkeepStatus(),
+            backups=_backups(version),
+        )
+        return with_problems(status)
+
+    def _learn(self, entry: bytes | None, version: Version) -> None:
+        if entry is not None:
+            deltas = decode_entry(entry_path(version.seq), version.seq, entry).deltas
+            with self._lock:
+                self._rates.count(deltas, self._system.monotonic())
+
+    def _pins(self) -> tuple[PinStatus, ...]:
+        try:
+            return pin_statuses(self._node.meta.pins())
+        except ObjectStoreUnavailable:
+            return ()  # the rest of the status is wanted most when the bucket is away
+
+    def _sessions(self, leadership: Leadership | None, now: float) -> tuple[SessionStatus, ...]:
+        if leadership is None:
+            return ()
+        return tuple(self._session(session, now) for session in leadership.sessions.all())
+
+    def _session(self, session: Session, now: float) -> SessionStatus:
+        lease = self._node.options.session_lease
+        return SessionStatus(
+            id=short_id(session.id),
+            kind="compactor" if session.is_compactor else "client",
+            name=session.name,
+            software=session.software,
+            slots=session.slots,
+            tasks=len(session.progress),
+            pins=len(session.pins),
+            heartbeat_age_ms=int(max(now - (session.deadline - lease), 0) * 1000),
+            lease_ms=int(lease * 1000),
+        )
+
+
+def _replicas(replica: ReplicaStatus) -> tuple[PeerStatus, ...]:
+    """The replicas that this one knows of: itself, and the leader."""
+    known = [PeerStatus(address=replica.address, role=replica.role)]
+    if replica.leader and replica.leader != replica.address:
+        known.append(PeerStatus(address=replica.leader, role="leader"))
+    return tuple(known)
+
+
+def _backups(version: Version) -> tuple[BackupStatus, ...]:
+    return ()
