@@ -3,7 +3,7 @@
 import pytest
 
 from support.versions import make_id, run, spec, sst
-from tussock.meta.picker import PickerConfig, candidates, pick, pick_manual, write_stall
+from tussock.meta.picker import PickerConfig, candidates, pick, pick_manual
 from tussock.meta.picking import Pick
 from tussock.meta.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableLevels, TableState
@@ -258,10 +258,3 @@ def test_candidates_say_why_in_words() -> None:
     found = candidates(state(equal_runs(8, 500)), [], CONFIG, 0)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     assert "4000 bytes" in next(one.reason for one in found if one.kind == "l0")
-
-
-def test_writes_stall_from_a_count_of_runs_on_and_say_so() -> None:
-    """One below the limit is fine."""
-    config = PickerConfig(l0_stall_runs=5)
-    assert write_stall(state(equal_runs(4)), config) is None
-    assert "5 uncompacted runs" in (write_stall(state(equal_runs(5)), config) or "")

@@ -233,9 +233,14 @@ def test_writes_stall_with_a_reason(bucket: ModelBucket) -> None:
     store = meta(bucket, config=PickerConfig(l0_stall_runs=3))
     store.create_table(spec())
     for epoch in (1, 2, 3):
-        assert store.write_stall(1) is None
+        stall = store.write_stall(1)
+        assert stall is None or not stall.stopped
         store.commit(request(epoch))
-    assert store.write_stall(1) == "table 'kv' has 3 uncompacted runs; writes wait from 3 on"
+    stall = store.write_stall(1)
+    assert stall is not None
+    assert stall.reason == "table 'kv' has 3 uncompacted runs; writes wait from 3 on"
+    assert store.write_delay([1, 99], waited_ms=10**6) == (stall.delay_ms, stall.reason)
+    assert store.write_delay([99], waited_ms=0) == (0, "")
     assert store.write_stall(99) is None
 
 

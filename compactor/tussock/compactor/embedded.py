@@ -15,7 +15,7 @@ from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.core import Settings
+from tussock.statestore.core import Settings, source_opener
 from tussock.statestore.errors import CorruptSst, Fenced, ObjectNotFound, TableNotFound, TussockError, WaitTimeout
 from tussock.statestore.logs import get_logger
 from tussock.statestore.sstables import Sstables
@@ -49,9 +49,10 @@ class EmbeddedBackend(EmbeddedMeta):
             system,
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
+            open_source=source_opener(settings, system, requests, "meta"),
         )
         bucket = requests.for_caller("compaction")
-        self._sstables = Sstables(bucket, _CACHE_BYTES, system)
+        self._sstables = Sstables(bucket, _CACHE_BYTES, system, source_opener(settings, system, requests, "compaction"))
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
@@ -103,7 +104,8 @@ class EmbeddedBackend(EmbeddedMeta):
         """Work on L0 in this thread while one of the commit's tables has too much of it."""
         try:
             for _ in range(_INLINE_TASKS_MAX):
-                if all(self.write_stall(table) is None for table in request.tables) or not self._step():
+                stalls = [self.write_stall(table) for table in request.tables]
+                if not any(stall is not None and stall.stopped for stall in stalls) or not self._step():
                     return
         except Exception:
             # The epoch is committed: an error here would tell the caller that it is not.

@@ -25,7 +25,7 @@ from tussock.meta.tasks import LEVELS_MAX
 from tussock.meta.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableState
 
-__all__ = ["Candidate", "Pick", "PickerConfig", "candidates", "pick", "pick_manual", "write_stall"]
+__all__ = ["Candidate", "Pick", "PickerConfig", "candidates", "pick", "pick_manual"]
 
 MOVED_FILES_MAX = 256
 """Files in one trivial move: the log entry names each of them."""
@@ -85,14 +85,6 @@ def pick_manual(state: TableState, tasks: Sequence[CompactionTask], config: Pick
     while target < LEVELS_MAX and size > config.level_bytes_max(target):
         target += 1
     return Pick("manual", tuple(runs), target, bottom=True, score=1.0, reason="asked for")
-
-
-def write_stall(state: TableState, config: PickerConfig) -> str | None:
-    """Why writes to the table should wait for compaction, or `None` if they need not."""
-    count = len(state.levels.l0)
-    if count < config.l0_stall_runs:
-        return None
-    return f"table {state.spec.name!r} has {count} uncompacted runs; writes wait from {config.l0_stall_runs} on"
 
 
 def _pick_one(table: Table, candidate: Candidate, config: PickerConfig, watermark: int) -> Pick | None:

@@ -27,7 +27,9 @@ class PickerConfig(msgspec.Struct, frozen=True, kw_only=True):
     l0_runs_max: int = 12
     """From so many runs on, L0 goes into L1 even if it has few bytes."""
     l0_stall_runs: int = 128
-    """From so many runs on, writes should wait."""
+    """From so many runs in L0 on, writes wait; from half of it on, they are slowed down. So with the next two."""
+    l0_stall_files: int = 4096
+    l0_stall_bytes: int = 8 << 30
     task_bytes_max: int = 1 << 30
     """Input of one task; a manual one takes the whole table."""
     tombstone_percent: int = 40
