@@ -1,7 +1,8 @@
 """From a URL to a bucket that works, with retries bounded by a deadline.
 
 Endpoint and credentials of remote buckets come from the environment, under the names that obstore documents
-(`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_*`, `AZURE_*`).
+(`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_*`, `AZURE_*`). A client of
+a meta service may be handed both instead.
 """
 
 import os
@@ -15,6 +16,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from obstore.store import ObjectStore as LibraryStore
 
+from tussock.statestore.buckets.credentials import CredentialSource, for_library
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
@@ -46,24 +48,28 @@ def open_bucket(
     deadline_seconds: float = 30.0,
     system: System | None = None,
     options: Mapping[str, str] | None = None,
+    credentials: CredentialSource | None = None,
 ) -> ObjectStore:
     """The bucket that `url` names; a folder is created if absent, a remote bucket must be there (and is not asked).
 
     `memory://` is a fresh store of its own, `memory://NAME` one that the process shares by name; then
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
-    settings of a remote bucket by the names of the environment's variables, which they overrule.
+    settings of a remote bucket by the names of the environment's variables, which they overrule. `credentials`, of an
+    S3 bucket only, stand in for those of the environment, and are asked for again before they expire.
     Raises `InvalidOption` for any other URL, `ObjectStoreUnavailable` if the folder cannot be made.
     """
     if not deadline_seconds > 0:
         raise InvalidOption(f"deadline_seconds must be greater than 0, not {deadline_seconds}")
     where = parse_bucket_url(url)
     system = system or RealSystem()
+    if credentials is not None and where.scheme != "s3":
+        raise InvalidOption(f"{where} cannot be opened with credentials that are handed out; an s3:// bucket can")
     if where.scheme == "file":
         return FileBucket(Path(where.prefix), system)
     if where.scheme == "memory":
         return ObstoreBucket(_memory(where.bucket), str(where), system)
-    return _remote(where, deadline_seconds, system, options or {})
+    return _remote(where, deadline_seconds, system, options or {}, credentials)
 
 
 def _memory(name: str) -> MemoryStore:
@@ -74,7 +80,11 @@ def _memory(name: str) -> MemoryStore:
 
 
 def _remote(
-    where: BucketUrl, deadline_seconds: float, system: System, options: Mapping[str, str]
+    where: BucketUrl,
+    deadline_seconds: float,
+    system: System,
+    options: Mapping[str, str],
+    credentials: CredentialSource | None,
 ) -> ObstoreBucket:
     # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
     # three shares together are the deadline.
@@ -94,6 +104,8 @@ def _remote(
         "timeout": f"{deadline_ms // 2}ms",
         "connect_timeout": f"{min(deadline_ms // 2, CONNECT_MS_MAX)}ms",
     }
+    if credentials is not None:
+        settings["credential_provider"] = for_library(credentials)
     if where.prefix:
         settings["prefix"] = where.prefix
     if options:
