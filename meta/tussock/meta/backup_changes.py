@@ -3,7 +3,7 @@
 A backup is announced, written and then reported, as a compaction task is claimed and reported: `BeginBackup` fixes in
 the log from where on nothing that leaves the tree may be deleted, and `FinishBackup` says that the object with the
 backup's contents is there. `backups.py` has the proof. A store that is restored or cloned begins with `BeginStore`,
-which is always entry 1: whoever else wants to begin a store in that place wants the same entry, and one of them gets it.
+which is always entry 1: whoever else wants to begin a store in that place wants that entry too, and one gets it.
 """
 
 import re

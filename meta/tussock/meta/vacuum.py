@@ -15,8 +15,10 @@ were claimed, and what this process has uploaded and not committed; and a grace 
 an orphan whose writer's clock was ahead simply goes later. It moves only if something can be deleted for it. Whoever
 is refused uploads under an id above the horizon.
 
-Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. A crash anywhere
-leaves garbage only, and a log or an SST name that cannot be read means that nothing is deleted.
+Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. What backups name
+stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this one is, are never
+touched; once none is named any more, the hold on them there is let go (`cloning.py`). A crash anywhere leaves garbage
+only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +26,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tussock.meta.backups import Backups, Held, expired_backups
+from tussock.meta.cloning import detach_sources
 from tussock.meta.delta import AdvanceHorizon, Delta, ForgetDropped, ReleaseCompaction
+from tussock.meta.framing import backup_path, is_backup_path
 from tussock.meta.log import VersionLog
 from tussock.meta.pins import pin_objects
 from tussock.meta.truncation import Truncation, plan_truncation, truncate
@@ -59,13 +64,18 @@ class Vacuum:
         owner: str,
         grace_ms: int | None,
         pin_skew_ms: int,
+        backups: Backups,
+        open_source: Callable[[str], ObjectStore],
     ) -> None:
+        """`open_source` opens the bucket of another store, by its URL, for a clone to let go of its hold there."""
         self._log = log
         self._bucket = bucket
         self._system = system
         self._owner = owner
         self._own_grace_ms = grace_ms
         self._pin_skew_ms = pin_skew_ms
+        self._backups = backups
+        self._open_source = open_source
 
     @property
     def _grace_ms(self) -> int:
@@ -78,21 +88,26 @@ class Vacuum:
         `in_flight` answers ids that the horizon must not pass: of uploads that this process knows to be under way. It
         is asked after the bucket was listed, so that it knows of every upload that the listing shows.
         """
+        # Before the log is read: a backup whose object is listed is in the version, or over.
+        backup_objects = list(self._bucket.list("backup/"))
         version = self._log.refresh()
         # A dry run may not write, so it has to trust this machine's clock.
         bucket_ms = self._system.now_ms() if dry_run else self._bucket_clock()
         listed = list(self._bucket.list("sst/"))
         if dry_run:
-            version = self._with_horizon(version, listed, bucket_ms, in_flight())
+            held = self._backups.held()
+            version = self._with_horizon(held.version, listed, bucket_ms, in_flight())
         else:
             known = in_flight()
             self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, known), None))
-            version = self._log.version
-        ssts = self._garbage_ssts(version, listed, bucket_ms)
+            held = self._backups.held()
+            version = held.version
+        ssts = self._garbage_ssts(version, held, listed, bucket_ms)
         cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms)
-        rest = self._expired_pins(bucket_ms) + self._leftovers(bucket_ms)
+        rest = [*_dead_backups(version, backup_objects), *self._expired_pins(bucket_ms), *self._leftovers(bucket_ms)]
         if not dry_run:
             self._delete(ssts, cut, rest)
+            detach_sources(self._log, self._system, self._owner, held, self._open_source)
         deleted = [*ssts.objects, *cut.garbage, *rest]
         return VacuumReport(
             deleted=tuple((info.path, reason) for info, reason in deleted),
@@ -121,7 +136,7 @@ class Vacuum:
         self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]
     ) -> list[Delta]:
         now_ms = self._system.now_ms()
-        deltas: list[Delta] = list(expired_tasks(version, self._owner, now_ms))
+        deltas: list[Delta] = [*expired_tasks(version, self._owner, now_ms), *expired_backups(version, now_ms)]
         horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms, in_flight)
         if horizon > version.gc_horizon:
             deltas.append(AdvanceHorizon(horizon=horizon))
@@ -133,18 +148,22 @@ class Vacuum:
         horizon = horizon_for(version, listed, bucket_ms, self._system.now_ms(), self._grace_ms, in_flight)
         return replace(version, gc_horizon=max(horizon, version.gc_horizon))
 
-    def _garbage_ssts(self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int) -> _Found:
+    def _garbage_ssts(self, version: Version, held: Held, listed: Sequence[ObjectInfo], bucket_ms: int) -> _Found:
         live = version.live_sst_ids()
         # By the slower of both clocks: an iterator that started just before the drop must have its time.
         oldest_ms = min(bucket_ms, self._system.now_ms()) - self._grace_ms
         # Without a grace period the clocks do not matter: one that lags a little would keep what was just replaced.
-        waited = {sst.id for sst in version.dropped if sst.dropped_ms <= oldest_ms or not self._grace_ms} - live
+        waited = {
+            sst.id
+            for sst in version.dropped
+            if (sst.dropped_ms <= oldest_ms or not self._grace_ms) and not held.waits_for(sst.seq)
+        } - live
         waiting = {sst.id for sst in version.dropped} - waited
         objects: list[tuple[ObjectInfo, str]] = []
         young = 0
         for info in listed:
             sst_id = _sst_id(info.path)
-            if sst_id is None or sst_id in live or sst_id in waiting:
+            if sst_id is None or sst_id in live or sst_id in waiting or sst_id in held.ssts:
                 continue
             if sst_id in waited:
                 objects.append((info, "SST replaced by a compaction or of a dropped table"))
@@ -167,6 +186,13 @@ class Vacuum:
         before_ms = bucket_ms - max(self._grace_ms, LEFTOVER_AGE_MS_MIN)
         clocks = [info for info in self._bucket.list("tmp/") if info.modified_ms < before_ms]
         return [(info, "interrupted write") for info in (*self._bucket.leftovers(before_ms), *clocks)]
+
+
+def _dead_backups(version: Version, listed: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, str]]:
+    """Objects of backups that are over; `listed` was listed before `version` was read. Foreign names are left alone."""
+    named = {backup_path(info.name, info.id) for info in version.backups.values()}
+    dead = [info for info in listed if info.path not in named and is_backup_path(info.path)]
+    return [(info, "backup that was deleted or given up") for info in dead]
 
 
 def expired_tasks(version: Version, owner: str, now_ms: int) -> list[ReleaseCompaction]:

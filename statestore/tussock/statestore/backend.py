@@ -178,5 +178,17 @@ class Backend(Protocol):
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete what no version and no pin can reach."""
 
+    def create_backup(self, name: str, comment: str = "") -> BackupInfo:
+        """Keep the newest version under a name, copying no SST; `BackupExists` if the name is taken.
+
+        After `ObjectStoreUnavailable` this object answers a repetition right.
+        """
+
+    def list_backups(self) -> list[BackupInfo]:
+        """All backups and holds of clones, by name, with the bytes that only each one keeps."""
+
+    def delete_backup(self, name: str) -> None:
+        """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
+
     def close(self) -> None:
         """Stop background work and release pins."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.statestore.backend import Backend, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.block import CODECS
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, TableSpec, pack
-from tussock.statestore.core import Core, Settings
+from tussock.statestore.core import Core, Settings, source_opener
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
@@ -256,6 +256,24 @@ class StateStore:
             self._core.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
         return report
 
+    def backup(self, name: str, comment: str = "") -> BackupInfo:
+        """Keep the newest version under a name, for as long as you like; copies no SST. `BackupExists` if it is taken.
+
+        After `ObjectStoreUnavailable` the same call can be repeated.
+        """
+        self._core.check_usable()
+        return self._core.backend.create_backup(name, comment)
+
+    def backups(self) -> list[BackupInfo]:
+        """All backups, and holds of clones of this store, by name, with the bytes that only each one keeps."""
+        self._core.check_usable()
+        return self._core.backend.list_backups()
+
+    def delete_backup(self, name: str) -> None:
+        """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
+        self._core.check_usable()
+        self._core.backend.delete_backup(name)
+
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Requests and bytes so far, per caller and operation: what this client costs."""
         return self._core.requests.counts()
@@ -373,6 +391,7 @@ def connect(
 def open_store(settings: Settings, system: System, bucket: Any) -> StateStore:
     """Open a store on a bucket that is open already."""
     requests = RequestCounts(bucket)
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system)
+    opener = source_opener(settings, system, requests, "read")
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, opener)
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tussock.statestore.backend import Backend, VersionView
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 from tussock.statestore.errors import (
@@ -34,7 +35,7 @@ from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 
-__all__ = ["Core", "Settings", "TableView"]
+__all__ = ["Core", "Settings", "TableView", "source_opener"]
 
 T = TypeVar("T")
 
@@ -73,6 +74,17 @@ class Settings:
     buffer_bytes: int = 64 << 20
     deadline: float = 30.0
     compaction: bool = True
+
+
+def source_opener(
+    settings: Settings, system: System, requests: RequestCounts, caller: str
+) -> Callable[[str], ObjectStore]:
+    """What opens the bucket of the store that this one was cloned from, for `caller`, counted as its own is."""
+
+    def open_source(url: str) -> ObjectStore:
+        return requests.for_caller(caller, open_bucket(url, deadline_seconds=settings.deadline, system=system))
+
+    return open_source
 
 
 class TableView(NamedTuple):

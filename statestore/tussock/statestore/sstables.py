@@ -73,11 +73,20 @@ class Sstables:
     """All SSTs of a store, by what the version says of them.
 
     `cache_bytes` bounds both caches together. `caller` views of the bucket make the requests, so that they are
-    counted for whoever asked.
+    counted for whoever asked. `open_source` opens the bucket of another store, by its URL, of which this store names
+    SSTs because it is a clone; it is asked when the first of them is read.
     """
 
-    def __init__(self, bucket: ObjectStore, cache_bytes: int, system: System) -> None:
+    def __init__(
+        self,
+        bucket: ObjectStore,
+        cache_bytes: int,
+        system: System,
+        open_source: Callable[[str], ObjectStore] = open_bucket,
+    ) -> None:
         self.bucket = bucket
+        self._open_source = open_source
+        self._sources: dict[str, ObjectStore] = {}
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
         self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
         self._pool = system.pool("tussock-read", _READ_THREADS)
@@ -87,14 +96,15 @@ class Sstables:
         meta: LoadedMeta | None = self.metas.get((sst.id,))
         if meta is None:
             path = meta_object(sst)
-            where = f"{self.bucket.url}/{path}"
+            bucket = self._bucket_of(sst)
+            where = f"{bucket.url}/{path}"
             whole: bytes | None = None
             if not sst.meta_in_data:
-                data = self.bucket.get(path)
+                data = bucket.get(path)
             elif sst.data_bytes > _WHOLE_BYTES_MAX:
-                data = bytes(self.bucket.get_range(path, sst.data_bytes, sst.meta_bytes))
+                data = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes))
             else:
-                whole = self.blocks.peek((sst.id, _WHOLE)) or self.bucket.get(path)
+                whole = self.blocks.peek((sst.id, _WHOLE)) or bucket.get(path)
                 data = whole[sst.data_bytes :]
             meta = decode_meta(data, sst.id, where)
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
@@ -196,19 +206,30 @@ class Sstables:
         self.blocks.drop(sst_ids)
 
     def close(self) -> None:
-        """Stop the read threads."""
+        """Stop the read threads, and let go of other stores' buckets."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for bucket in self._sources.values():
+            bucket.close()
+
+    def _bucket_of(self, sst: SstInfo) -> ObjectStore:
+        """Where the SST's objects are."""
+        if not sst.source:
+            return self.bucket
+        bucket = self._sources.get(sst.source)
+        if bucket is None:
+            # Two threads may both open it; either bucket will do.
+            bucket = self._sources.setdefault(sst.source, self._open_source(sst.source))
+        return bucket
 
     def _read(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None) -> list[Rows]:
         """Fetch blocks first .. last-1 with one ranged request, or none if the object is at hand, and decode them."""
         path = data_path(sst.id)
-        where = f"{self.bucket.url}/{path}"
+        bucket = self._bucket_of(sst)
+        where = f"{bucket.url}/{path}"
         start = int(meta.offset[first])
         length = int(meta.offset[last - 1] + meta.length[last - 1]) - start
         whole: bytes | None = self.blocks.peek((sst.id, _WHOLE)) if sst.meta_in_data else None
-        data = (
-            self.bucket.get_range(path, start, length) if whole is None else memoryview(whole)[start : start + length]
-        )
+        data = bucket.get_range(path, start, length) if whole is None else memoryview(whole)[start : start + length]
         if len(data) != length:
             raise CorruptSst(
                 f"{where}: {len(data)} bytes from offset {start}, its block index says {length}; it was truncated"

@@ -28,9 +28,12 @@ class RequestCounts:
         self._lock = threading.Lock()
         self._table: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def for_caller(self, caller: str) -> ObjectStore:
-        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name."""
-        return _CountedBucket(self._bucket, caller, self)
+    def for_caller(self, caller: str, bucket: ObjectStore | None = None) -> ObjectStore:
+        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name.
+
+        `bucket` is another one than the store's own, for SSTs that lie in the store that this one was cloned from.
+        """
+        return _CountedBucket(self._bucket if bucket is None else bucket, caller, self)
 
     def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Per caller and operation (requests, bytes sent or received) since the start; failed calls have no bytes."""

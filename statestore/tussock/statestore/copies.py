@@ -1,0 +1,101 @@
+"""Stores made from other stores: `restore` copies a backup into an empty place, `clone` takes SSTs where they are.
+
+Both work on buckets, so both stores are given by the URLs of their buckets. What they do is in the room `meta`
+(`restoring.py`, `cloning.py`), which is loaded by name as `connect` loads its backend.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.system import RealSystem, System
+
+__all__ = ["clone", "restore"]
+
+
+def restore(
+    source: str,
+    backup: str,
+    target: str,
+    *,
+    deadline: float = 30.0,
+    system: System | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> None:
+    """Copy a backup of the store at `source` into the empty place `target`, where a store begins with it.
+
+    Interrupted and repeated, it goes on where it stopped; once the store is there, it does nothing. Every SST is
+    compared with its checksums on the way. The log of `source` may be lost: the backup's object is enough.
+
+    Args:
+        source: URL of the bucket of the store that has the backup.
+        backup: its name.
+        target: URL of an empty place, in the same bucket or another one.
+        deadline: seconds after which a request to a bucket fails for good.
+        system: replaces clocks, randomness and threads.
+        on_bytes: hears of the bytes of each SST that is in place.
+
+    Raises:
+        BackupNotFound: there is no such backup.
+        StoreNotEmpty: something else is at `target`.
+        CorruptSst: an SST is missing or damaged; no store was made.
+        InvalidOption: `target` is `source`, or `backup` is a clone's hold.
+    """
+    with _opened(source, target, deadline, system) as (bucket, place, clocks, open_source):
+        importlib.import_module("tussock.meta.restoring").restore(
+            bucket,
+            place,
+            clocks,
+            backup=backup,
+            owner=_owner(clocks),
+            open_source=open_source,
+            on_bytes=on_bytes or (lambda _: None),
+        )
+
+
+def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0, system: System | None = None) -> None:
+    """Make a store at the empty place `target` that begins as the store at `source` is, copying no SST.
+
+    From then on the two go their own ways. The clone reads SSTs from the bucket of `source`, where a hold keeps them,
+    until compaction has replaced them all; then its vacuum lets go of the hold. Interrupted and repeated, it goes on;
+    once the clone is there, it does nothing.
+
+    Args:
+        source: URL of the bucket of the store to clone, as the clone's readers will find it.
+        target: URL of an empty place.
+        backup: name of a backup of `source` to begin with, in place of its newest version.
+        deadline: seconds after which a request to a bucket fails for good.
+        system: replaces clocks, randomness and threads.
+
+    Raises:
+        BackupNotFound: there is no such backup.
+        StoreNotEmpty: something else is at `target`, or a clone of another point.
+        BackupExists: an interrupted clone into `target` was begun from another point of `source`.
+        InvalidOption: no store is at `source`, or it is `target`, or a private memory store.
+    """
+    with _opened(source, target, deadline, system) as (bucket, place, clocks, open_source):
+        importlib.import_module("tussock.meta.cloning").clone(
+            bucket, place, clocks, owner=_owner(clocks), open_source=open_source, backup=backup
+        )
+
+
+@contextlib.contextmanager
+def _opened(
+    source: str, target: str, deadline: float, system: System | None
+) -> Iterator[tuple[ObjectStore, ObjectStore, System, Callable[[str], ObjectStore]]]:
+    clocks = system or RealSystem()
+    open_one: Any = functools.partial(open_bucket, deadline_seconds=deadline, system=clocks)
+    with contextlib.ExitStack() as opened:
+        bucket = opened.enter_context(contextlib.closing(open_one(source)))
+        place = opened.enter_context(contextlib.closing(open_one(target)))
+        yield bucket, place, clocks, open_one
+
+
+def _owner(system: System) -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(4).hex()}"
