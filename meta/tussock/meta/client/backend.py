@@ -175,9 +175,9 @@ class PlatformBackend:
             assert isinstance(answer, pb.CommitResponse)
             if not answer.retry_after_ms:
                 break
-            self._stall(request, answer, deadline)
-        if self._stalled:
-            log.info("writes go on", tables=sorted(self._stalled))
+            message.waited_ms += self._stall(request, answer, deadline)
+        if self._stalled and not message.waited_ms:
+            log.info("writes are no longer held back", tables=sorted(self._stalled))
             self._stalled.clear()
         self._catch_up(answer.seq)
         return answer.epoch
@@ -254,10 +254,10 @@ class PlatformBackend:
         if self._pushed.await_seq(seq, PUSH_SECONDS_MAX).seq < seq:
             self.refresh()
 
-    def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> None:
-        """Wait as the leader asks; one line in the log for a stall, however long it lasts."""
+    def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
+        """Wait as the leader asks, answers the milliseconds; one line in the log for a whole time of stalls."""
         if not self._stalled:
-            log.warning("writes stall", reason=answer.stall_reason, tables=sorted(request.tables))
+            log.warning("writes are held back", reason=answer.stall_reason, tables=sorted(request.tables))
         self._stalled.update(request.tables)
         left = deadline - self._system.monotonic()
         if left <= 0:
@@ -267,6 +267,7 @@ class PlatformBackend:
                 request.epoch,
             )
         self._system.sleep(min(answer.retry_after_ms / 1000, left))
+        return answer.retry_after_ms
 
 
 def addresses_in(url: str) -> list[str]:

@@ -72,7 +72,7 @@ class MetaConnection:
         dial: Dial,
         *,
         name: str,
-        kind: "pb.SessionKind.ValueType" = pb.CLIENT,
+        kind: pb.SessionKind = pb.CLIENT,
         deadline: float = 30.0,
         open_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
     ) -> None:

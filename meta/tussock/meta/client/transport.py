@@ -5,7 +5,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import Message
@@ -114,7 +114,7 @@ class GrpcTransport:
 
 
 class _GrpcStream:
-    def __init__(self, address: str, call: grpc.Call) -> None:
+    def __init__(self, address: str, call: Any) -> None:
         self._address = address
         self._call = call
 
@@ -130,7 +130,7 @@ class _GrpcStream:
             self._call.cancel()
 
 
-def _translated(address: str, method: str, error: grpc.RpcError) -> TussockError:
+def _translated(address: str, method: str, error: Any) -> TussockError:
     """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:

@@ -1,10 +1,13 @@
-"""Who makes a call."""
+"""Who makes a call, and what answers it."""
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+from google.protobuf.message import Message
 
 from tussock.meta.rpc.methods import Role
 
-__all__ = ["ANYONE", "Caller"]
+__all__ = ["ANYONE", "Caller", "Handlers"]
 
 
 class Caller(NamedTuple):
@@ -16,6 +19,9 @@ class Caller(NamedTuple):
     request_id: str = ""
     """Drawn per call, or given by the caller; in all log lines of the call."""
 
+
+Handlers = dict[str, Callable[..., Message]]
+"""By RPC, what answers it: called with the request's message and the caller."""
 
 ANYONE = Caller("anonymous", Role.ADMIN)
 """The caller where the service authenticates nobody."""

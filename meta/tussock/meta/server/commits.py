@@ -6,7 +6,7 @@ into a version. Commits that come at the same time share one log entry (`log.py`
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
-from tussock.meta.server.caller import Caller
+from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.sessions import Sessions
 from tussock.statestore.backend import CommitRequest
@@ -27,7 +27,7 @@ class Commits:
         self._lock = lock
         self._newest_epoch = 0
 
-    def handlers(self) -> dict[str, object]:
+    def handlers(self) -> Handlers:
         """The RPCs answered here."""
         return {
             "GetCredentials": self._get_credentials,

@@ -5,14 +5,16 @@ wakes the event loop. Every call goes through the gate (`gate.py`), which knows 
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, encode_error
@@ -28,7 +30,8 @@ LEADER_SERVICE = f"{SERVICE}/leader"
 CALL_THREADS = 64
 HEALTH_SECONDS = 0.5
 
-Context = grpc.aio.ServicerContext
+Context = Any
+"""A `grpc.aio.ServicerContext`; the stubs' is generic in two messages that a handler here does not know."""
 
 
 class GrpcServer:
@@ -42,7 +45,7 @@ class GrpcServer:
         self._node: MetaNode | None = None
         self._credentials = credentials
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="tussock-call")
-        self._health = health_aio.HealthServicer()
+        self._health = HealthServicer()
         self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=[
@@ -80,7 +83,7 @@ class GrpcServer:
         await self._server.stop(grace_seconds)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _handler(self, method: Method) -> grpc.RpcMethodHandler:
+    def _handler(self, method: Method) -> Any:
         if method.streams:
             return grpc.unary_stream_rpc_method_handler(
                 self._stream(method), request_deserializer=method.request.FromString
@@ -128,7 +131,7 @@ class GrpcServer:
             except TussockError as error:
                 await _refuse(context, call, error)
                 return
-            mailbox.on_ready(lambda: loop.call_soon_threadsafe(ready.set))
+            mailbox.on_ready(lambda: _wake(loop, ready))
             try:
                 while True:
                     await ready.wait()
@@ -159,6 +162,11 @@ class GrpcServer:
             await self._health.set(SERVICE, serving)
             await self._health.set(LEADER_SERVICE, serving if self._node.is_leader else not_serving)
             await asyncio.sleep(HEALTH_SECONDS)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the subscriber
+        loop.call_soon_threadsafe(ready.set)
 
 
 async def _refuse(context: Context, call: Call, error: TussockError) -> Message:

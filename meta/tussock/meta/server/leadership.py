@@ -5,12 +5,8 @@ leader open their sessions again and bring along what they hold. It ends when th
 nothing of it may act any more, and whatever still tries fails at the log, which knows the newer term.
 """
 
-from collections.abc import Callable
-
-from google.protobuf.message import Message
-
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.caller import Caller
+from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.checkpoints import Checkpoints
 from tussock.meta.server.commits import Commits
 from tussock.meta.server.context import Context
@@ -23,11 +19,9 @@ from tussock.meta.server.upkeep import Upkeep
 from tussock.meta.version import Version
 from tussock.statestore.logs import get_logger
 
-__all__ = ["Handler", "Leadership"]
+__all__ = ["Leadership"]
 
 log = get_logger("tussock.meta")
-
-Handler = Callable[[Message, Caller], Message]
 
 
 class Leadership:
@@ -46,7 +40,7 @@ class Leadership:
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
         self.upkeep = Upkeep(context)
         context.meta.protect(self._in_flight)
-        self.handlers: dict[str, Handler] = {
+        self.handlers: Handlers = {
             "OpenSession": self._open_session,
             "Heartbeat": self._heartbeat,
             "CloseSession": self._close_session,

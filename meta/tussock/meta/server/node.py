@@ -124,8 +124,8 @@ class MetaNode:
 
     def stalls(self, version: Version) -> dict[int, str]:
         """Per table id whose writers are held back, why."""
-        found = {table: self.meta.write_delay([table])[1] for table in version.tables}
-        return {table: reason for table, reason in found.items() if reason}
+        found = {table: self.meta.write_stall(table) for table in version.tables}
+        return {table: stall.reason for table, stall in found.items() if stall is not None}
 
     def drain(self) -> None:
         """Hand leadership over: let subscribers go elsewhere and give the lease back; calls are refused from now on."""

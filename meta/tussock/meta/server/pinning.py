@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
-from tussock.meta.server.caller import Caller
+from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
@@ -29,7 +29,7 @@ class Pinning:
         self._sessions = sessions
         self._lock = lock
 
-    def handlers(self) -> dict[str, object]:
+    def handlers(self) -> Handlers:
         """The RPCs answered here."""
         return {"Pin": self._pin, "Unpin": self._unpin, "ListPins": self._list}
 

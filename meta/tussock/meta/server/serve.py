@@ -48,7 +48,6 @@ async def _serve(settings: MetaSettings) -> None:
     requests = RequestCounts(bucket)
     node = MetaNode(requests, system, node_options(settings, address, store_options))
     report = Report(node, system)
-    node.status = report.status
     metrics.register(StatusCollector(report.status, requests.counts))
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -2,8 +2,9 @@
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import report_to_message
-from tussock.meta.server.caller import Caller
+from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.status import UpkeepStatus, VacuumStatus
 from tussock.statestore.backend import VacuumReport
 from tussock.statestore.errors import TussockError
 from tussock.statestore.logs import get_logger
@@ -21,21 +22,30 @@ class Upkeep:
         # A new leader knows of uploads in flight only once the clients have come back to it.
         self._due = context.system.monotonic() + max(context.options.vacuum_interval, context.options.session_lease)
         self._running = context.system.lock()
-        self.last: VacuumReport | None = None
-        """What the newest vacuum of this term did."""
+        self._last: VacuumStatus | None = None
 
-    def handlers(self) -> dict[str, object]:
+    def handlers(self) -> Handlers:
         """The RPCs answered here."""
         return {"Vacuum": self._vacuum}
 
+    def status(self) -> UpkeepStatus:
+        """What was done last, and when the next is due."""
+        if not self._context.options.vacuum_interval:
+            return UpkeepStatus(vacuum=self._last)
+        left = self._due - self._context.system.monotonic()
+        return UpkeepStatus(vacuum=self._last, next_vacuum_ms=self._context.system.now_ms() + int(max(left, 0) * 1000))
+
     def run(self) -> None:
         """Vacuum if it is due; errors are logged, and the next round tries again."""
-        if self._context.system.monotonic() < self._due:
+        if not self._context.options.vacuum_interval or self._context.system.monotonic() < self._due:
             return
         self._due = self._context.system.monotonic() + self._context.options.vacuum_interval
         try:
             report = self._vacuumed(dry_run=False)
         except TussockError as error:
+            self._last = VacuumStatus(
+                finished_ms=self._context.system.now_ms(), deleted=0, bytes_freed=0, kept_young=0, error=str(error)
+            )
             log.warning("vacuum failed, the next one tries again", error=str(error))
         else:
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
@@ -44,7 +54,12 @@ class Upkeep:
         with self._running:
             report = self._context.meta.vacuum(dry_run=dry_run)
         if not dry_run:
-            self.last = report
+            self._last = VacuumStatus(
+                finished_ms=self._context.system.now_ms(),
+                deleted=len(report.deleted),
+                bytes_freed=report.bytes_freed,
+                kept_young=report.kept_young,
+            )
         return report
 
     def _vacuum(self, request: pb.VacuumRequest, _: Caller) -> pb.VacuumResponse:
