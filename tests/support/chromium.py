@@ -5,9 +5,11 @@ Each `Browser` has a profile of its own, so nothing of another run (storage, cac
 
 import asyncio
 import base64
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,14 @@ class Page:
 
     async def open(self, url: str) -> None:
         """Go there, and wait until it is loaded."""
+        async with self.loading():
+            await self.send("Page.navigate", url=url)
+
+    @contextlib.asynccontextmanager
+    async def loading(self) -> AsyncIterator[None]:
+        """What is done in the block loads a page; wait until it has."""
         self._loaded.clear()
-        await self.send("Page.navigate", url=url)
+        yield
         await asyncio.wait_for(self._loaded.wait(), WAIT_SECONDS_MAX)
 
     async def evaluate(self, expression: str) -> Any:
