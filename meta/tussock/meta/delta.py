@@ -125,6 +125,8 @@ Delta: TypeAlias = (
     | AdvanceHorizon
     | ForgetDropped
     | Configure
+    | OpenWriter
+    | StartTerm
     | BeginBackup
     | FinishBackup
     | DropBackup

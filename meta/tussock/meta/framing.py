@@ -18,18 +18,22 @@ from tussock.statestore.errors import CorruptLog
 
 __all__ = [
     "BackupContent",
+    "Lease",
     "LogEntry",
     "backup_path",
     "decode_backup",
     "decode_entry",
+    "decode_lease",
     "decode_pin",
     "decode_snapshot",
     "encode_backup",
     "encode_entry",
+    "encode_lease",
     "encode_pin",
     "encode_snapshot",
     "entry_path",
     "is_backup_path",
+    "lease_path",
     "marker_path",
     "sequence_of",
     "snapshot_path",
@@ -39,6 +43,7 @@ ENTRY_MAGIC = b"TSKL"
 SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
+LEASE_MAGIC = b"TSKT"
 FORMAT_VERSION = 2
 """2 added terms, generations of writers and leases; what version 1 wrote is read for ever."""
 OLDEST_VERSION = 1
@@ -64,6 +69,22 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The term in which a leader of the meta service appended it; 0: a store without one."""
 
 
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """What the object `leader/<term>` says; only its holder overwrites it."""
+
+    term: int
+    holder: str
+    """Host and process, with a random end: no two processes ever have the same."""
+    address: str
+    """Where clients find the holder."""
+    lease_ms: int
+    """If the object does not change for so long, its holder has stopped leading."""
+    renewals: int = 0
+    """Counted up each time, so that a renewal is a change."""
+    resigned: bool = False
+    """The holder has stopped leading already."""
+
+
 class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     """A backup's object: everything that a restore needs beside the SSTs."""
 
@@ -75,6 +96,7 @@ class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
 _ENCODER = msgspec.msgpack.Encoder()
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
+_LEASE_DECODER = msgspec.msgpack.Decoder(Lease)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
 
@@ -94,6 +116,11 @@ def marker_path(seq: int) -> str:
     return f"log/boundary/{seq:0{SEQUENCE_DIGITS}d}"
 
 
+def lease_path(term: int) -> str:
+    """Path of the lease of whoever leads that term; from 1 on."""
+    return f"leader/{term:0{SEQUENCE_DIGITS}d}"
+
+
 def backup_path(name: str, backup_id: str) -> str:
     """Path of a backup's object; the name is there for people, the id makes it unique."""
     return f"backup/{name}.{backup_id}"
@@ -107,7 +134,7 @@ def is_backup_path(path: str) -> bool:
 
 
 def sequence_of(path: str) -> int | None:
-    """The sequence in the path of an entry, a snapshot or a marker; `None` for a foreign name."""
+    """The sequence in the path of an entry, a snapshot or a marker, the term of a lease; `None` for a foreign name."""
     digits = path.rpartition("/")[2].removesuffix(".delta")
     return int(digits) if len(digits) == SEQUENCE_DIGITS and digits.isascii() and digits.isdigit() else None
 
@@ -158,6 +185,16 @@ def decode_backup(path: str, data: bytes) -> BackupContent:
             f"{path}: holds backup {content.info.name!r} with id {content.info.id}; the object was renamed or copied"
         )
     return content
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """The bytes of a lease; its sequence field is the term."""
+    return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(lease))
+
+
+def decode_lease(path: str, term: int, data: bytes) -> Lease:
+    """The lease in `data`; `CorruptLog` if it is not the intact one of `term`."""
+    return _decoded(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 
 
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
