@@ -8,7 +8,6 @@ to be the beginning of its input, each row once.
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -102,13 +101,14 @@ class Checkpoints(RuleBasedStateMachine):
             seen_barrier=worker.state.seen,
         )
         try:
-            job, actions = join(self.job, "job", request, self.ledger[-1], self.now_ms, self.fresh())
+            step = join(self.job, "job", request, self.ledger[-1], self.now_ms, self.fresh())
         except DuplicateName:
             # Somebody of that name took over, or the predecessor's session has not lapsed yet.
-            assert self.job is not None and self.job.members[worker.name].session != worker.session
+            assert self.job is not None
+            assert self.job.members[worker.name].session != worker.session
             del self.workers[worker.name]
         else:
-            self.take(Step(job, actions))
+            self.take(step)
 
     # --- Workers --------------------------------------------------------------------------------------------------
 
@@ -238,12 +238,14 @@ class Checkpoints(RuleBasedStateMachine):
     @precondition(lambda self: self.commit is not None)
     @rule(ok=st.integers(0, 3))
     def resolve(self, ok):
-        assert self.job is not None and self.job.flight is not None and self.job.flight.committing
+        assert self.job is not None
+        assert self.job.flight is not None
+        assert self.job.flight.committing
         if ok:
             self.take(committed(self.job, self.apply(), self.now_ms, self.fresh()))
         else:
             self.commit = None
-            self.take(refused(self.job, "the table was dropped", self.now_ms, self.fresh()))
+            self.take(refused(self.job, "the table was dropped", self.ledger[-1][0], self.now_ms, self.fresh()))
 
     # --- What has to hold -----------------------------------------------------------------------------------------
 

@@ -40,9 +40,7 @@ __all__ = ["collect", "committed", "join", "leave", "lose", "refused", "tick", "
 # --- Coming and going ---------------------------------------------------------------------------------------------
 
 
-def join(
-    job: Job | None, name: str, request: JoinRequest, newest: tuple[int, int], now_ms: int, fresh: int
-) -> tuple[Job, tuple[Action, ...]]:
+def join(job: Job | None, name: str, request: JoinRequest, newest: tuple[int, int], now_ms: int, fresh: int) -> Step:
     """A participant joins, or asks again where things stand; its generation is in the job that is answered.
 
     `newest` is the job's newest checkpoint as (barrier, epoch), zeros for none: numbers go on above it after a change
@@ -65,7 +63,7 @@ def join(
     _check_options(job, request)
     member = job.members.get(who)
     if member is not None and (member.session, member.incarnation) == (request.session, request.incarnation):
-        return job, greet(job, who)
+        return Step(job, greet(job, who))
     before: tuple[Action, ...] = ()
     if member is not None:
         if member.session != request.session:
@@ -99,8 +97,7 @@ def join(
     )
     begun = greet(job, who)
     step = _settle(job, now_ms)
-    assert step.job is not None, "a job with a member goes on"
-    return step.job, (*before, *begun, *step.actions)
+    return Step(step.job, (*before, *begun, *step.actions))
 
 
 def leave(job: Job, participant: str, generation: int, *, done: bool, reason: str, now_ms: int, fresh: int) -> Step:
@@ -206,8 +203,9 @@ def committed(job: Job, epoch: int, now_ms: int, fresh: int) -> Step:
     return _unless_empty(Step(step.job, (*told, *step.actions)))
 
 
-def refused(job: Job, reason: str, now_ms: int, fresh: int) -> Step:
-    """The commit of the barrier under way has failed for good."""
+def refused(job: Job, reason: str, newest_barrier: int, now_ms: int, fresh: int) -> Step:
+    """The commit of the barrier under way has failed for good; numbers go on above the newest in the ledger."""
+    job = replace(job, number=max(job.number, newest_barrier))
     return _unless_empty(_abort(job, reason, now_ms, fresh))
 
 

@@ -400,7 +400,7 @@ class ListPinsResponse(_message.Message):
     def __init__(self, pins: _Optional[_Iterable[_Union[PinInfo, _Mapping]]] = ...) -> None: ...
 
 class JoinCheckpointRequest(_message.Message):
-    __slots__ = ("session_id", "job", "participant", "participants", "interval_ms", "timeout_ms", "on_missing")
+    __slots__ = ("session_id", "job", "participant", "participants", "interval_ms", "timeout_ms", "on_missing", "incarnation", "seen_barrier")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PARTICIPANT_FIELD_NUMBER: _ClassVar[int]
@@ -408,6 +408,8 @@ class JoinCheckpointRequest(_message.Message):
     INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     ON_MISSING_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEEN_BARRIER_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     job: str
     participant: str
@@ -415,22 +417,22 @@ class JoinCheckpointRequest(_message.Message):
     interval_ms: int
     timeout_ms: int
     on_missing: OnMissing
-    def __init__(self, session_id: _Optional[str] = ..., job: _Optional[str] = ..., participant: _Optional[str] = ..., participants: _Optional[int] = ..., interval_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., on_missing: _Optional[_Union[OnMissing, str]] = ...) -> None: ...
+    incarnation: str
+    seen_barrier: int
+    def __init__(self, session_id: _Optional[str] = ..., job: _Optional[str] = ..., participant: _Optional[str] = ..., participants: _Optional[int] = ..., interval_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., on_missing: _Optional[_Union[OnMissing, str]] = ..., incarnation: _Optional[str] = ..., seen_barrier: _Optional[int] = ...) -> None: ...
 
 class JoinCheckpointResponse(_message.Message):
-    __slots__ = ("generation", "epoch", "committed_epoch", "barrier")
+    __slots__ = ("generation", "committed_epoch", "barrier")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BARRIER_FIELD_NUMBER: _ClassVar[int]
     generation: int
-    epoch: int
     committed_epoch: int
     barrier: int
-    def __init__(self, generation: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_epoch: _Optional[int] = ..., barrier: _Optional[int] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., committed_epoch: _Optional[int] = ..., barrier: _Optional[int] = ...) -> None: ...
 
 class BarrierEvent(_message.Message):
-    __slots__ = ("job", "what", "barrier", "epoch", "next_epoch", "committed_epoch", "reason", "participant")
+    __slots__ = ("job", "what", "barrier", "epoch", "next_epoch", "committed_epoch", "reason", "participant", "generation")
     class What(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WHAT_UNSPECIFIED: _ClassVar[BarrierEvent.What]
@@ -451,6 +453,7 @@ class BarrierEvent(_message.Message):
     COMMITTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PARTICIPANT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     job: str
     what: BarrierEvent.What
     barrier: int
@@ -459,7 +462,8 @@ class BarrierEvent(_message.Message):
     committed_epoch: int
     reason: str
     participant: str
-    def __init__(self, job: _Optional[str] = ..., what: _Optional[_Union[BarrierEvent.What, str]] = ..., barrier: _Optional[int] = ..., epoch: _Optional[int] = ..., next_epoch: _Optional[int] = ..., committed_epoch: _Optional[int] = ..., reason: _Optional[str] = ..., participant: _Optional[str] = ...) -> None: ...
+    generation: int
+    def __init__(self, job: _Optional[str] = ..., what: _Optional[_Union[BarrierEvent.What, str]] = ..., barrier: _Optional[int] = ..., epoch: _Optional[int] = ..., next_epoch: _Optional[int] = ..., committed_epoch: _Optional[int] = ..., reason: _Optional[str] = ..., participant: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class CollectBarrierRequest(_message.Message):
     __slots__ = ("session_id", "job", "participant", "generation", "barrier", "tables")
@@ -482,16 +486,20 @@ class CollectBarrierResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class LeaveCheckpointRequest(_message.Message):
-    __slots__ = ("session_id", "job", "participant", "generation")
+    __slots__ = ("session_id", "job", "participant", "generation", "done", "reason")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PARTICIPANT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     job: str
     participant: str
     generation: int
-    def __init__(self, session_id: _Optional[str] = ..., job: _Optional[str] = ..., participant: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    done: bool
+    reason: str
+    def __init__(self, session_id: _Optional[str] = ..., job: _Optional[str] = ..., participant: _Optional[str] = ..., generation: _Optional[int] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LeaveCheckpointResponse(_message.Message):
     __slots__ = ()

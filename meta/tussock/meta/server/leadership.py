@@ -5,7 +5,10 @@ leader open their sessions again and bring along what they hold. It ends when th
 nothing of it may act any more, and whatever still tries fails at the log, which knows the newer term.
 """
 
+from google.protobuf.message import Message
+
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Role
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.checkpoints import Checkpoints
 from tussock.meta.server.commits import Commits
@@ -17,6 +20,7 @@ from tussock.meta.server.scheduler import Scheduler
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.upkeep import Upkeep
 from tussock.meta.version import Version
+from tussock.statestore.errors import AccessDenied
 from tussock.statestore.logs import get_logger
 
 __all__ = ["Leadership"]
@@ -50,6 +54,14 @@ class Leadership:
             **self.checkpoints.handlers(),
             **self.upkeep.handlers(),
         }
+
+    def call(self, method: str, request: Message, caller: Caller) -> Message:
+        """Answer one unary call; `AccessDenied` if it names a session of somebody else."""
+        session_id = getattr(request, "session_id", "")
+        if session_id and method != "OpenSession":
+            with self._lock:
+                self.sessions.owned(session_id, caller.identity)
+        return self.handlers[method](request, caller)
 
     def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """A fresh mailbox for the session, which begins with all that it missed."""
@@ -91,13 +103,15 @@ class Leadership:
             for session in self.sessions.all():
                 self.sessions.remove(session, reason)
         self.pinning.abandon()
+        self.checkpoints.close()
 
     def _in_flight(self) -> list[str]:
         with self._lock:
-            return self.sessions.oldest_uploads()
+            return [*self.sessions.oldest_uploads(), *self.checkpoints.oldest_uploads()]
 
     def _open_session(self, request: pb.OpenSessionRequest, caller: Caller) -> pb.OpenSessionResponse:
         options = self._context.options
+        _check_opening(request, caller)
         with self._lock:
             session = self.sessions.open(request, caller.identity)
         if request.HasField("retention_ms") or request.HasField("gc_grace_ms"):
@@ -138,3 +152,16 @@ class Leadership:
         self.pinning.release_all(session)
         self.scheduler.forget(session)
         self.checkpoints.forget(session)
+
+
+def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
+    """What opening a session can do beside opening it asks for a role of its own."""
+    if request.kind == pb.COMPACTOR and not caller.roles & (Role.COMPACTOR | Role.ADMIN):
+        raise AccessDenied(f"{caller.identity!r} may not open the session of a compactor", caller.identity)
+    settles = request.HasField("retention_ms") or request.HasField("gc_grace_ms")
+    if settles and not caller.roles & (Role.WRITER | Role.ADMIN):
+        raise AccessDenied(
+            f"{caller.identity!r} may not change the store's retention or gc_grace, which needs writer; connect "
+            "without them",
+            caller.identity,
+        )
