@@ -64,10 +64,11 @@ class Commits:
                         ) from error
         return self._context.meta.commit(request)
 
-    def _get_credentials(self, request: pb.GetCredentialsRequest, _: Caller) -> pb.GetCredentialsResponse:
+    def _get_credentials(self, request: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         with self._lock:
             self._sessions.get(request.session_id)
-        return self._context.credentials() if self._context.credentials else pb.GetCredentialsResponse()
+        hand_out = self._context.credentials
+        return hand_out(caller.roles) if hand_out else pb.GetCredentialsResponse()
 
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
         state = self._context.meta.create_table(spec_from_message(request.spec))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Role
 from tussock.meta.server.options import NodeOptions
 from tussock.meta.service import EmbeddedMeta
 from tussock.statestore.object_store import ObjectStore
@@ -23,5 +24,5 @@ class Context:
     options: NodeOptions
     nudge: Callable[[], None]
     """Something may be due: tick now."""
-    credentials: Callable[[], pb.GetCredentialsResponse] | None = None
-    """Makes short-lived credentials of the bucket, where the service hands them out."""
+    credentials: Callable[[Role], pb.GetCredentialsResponse] | None = None
+    """Credentials of the bucket for a caller of these roles, where the service hands them out."""

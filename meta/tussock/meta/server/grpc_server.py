@@ -110,9 +110,8 @@ class GrpcServer:
             except asyncio.CancelledError:
                 call.cancelled()
                 raise
-            except Exception:
-                call.failed()
-                raise
+            except Exception:  # noqa: BLE001  # told in the log, with its trace, and to the caller without
+                return await _fail(context, call)
             call.answered()
             return found
 
@@ -127,9 +126,15 @@ class GrpcServer:
             call = self._arrive(method, context)
             try:
                 caller = call.admit()
-                mailbox = await loop.run_in_executor(self._pool, node.subscribe, request, caller)
+                mailbox = await loop.run_in_executor(self._pool, call.context().run, node.subscribe, request, caller)
             except TussockError as error:
                 await _refuse(context, call, error)
+                return
+            except asyncio.CancelledError:
+                call.cancelled()
+                raise
+            except Exception:  # noqa: BLE001  # as above
+                await _fail(context, call)
                 return
             mailbox.on_ready(lambda: _wake(loop, ready))
             try:
@@ -167,6 +172,17 @@ class GrpcServer:
 def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the subscriber
         loop.call_soon_threadsafe(ready.set)
+
+
+async def _fail(context: Context, call: Call) -> Message:
+    """End the call after an error that nobody had thought of."""
+    call.failed()
+    await context.abort(
+        grpc.StatusCode.INTERNAL,
+        f"the service failed; its log tells how, under request id {call.request_id}",
+        ((REQUEST_METADATA, call.request_id),),
+    )
+    raise AssertionError("unreachable: abort raises")
 
 
 async def _refuse(context: Context, call: Call, error: TussockError) -> Message:

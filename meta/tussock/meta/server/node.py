@@ -7,10 +7,12 @@ that only one can *change* anything is decided by the log, whose entries carry t
 
 from collections.abc import Callable
 
+import msgspec
 from google.protobuf.message import Message
 
 from tussock.meta.leader import LeaderLease
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Role
 from tussock.meta.server.caller import Caller
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
@@ -37,7 +39,7 @@ class MetaNode:
         requests: RequestCounts,
         system: System,
         options: NodeOptions,
-        credentials: Callable[[], pb.GetCredentialsResponse] | None = None,
+        credentials: Callable[[Role], pb.GetCredentialsResponse] | None = None,
     ) -> None:
         """Reads the version log; `requests` counts what each part asks of the bucket, which stays the caller's."""
         self.options = options
@@ -63,6 +65,8 @@ class MetaNode:
         self._nudged = False
         self._stopping = False
         self._tasks: list[Task] = []
+        self.status: Callable[[], object] = dict
+        """Tells how this replica is, as JSON can say it; set by whoever watches it (`report.py`)."""
         self.leadership: Leadership | None = None
         """While this replica leads."""
         self._context = Context(
@@ -93,9 +97,11 @@ class MetaNode:
         if method == "GetVersion":
             assert isinstance(request, pb.GetVersionRequest)
             return self._get_version(request)
+        if method == "GetStatus":
+            return pb.GetStatusResponse(status=msgspec.json.encode(self.status()))
         leadership = self._leading()
         try:
-            return leadership.handlers[method](request, caller)
+            return leadership.call(method, request, caller)
         except Fenced:
             # By its own log the replica may have learnt just now that another one leads.
             if self.meta.version().term > leadership.term:
@@ -233,4 +239,3 @@ class MetaNode:
         for task in self._tasks:
             task.join(5.0)
         self._tasks.clear()
-

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import threading
+from collections.abc import Callable, Sequence
 
+from tussock.meta.delta import Delta
 from tussock.meta.framing import decode_entry, entry_path
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
@@ -33,13 +35,17 @@ READY_POLLS = 10
 class Report:
     """Watches a node, and tells how it is. Safe to share between threads."""
 
-    def __init__(self, node: MetaNode, system: System) -> None:
+    def __init__(
+        self, node: MetaNode, system: System, count: Callable[[Sequence[Delta]], None] = lambda _: None
+    ) -> None:
+        """`count` is told the deltas of each entry as well."""
         self._node = node
         self._system = system
         self._started_ms = system.now_ms()
         self._software = f"tussock {importlib.metadata.version('tussock')}"
         self._lock = threading.Lock()
         self._rates = Rates()
+        self._count = count
         self._sums = LevelSums()
         node.meta.log.subscribe(self._learn)
 
@@ -83,6 +89,7 @@ class Report:
             deltas = decode_entry(entry_path(version.seq), version.seq, entry).deltas
             with self._lock:
                 self._rates.count(deltas, self._system.monotonic())
+            self._count(deltas)
 
     def _pins(self) -> tuple[PinStatus, ...]:
         try:

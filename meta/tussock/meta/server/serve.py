@@ -1,20 +1,29 @@
-"""Runs one replica as a process: wires settings, logs, bucket, node, gRPC and HTTP, and ends them in order."""
+"""Runs one replica as a process: wires settings, logs, bucket, node, gRPC and HTTP, and ends them in order.
+
+SIGTERM and SIGINT drain: the replica gives leadership back, so that another one leads within moments, and tells its
+subscribers to go elsewhere; then calls that have begun get `drain_seconds` to end, and new ones are refused. A second
+signal ends the process at once.
+"""
 
 import asyncio
 import os
 import signal
 import socket
+import sys
 
 import grpc
 
+from tussock.meta.server.credentials import credential_source
 from tussock.meta.server.gate import Gate
 from tussock.meta.server.grpc_server import GrpcServer
 from tussock.meta.server.http import make_app, start_http
+from tussock.meta.server.http_tls import http_tls
 from tussock.meta.server.limits import RateLimits
 from tussock.meta.server.metrics import Metrics
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.report import Report
 from tussock.meta.server.security import Authenticator
+from tussock.meta.server.service_logs import start_logging
 from tussock.meta.server.settings import MetaSettings, node_options
 from tussock.meta.server.status_metrics import StatusCollector
 from tussock.meta.server.tls import server_credentials
@@ -28,52 +37,95 @@ log = get_logger("tussock.meta")
 
 
 def serve(settings: MetaSettings) -> None:
-    """Serve until SIGTERM or SIGINT, then hand over and return. Raises what the settings turn out not to allow."""
+    """Serve until SIGTERM or SIGINT, then drain and end the process with code 0.
+
+    Raises what the settings turn out not to allow (`InvalidOption`), or what the bucket says.
+    """
+    start_logging(settings.log.level, settings.log.format, sys.stderr)
     asyncio.run(_serve(settings))
 
 
 async def _serve(settings: MetaSettings) -> None:
-    system = RealSystem()
+    system, loop = RealSystem(), asyncio.get_running_loop()
     metrics = Metrics()
     authenticator = _authenticator(settings, system)
-    limits = RateLimits(system, settings.limits.calls_per_second, settings.limits.calls_burst)
     server = GrpcServer(
-        Gate(system, authenticator, limits, metrics.calls),
-        credentials=_tls(settings, system),
+        Gate(
+            system,
+            authenticator,
+            RateLimits(system, settings.limits.calls_per_second, settings.limits.calls_burst),
+            metrics.calls,
+        ),
+        credentials=_grpc_tls(settings, system),
         message_bytes_max=settings.limits.message_bytes,
     )
     address = _advertised(settings, server.bind(settings.listen))
-    store_options = bucket_options(settings)
+    store_options = _bucket_options(settings)
     bucket = open_bucket(settings.store, system=system, options=store_options)
     requests = RequestCounts(bucket)
-    node = MetaNode(requests, system, node_options(settings, address, store_options))
-    report = Report(node, system)
+    node = MetaNode(
+        requests,
+        system,
+        node_options(settings, address, store_options),
+        credential_source(settings, os.environ, system),
+    )
+    report = Report(node, system, metrics.log.count)
+    node.status = report.status
     metrics.register(StatusCollector(report.status, requests.counts))
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, _stop, stopped)
+    _warn(settings, authenticator)
     node.start()
     await server.start(node)
-    runner = None
+    http = ""
     if settings.http_listen:
         host, _, port = settings.http_listen.rpartition(":")
+        tls = settings.tls
+        context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
         app = make_app(report.status, metrics.render, authenticator.authenticate)
-        runner, http_port = await start_http(app, host.strip("[]"), int(port))
-        log.info("serving", address=address, http=f"{host}:{http_port}", store=settings.store)
-    else:
-        log.info("serving", address=address, store=settings.store)
+        _, http_port = await start_http(app, host.strip("[]"), int(port), context)
+        http = f"{host}:{http_port}"
+    log.info("serving", address=address, http=http, store=settings.store)
     await stopped.wait()
-    log.info("draining", address=address)
-    await loop.run_in_executor(None, node.drain)
-    await server.stop(settings.drain_seconds)
-    if runner is not None:
-        await runner.cleanup()
-    bucket.close()
+    log.info("draining", address=address, seconds=settings.drain_seconds)
+    await _drain(node, server, settings.drain_seconds)
     log.info("stopped", address=address)
+    # Whatever still runs (a request to a bucket that hangs, an HTTP connection) was given its time; a thread in it
+    # would keep Python from ending.
+    sys.stderr.flush()
+    os._exit(0)
 
 
-def bucket_options(settings: MetaSettings) -> dict[str, str]:
+def _stop(stopped: asyncio.Event) -> None:
+    if stopped.is_set():
+        log.warning("stopped at once, by a second signal")
+        sys.stderr.flush()
+        os._exit(1)
+    stopped.set()
+
+
+async def _drain(node: MetaNode, server: GrpcServer, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    handed_over = loop.run_in_executor(None, node.drain)
+    done, _ = await asyncio.wait({handed_over}, timeout=seconds)
+    if not done:
+        log.warning("leadership could not be given back in time; the others take over when the lease runs out")
+    elif error := handed_over.exception():
+        log.warning("leadership could not be given back", error=str(error))
+    await server.stop(max(deadline - loop.time(), 0.0))
+
+
+def _warn(settings: MetaSettings, authenticator: Authenticator) -> None:
+    """Say which doors are open, where somebody may have meant to close them."""
+    if authenticator.is_open:
+        log.warning("anybody who reaches this service may do everything", set="tokens.file, or tls.client_ca")
+    elif settings.tokens.file and not settings.tls.certificate:
+        log.warning("tokens travel unencrypted", set="tls.certificate and tls.key, or encrypt below the service")
+
+
+def _bucket_options(settings: MetaSettings) -> dict[str, str]:
     """How clients reach the bucket: what the settings say, else what this process's environment does. No secrets."""
     told = {
         "AWS_ENDPOINT_URL": settings.bucket.endpoint,
@@ -95,7 +147,7 @@ def _authenticator(settings: MetaSettings, system: System) -> Authenticator:
     )
 
 
-def _tls(settings: MetaSettings, system: System) -> grpc.ServerCredentials | None:
+def _grpc_tls(settings: MetaSettings, system: System) -> grpc.ServerCredentials | None:
     tls = settings.tls
     return server_credentials(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
 

@@ -135,7 +135,7 @@ class CredentialSettings(_Group):
     sts_endpoint: str = Field(default="", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
     role_arn: str = Field(default="", description="`assume-role`: the role; MinIO needs none")
     duration_seconds: int = Field(
-        default=3600, ge=900, le=43200, description="`assume-role`: how long credentials last"
+        default=3600, ge=3600, le=43200, description="`assume-role`: how long credentials last"
     )
 
 

@@ -1,0 +1,112 @@
+"""The credentials of the bucket that clients are handed, so that no client needs a secret of its own for it.
+
+`static` hands out one pair. `assume-role` asks an STS (Amazon's, or MinIO's) for credentials that expire, with a policy
+by the caller's roles: readers read SSTs; writers and compactors also put new ones. Nobody can touch the log, which
+only the service and embedded processes write. What is handed out lasts for at least half of the duration; a client
+comes back before it is over.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC
+
+from minio.credentials.providers import AssumeRoleProvider
+from urllib3.exceptions import HTTPError
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Role
+from tussock.meta.server.settings import MetaSettings
+from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
+from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable
+from tussock.statestore.system import System
+
+__all__ = ["HandedOut", "credential_source", "policy"]
+
+HandedOut = Callable[[Role], pb.GetCredentialsResponse]
+"""Credentials for a caller with these roles; `ObjectStoreUnavailable` if there are none to be had."""
+
+_WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
+
+
+def credential_source(settings: MetaSettings, environ: Mapping[str, str], system: System) -> HandedOut | None:
+    """What the settings say; `None` where clients have their own. `InvalidOption` if a key is missing."""
+    chosen = settings.credentials
+    if chosen.mode == "none":
+        return None
+    key = chosen.access_key_id or environ.get("AWS_ACCESS_KEY_ID", "")
+    secret = chosen.secret_access_key.get_secret_value() or environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if not key or not secret:
+        raise InvalidOption(
+            f"credentials.mode is {chosen.mode!r} and there is no key: set credentials.access_key_id and "
+            "credentials.secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if chosen.mode == "static":
+        return lambda _: pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret)
+    region = settings.bucket.region or environ.get("AWS_REGION", "us-east-1")
+    endpoint = chosen.sts_endpoint or settings.bucket.endpoint or environ.get("AWS_ENDPOINT_URL", "")
+    where = parse_bucket_url(settings.store)
+
+    def ask(roles: Role) -> pb.GetCredentialsResponse:
+        writes = bool(roles & _WRITING)
+        provider = AssumeRoleProvider(
+            sts_endpoint=endpoint or f"https://sts.{region}.amazonaws.com",
+            access_key=key,
+            secret_key=secret,
+            duration_seconds=chosen.duration_seconds,
+            policy=json.dumps(policy(where, writes=writes)),
+            region=region,
+            role_arn=chosen.role_arn or None,
+            role_session_name="tussock-writer" if writes else "tussock-reader",
+        )
+        try:
+            found = provider.retrieve()
+        except (HTTPError, ValueError, OSError) as error:
+            # Not chained: what the library was asked to send is in its errors' traces.
+            raise ObjectStoreUnavailable(
+                f"the STS at {without_secrets(endpoint) or region} gave no credentials for {where}: "
+                f"{without_secrets(str(error))[:300]}; see credentials.* of the service's settings"
+            ) from None
+        expiration = found.expiration
+        return pb.GetCredentialsResponse(
+            access_key_id=found.access_key,
+            secret_access_key=found.secret_key,
+            session_token=found.session_token or "",
+            expires_ms=int(expiration.replace(tzinfo=UTC).timestamp() * 1000) if expiration else 0,
+        )
+
+    return _Remembered(ask, system, chosen.duration_seconds * 500)
+
+
+class _Remembered:
+    """Asks for new credentials only when the last ones of the same rights have less than so many milliseconds left."""
+
+    def __init__(self, ask: HandedOut, system: System, left_ms_min: int) -> None:
+        self._ask = ask
+        self._system = system
+        self._left_ms_min = left_ms_min
+        self._lock = threading.Lock()
+        self._known: dict[bool, pb.GetCredentialsResponse] = {}
+
+    def __call__(self, roles: Role) -> pb.GetCredentialsResponse:
+        writes = bool(roles & _WRITING)
+        with self._lock:
+            known = self._known.get(writes)
+        if known is None or known.expires_ms - self._system.now_ms() < self._left_ms_min:
+            known = self._ask(roles)
+            with self._lock:
+                self._known[writes] = known
+        return known
+
+
+def policy(where: BucketUrl, *, writes: bool) -> dict[str, object]:
+    """What a client may do in the bucket: an IAM policy."""
+    bucket = f"arn:aws:s3:::{where.bucket}"
+    ssts = f"{bucket}/{where.prefix}/sst/*" if where.prefix else f"{bucket}/sst/*"
+    objects = ["s3:GetObject"] + ["s3:PutObject", "s3:AbortMultipartUpload"] * writes
+    statements = [
+        {"Effect": "Allow", "Action": objects, "Resource": [ssts]},
+        # Without it S3 answers a read of an object that vacuum has deleted with "denied" and not with "not found".
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket]},
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
