@@ -1,8 +1,11 @@
-"""Executes one compaction task: reads its input runs as streams, merges, filters, writes and uploads the outputs.
+"""Executes compaction: reads input runs as streams, merges, filters, writes and uploads the outputs.
 
 Memory is bounded whatever the task's size: what all input runs hold in hand (about 16 MiB together) and read ahead,
 one merged batch, and up to three output SSTs being encoded or uploaded. Inputs are not put into the block cache: a
 compaction must not push out what readers use.
+
+A task can be done in parts by key range (`parts.py`), each of them alone, since no user key lies in two: the outputs
+of all parts one after the other are the outputs of the task.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,23 +36,41 @@ def execute(
     task: CompactionTask,
     *,
     cancelled: Callable[[], bool],
+    progress: Callable[[int], None] = lambda _: None,
+    start: bytes | None = None,
+    end: bytes | None = None,
     sst_bytes: int = OUTPUT_SST_BYTES,
 ) -> tuple[SstInfo, ...]:
     """Merge the task's inputs; answers the outputs, a sorted run, uploaded and not yet in any version.
 
-    `cancelled` is asked between batches; once it says yes, `CompactionCancelled` is raised. Raises `CorruptSst` if an
-    input is damaged; the version is not touched in any case.
+    Args:
+        sstables: reads the inputs.
+        uploader: takes the outputs.
+        spec: the table.
+        task: what to merge, and with which watermark.
+        cancelled: asked between batches; once it says yes, `CompactionCancelled` is raised.
+        progress: told between batches how many rows have been read so far.
+        start: only keys from this one on.
+        end: only keys before this one.
+        sst_bytes: size of an output before compression.
+
+    Raises `CorruptSst` if an input is damaged; the version is not touched in any case.
     """
-    want = ReadRange(fill=False).shared_by(len(task.inputs))
+    want = ReadRange(start=start, end=end, fill=False).shared_by(len(task.inputs))
     merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
-    return uploader.upload(writer.write(_kept(merged, task, cancelled)))
+    return uploader.upload(writer.write(_kept(merged, task, cancelled, progress)))
 
 
-def _kept(merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool]) -> Iterator[Rows]:
+def _kept(
+    merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool], progress: Callable[[int], None]
+) -> Iterator[Rows]:
+    read = 0
     for rows in merged:
         if cancelled():
             raise CompactionCancelled(f"compaction task {task.id} was cancelled")
         kept = retained(rows, task.watermark, bottom=task.bottom)
         if len(kept):
             yield kept
+        read += len(rows)
+        progress(read)
