@@ -13,6 +13,7 @@ import typer
 
 from tussock.cli.check_command import check
 from tussock.cli.log_command import log
+from tussock.cli.meta_commands import meta
 from tussock.cli.places import NoStore
 from tussock.cli.row_commands import changes, get, scan, tables
 from tussock.cli.sst_dump import dump
@@ -42,6 +43,7 @@ for panel, commands in PANELS.items():
         app.command(rich_help_panel=panel)(command)
 app.add_typer(sst, rich_help_panel="See how they are kept")
 sst.command(name="dump")(dump)
+app.add_typer(meta, rich_help_panel="Run a platform")
 
 
 @sst.callback()
