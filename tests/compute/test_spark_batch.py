@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.versions import live_objects
 from tussock.compute.spark import TussockDataSource
 from tussock.compute.spark.options import parse_write
 from tussock.compute.spark.writer import BatchWriter, plan_upload
@@ -265,12 +266,7 @@ def test_failed_attempt_of_a_task_leaves_only_garbage(spark: Any, url: str, tmp_
         write(rows, url, bufferBytes=1 << 20)
         assert os.path.exists(marker)
         assert table.changes(0).num_rows == 30_000
-        named = {
-            f"sst/{sst.id}.{kind}"
-            for s in store.version().tables.values()
-            for sst in s.levels.ssts()
-            for kind in ("data", "meta")
-        }
+        named = live_objects(store.version())
         there = {f"sst/{path.name}" for path in (tmp_path / "store" / "sst").iterdir()}
         assert named < there
         assert {path for path, _ in store.vacuum(dry_run=True).deleted if path.startswith("sst/")} == there - named
