@@ -7,6 +7,7 @@ from typing import Any
 
 from support.versions import FakeSystem
 from tussock.statestore import StateStore
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.client import open_store
 from tussock.statestore.core import Settings
 from tussock.statestore.object_store import ObjectStore
@@ -59,10 +60,12 @@ def without_threads(store: StateStore) -> StateStore:
     return store
 
 
-def open_on(bucket: ObjectStore, system: System, **options: Any) -> StateStore:
+def open_on(
+    bucket: ObjectStore, system: System, open_other: Callable[[str], ObjectStore] = open_bucket, **options: Any
+) -> StateStore:
     """A store on a bucket object, without background compaction unless asked for."""
     options.setdefault("compaction", False)
-    return open_store(Settings(bucket.url, **options), system, bucket)
+    return open_store(Settings(bucket.url, **options), system, bucket, open_other)
 
 
 def kill(store: StateStore) -> None:

@@ -39,13 +39,10 @@ class FakeSystem(RealSystem):
 class ModelBucket:
     """An `ObjectStore` in a dict whose clock is the test's."""
 
-    def __init__(self, system: FakeSystem) -> None:
+    def __init__(self, system: FakeSystem, url: str = "model://") -> None:
         self.system = system
+        self.url = url
         self.objects: dict[str, tuple[bytes, int]] = {}
-
-    @property
-    def url(self) -> str:
-        return "model://"
 
     def put(self, path: str, data: bytes | Sequence[bytes | memoryview]) -> None:
         whole = bytes(data) if isinstance(data, bytes | memoryview) else b"".join(data)

@@ -15,7 +15,7 @@ from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.core import Settings, source_opener
+from tussock.statestore.core import Settings
 from tussock.statestore.errors import CorruptSst, Fenced, ObjectNotFound, TableNotFound, TussockError, WaitTimeout
 from tussock.statestore.logs import get_logger
 from tussock.statestore.sstables import Sstables
@@ -49,10 +49,10 @@ class EmbeddedBackend(EmbeddedMeta):
             system,
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
-            open_source=source_opener(settings, system, requests, "meta"),
+            open_source=requests.opener("meta"),
         )
         bucket = requests.for_caller("compaction")
-        self._sstables = Sstables(bucket, _CACHE_BYTES, system, source_opener(settings, system, requests, "compaction"))
+        self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None

@@ -1,20 +1,22 @@
 """`StateStore`: the client of a store, and `connect`, which opens one."""
 
+import functools
 import importlib
 import math
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
+from tussock.statestore.access import access_from
 from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
-from tussock.statestore.block import CODECS
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SubLevel, TableSpec, pack
-from tussock.statestore.core import Core, Settings, source_opener
+from tussock.statestore.catalog import SubLevel, pack
+from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
@@ -24,12 +26,12 @@ from tussock.statestore.errors import (
     TableNotFound,
     WaitTimeout,
 )
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.shared_buffer import EpochBuffer
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.sst_writer import value_schema
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
+from tussock.statestore.table_options import table_spec
 
 __all__ = ["StateStore", "connect"]
 
@@ -69,7 +71,7 @@ class StateStore:
         Raises `TableExists`, `SchemaMismatch`, `InvalidOption`.
         """
         self._core.check_usable()
-        spec = _spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
+        spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
         return open_table(self._core, self._core.backend.create_table(spec).spec)
 
     def table(self, name: str) -> Any:
@@ -308,45 +310,6 @@ def _check_writer(writer: str | None, batch_id: int | None) -> None:
         raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer of 0 or more")
 
 
-def _spec(
-    name: str,
-    schema: pa.Schema | None,
-    primary_key: Sequence[str] | None,
-    distribution_key: Sequence[str] | None,
-    vnodes: int,
-    block_bytes: int,
-    compression: str,
-) -> TableSpec:
-    """Check the arguments of `create_table`."""
-    if not isinstance(name, str) or not name or len(name) > 255:
-        raise InvalidOption(f"table name {name!r}: expected 1 to 255 characters")
-    if compression not in CODECS:
-        raise InvalidOption(f"compression {compression!r}: expected one of {sorted(CODECS)}")
-    if not 256 <= block_bytes <= 16 << 20:
-        raise InvalidOption(f"block_bytes {block_bytes}: expected 256 to {16 << 20}")
-    if schema is None:
-        if primary_key or distribution_key:
-            raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
-        return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
-    if not primary_key:
-        raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {schema.names}")
-    if vnodes not in (1 << bit for bit in range(9)):
-        raise InvalidOption(f"vnodes {vnodes}: expected a power of two from 1 to 256")
-    spec = TableSpec(
-        id=0,
-        name=name,
-        schema=schema.remove_metadata().serialize().to_pybytes(),
-        primary_key=tuple(primary_key),
-        distribution_key=tuple(distribution_key or primary_key),
-        vnodes=vnodes,
-        block_bytes=block_bytes,
-        compression=compression,
-    )
-    KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
-    value_schema(spec)
-    return spec
-
-
 def connect(
     url: str,
     *,
@@ -356,18 +319,23 @@ def connect(
     buffer_bytes: int = 64 << 20,
     deadline: float = 30.0,
     compaction: bool = True,
+    token: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
     system: System | None = None,
 ) -> StateStore:
     """Open the store at `url`, creating it if the place is empty.
 
     `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
     compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
-    says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a pin; `gc_grace`:
-    seconds that an object which nothing names is left alone. Both belong to the store: `None` is what it says (3600
+    says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a
+    pin; `gc_grace`: seconds that an object which nothing names is left alone. Both belong to the store: `None` is what it says (3600
     and 900 in a new one), and what is given here becomes what it says with the next table or commit. `cache_bytes`:
     decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`: seconds after
-    which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to others. `system`
-    replaces clocks and randomness.
+    which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to others. `token`,
+    `tls_ca`, `tls_cert` and `tls_key` say who calls a meta service, and which one it must be; without them the
+    environment does (`access.py`). `system` replaces clocks and randomness.
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
@@ -379,19 +347,25 @@ def connect(
         if not isinstance(value, int) or value < 0:
             raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
     system = system or RealSystem()
+    shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     if url.startswith("tussock://"):
-        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+        access = access_from(os.environ, **shown)
+        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)
         platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
         return platform
-    bucket = open_bucket(url, deadline_seconds=deadline, system=system)
+    if given := sorted(name for name, value in shown.items() if value is not None):
+        raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
+    open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
+    bucket = open_one(url)
     settings = Settings(bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    return open_store(settings, system, bucket)
+    return open_store(settings, system, bucket, open_one)
 
 
-def open_store(settings: Settings, system: System, bucket: Any) -> StateStore:
-    """Open a store on a bucket that is open already."""
-    requests = RequestCounts(bucket)
-    opener = source_opener(settings, system, requests, "read")
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, opener)
+def open_store(
+    settings: Settings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
+) -> StateStore:
+    """Open a store on a bucket that is open already; `open_other` opens the one that it was cloned from, by its URL."""
+    requests = RequestCounts(bucket, open_other)
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))

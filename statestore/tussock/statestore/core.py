@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tussock.statestore.access import Access
 from tussock.statestore.backend import Backend, VersionView
-from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 from tussock.statestore.errors import (
@@ -35,7 +35,7 @@ from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 
-__all__ = ["Core", "Settings", "TableView", "source_opener"]
+__all__ = ["Core", "Settings", "TableView"]
 
 T = TypeVar("T")
 
@@ -74,17 +74,8 @@ class Settings:
     buffer_bytes: int = 64 << 20
     deadline: float = 30.0
     compaction: bool = True
-
-
-def source_opener(
-    settings: Settings, system: System, requests: RequestCounts, caller: str
-) -> Callable[[str], ObjectStore]:
-    """What opens the bucket of the store that this one was cloned from, for `caller`, counted as its own is."""
-
-    def open_source(url: str) -> ObjectStore:
-        return requests.for_caller(caller, open_bucket(url, deadline_seconds=settings.deadline, system=system))
-
-    return open_source
+    access: Access = Access()
+    """What is shown to a meta service."""
 
 
 class TableView(NamedTuple):

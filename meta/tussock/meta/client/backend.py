@@ -7,9 +7,10 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
+from tussock.meta.client.access import dial_with
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
-from tussock.meta.client.transport import Dial, GrpcTransport
+from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
@@ -287,23 +288,22 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
     connection = MetaConnection(
         addresses_in(settings.url),
         system,
-        dial or GrpcTransport,
+        dial or dial_with(settings.access, system),
         name=f"{socket.gethostname()}:{os.getpid()}",
         deadline=settings.deadline,
         open_request=lambda request: _tell_settings(request, settings),
     )
     backend = PlatformBackend(connection, system, settings.deadline)
     opened = backend.start()
-    bucket = _bucket_of(opened, settings, system)
-    requests = RequestCounts(bucket)
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system)
+    bucket = _open(opened.store_url, opened, settings, system)
+    requests = RequestCounts(bucket, lambda url: _open(url, opened, settings, system))
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))
 
 
-def _bucket_of(opened: pb.OpenSessionResponse, settings: Settings, system: System) -> ObjectStore:
-    return open_bucket(
-        opened.store_url, deadline_seconds=settings.deadline, system=system, options=dict(opened.store_options)
-    )
+def _open(url: str, opened: pb.OpenSessionResponse, settings: Settings, system: System) -> ObjectStore:
+    """The store's bucket, or the one that it was cloned from, as the service says that buckets are reached."""
+    return open_bucket(url, deadline_seconds=settings.deadline, system=system, options=dict(opened.store_options))
 
 
 def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:

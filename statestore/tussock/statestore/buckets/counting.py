@@ -10,8 +10,9 @@ which happen inside the library, are not seen here.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["RequestCounts"]
@@ -22,18 +23,20 @@ LIST_PAGE = 1000
 class RequestCounts:
     """The table of counts, and the views of a bucket that fill it."""
 
-    def __init__(self, bucket: ObjectStore) -> None:
-        """Nothing is counted yet; `bucket` itself stays usable, uncounted."""
+    def __init__(self, bucket: ObjectStore, open_other: Callable[[str], ObjectStore] = open_bucket) -> None:
+        """Nothing is counted yet; `bucket` itself stays usable, uncounted. `open_other` opens another by its URL."""
         self._bucket = bucket
+        self._open_other = open_other
         self._lock = threading.Lock()
         self._table: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def for_caller(self, caller: str, bucket: ObjectStore | None = None) -> ObjectStore:
-        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name.
+    def for_caller(self, caller: str) -> ObjectStore:
+        """The bucket as `caller` uses it, e.g. `scan`; every call on it is counted under that name."""
+        return _CountedBucket(self._bucket, caller, self)
 
-        `bucket` is another one than the store's own, for SSTs that lie in the store that this one was cloned from.
-        """
-        return _CountedBucket(self._bucket if bucket is None else bucket, caller, self)
+    def opener(self, caller: str) -> Callable[[str], ObjectStore]:
+        """What opens other buckets for `caller`, for SSTs that lie in the store that this one was cloned from."""
+        return lambda url: _CountedBucket(self._open_other(url), caller, self)
 
     def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Per caller and operation (requests, bytes sent or received) since the start; failed calls have no bytes."""
