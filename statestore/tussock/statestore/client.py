@@ -330,12 +330,12 @@ def connect(
     `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
     compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
     says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a
-    pin; `gc_grace`: seconds that an object which nothing names is left alone. Both belong to the store: `None` is what it says (3600
-    and 900 in a new one), and what is given here becomes what it says with the next table or commit. `cache_bytes`:
-    decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`: seconds after
-    which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to others. `token`,
-    `tls_ca`, `tls_cert` and `tls_key` say who calls a meta service, and which one it must be; without them the
-    environment does (`access.py`). `system` replaces clocks and randomness.
+    pin; `gc_grace`: seconds that an object which nothing names is left alone. Both belong to the store: `None` is what
+    it says (3600 and 900 in a new one), and what is given here becomes what it says with the next table or commit.
+    `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
+    seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
+    others. `token`, `tls_ca`, `tls_cert` and `tls_key` say who calls a meta service, and which one it must be; without
+    them the environment does (`access.py`). `system` replaces clocks and randomness.
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """

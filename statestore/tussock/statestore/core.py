@@ -6,7 +6,7 @@
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -74,7 +74,7 @@ class Settings:
     buffer_bytes: int = 64 << 20
     deadline: float = 30.0
     compaction: bool = True
-    access: Access = Access()
+    access: Access = field(default_factory=Access)
     """What is shown to a meta service."""
 
 

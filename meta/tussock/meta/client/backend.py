@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from tussock.meta.client.access import dial_with
+from tussock.meta.client.buckets import open_session_bucket
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
@@ -22,7 +23,7 @@ from tussock.meta.rpc.convert import (
 )
 from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.buckets import RequestCounts, open_bucket
+from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core, Settings
@@ -37,7 +38,6 @@ from tussock.statestore.errors import (
     WriteStalled,
 )
 from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 
@@ -295,15 +295,10 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
     )
     backend = PlatformBackend(connection, system, settings.deadline)
     opened = backend.start()
-    bucket = _open(opened.store_url, opened, settings, system)
-    requests = RequestCounts(bucket, lambda url: _open(url, opened, settings, system))
+    bucket = open_session_bucket(connection, opened.store_url, settings.deadline, system)
+    requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
     sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))
-
-
-def _open(url: str, opened: pb.OpenSessionResponse, settings: Settings, system: System) -> ObjectStore:
-    """The store's bucket, or the one that it was cloned from, as the service says that buckets are reached."""
-    return open_bucket(url, deadline_seconds=settings.deadline, system=system, options=dict(opened.store_options))
 
 
 def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:

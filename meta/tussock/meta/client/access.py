@@ -1,0 +1,90 @@
+"""From what a client may show to transports that show it, also after tokens and certificates were replaced.
+
+A channel of gRPC keeps the certificates that it was made with. So when their files change, the next call makes a new
+channel, and the old one is closed: whatever ran on it is repeated, as after any lost connection.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+from google.protobuf.message import Message
+
+from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Method
+from tussock.meta.watched import Watched
+from tussock.statestore.access import SYSTEM_CA, Access
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.system import System
+
+__all__ = ["dial_with"]
+
+
+def dial_with(access: Access, system: System) -> Dial:
+    """Makes transports that use `access`; `InvalidOption` if a file of it cannot be used."""
+    token_of = _token(access, system)
+
+    def metadata() -> tuple[tuple[str, str], ...]:
+        token = token_of()
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    if not access.tls_ca:
+        return lambda address: GrpcTransport(address, None, metadata)
+    paths = [path for path in (access.tls_ca, access.tls_cert, access.tls_key) if path and path != SYSTEM_CA]
+
+    def load(_: Sequence[str]) -> grpc.ChannelCredentials:
+        ca = None if access.tls_ca == SYSTEM_CA else Path(access.tls_ca).read_bytes()
+        if not access.tls_cert:
+            return grpc.ssl_channel_credentials(ca)
+        return grpc.ssl_channel_credentials(ca, Path(access.tls_key).read_bytes(), Path(access.tls_cert).read_bytes())
+
+    files = Watched(paths, load, system)
+    return lambda address: _Renewed(files, lambda credentials: GrpcTransport(address, credentials, metadata))
+
+
+def _token(access: Access, system: System) -> Callable[[], str]:
+    if not access.token_file:
+        return lambda: access.token
+
+    def load(paths: Sequence[str]) -> str:
+        token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
+        if not (token and token.isascii() and token.isprintable()):
+            raise InvalidOption(f"{paths[0]} does not hold a token, and nothing else", paths[0])
+        return token
+
+    return Watched([access.token_file], load, system).current
+
+
+class _Renewed:
+    """A transport that is made anew when the certificates change. Safe to share between threads."""
+
+    def __init__(
+        self, files: Watched[grpc.ChannelCredentials], make: Callable[[grpc.ChannelCredentials], Transport]
+    ) -> None:
+        self._files = files
+        self._make = make
+        self._lock = threading.Lock()
+        self._credentials = files.current()
+        self._transport = make(self._credentials)
+
+    def call(self, method: Method, request: Message, timeout: float) -> Message:
+        return self._newest().call(method, request, timeout)
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Stream:
+        return self._newest().subscribe(request)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _newest(self) -> Transport:
+        credentials = self._files.current()
+        old = None
+        with self._lock:
+            if credentials is not self._credentials:
+                old, self._transport, self._credentials = self._transport, self._make(credentials), credentials
+            transport = self._transport
+        if old is not None:
+            old.close()
+        return transport

@@ -1,0 +1,70 @@
+"""What a client shows a meta service to say who it is: a bearer token, a certificate, both or nothing.
+
+Given to `connect`, or left to the environment, so that a job needs no secret in its code:
+
+| variable | |
+|---|---|
+| `TUSSOCK_TOKEN` | the token |
+| `TUSSOCK_TOKEN_FILE` | a file that holds it, read again when it changes |
+| `TUSSOCK_TLS_CA` | turns TLS on: PEM file of the CAs that the service's certificate may be of, or `system` |
+| `TUSSOCK_TLS_CERT`, `TUSSOCK_TLS_KEY` | PEM files of the client's own certificate chain and key |
+
+`system` stands for the CAs that gRPC comes with.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["SYSTEM_CA", "Access", "access_from"]
+
+SYSTEM_CA = "system"
+
+
+@dataclass(frozen=True, repr=False)
+class Access:
+    """The options, checked; empty ones are not used."""
+
+    token: str = ""
+    token_file: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    def __repr__(self) -> str:
+        """Without the token, so that no log or trace of settings has it."""
+        return f"Access(token={'***' if self.token else ''!r}, tls_ca={self.tls_ca!r}, tls_cert={self.tls_cert!r})"
+
+
+def access_from(
+    environ: Mapping[str, str],
+    *,
+    token: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> Access:
+    """What was given, else what the environment says; `InvalidOption` if it cannot work together."""
+
+    def chosen(given: str | None, variable: str) -> str:
+        return environ.get(variable, "") if given is None else given
+
+    access = Access(
+        token=chosen(token, "TUSSOCK_TOKEN"),
+        token_file="" if token is not None else environ.get("TUSSOCK_TOKEN_FILE", ""),
+        tls_ca=chosen(tls_ca, "TUSSOCK_TLS_CA"),
+        tls_cert=chosen(tls_cert, "TUSSOCK_TLS_CERT"),
+        tls_key=chosen(tls_key, "TUSSOCK_TLS_KEY"),
+    )
+    if not (access.token.isascii() and access.token.isprintable()):
+        raise InvalidOption("the token has characters that no token has; it is not shown here")
+    if access.token and access.token_file:
+        raise InvalidOption("TUSSOCK_TOKEN and TUSSOCK_TOKEN_FILE are both set; which one holds?")
+    if bool(access.tls_cert) != bool(access.tls_key):
+        raise InvalidOption("tls_cert and tls_key belong together: give both, or none")
+    if access.tls_cert and not access.tls_ca:
+        raise InvalidOption(
+            f"a certificate is shown over TLS only: give tls_ca as well, a file of CAs or {SYSTEM_CA!r}"
+        )
+    return access
