@@ -14,6 +14,7 @@ from tussock.meta.client.transport import Dial, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.statestore.errors import (
+    MessageTooLarge,
     MetaUnavailable,
     NotLeader,
     ObjectStoreUnavailable,
@@ -138,6 +139,7 @@ class MetaConnection:
 
         Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
         """
+        _check_size(name, request, self._session.opened.message_bytes_max)
         deadline = self._system.monotonic() + (self._deadline if timeout is None else timeout)
         said: dict[str, str] = {}
         while True:
@@ -302,3 +304,15 @@ class MetaConnection:
                 log.warning("the subscription failed, trying again", session=self.session_id, error=str(error))
             if not self._closed:
                 self._system.sleep(pause)
+
+
+def _check_size(name: str, request: Message, bytes_max: int) -> None:
+    """Raise `MessageTooLarge` for what the leader would refuse; 0 if it has not said what that is."""
+    size = request.ByteSize()
+    if bytes_max and size > bytes_max:
+        raise MessageTooLarge(
+            f"{name} would send {size} bytes and the meta service takes {bytes_max}; commit less at once, or raise its "
+            "limits.message_bytes",
+            size,
+            bytes_max,
+        )

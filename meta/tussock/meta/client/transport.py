@@ -11,9 +11,9 @@ import grpc
 from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
+from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, decode_error
 from tussock.meta.rpc.methods import METHODS, PROTOCOL_VERSION, Method
-from tussock.statestore.errors import MetaUnavailable, TussockError
+from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, TussockError
 
 __all__ = ["Dial", "GrpcTransport", "Stream", "Transport"]
 
@@ -136,4 +136,11 @@ def _translated(address: str, method: str, error: Any) -> TussockError:
         if key == ERROR_METADATA:
             return decode_error(value)
     code, details = error.code(), " ".join(str(error.details()).split())[:300]
-    return MetaUnavailable(f"{method} on the meta service at {address}: {code.name}: {details}", address)
+    text = f"{method} on the meta service at {address}: {code.name}: {details}"
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # The only one that gRPC refuses itself, before anything of ours has seen the call.
+        return MessageTooLarge(f"{text}; send less at once, or raise the service's limits.message_bytes")
+    if code == grpc.StatusCode.INTERNAL and details.startswith(FAILED):
+        # The service itself failed: asked again, it would fail again.
+        return TussockError(text)
+    return MetaUnavailable(text, address)

@@ -10,10 +10,13 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import errors
 from tussock.statestore.errors import TussockError
 
-__all__ = ["ERROR_METADATA", "decode_error", "encode_error", "status_of"]
+__all__ = ["ERROR_METADATA", "FAILED", "decode_error", "encode_error", "status_of"]
 
 ERROR_METADATA = "tussock-error-bin"
 """The trailing metadata that carries an `ErrorDetail`."""
+
+FAILED = "the service failed"
+"""How the text of status `INTERNAL` begins, where the service met an error that nobody had thought of."""
 
 _STATUS: dict[type[TussockError], str] = {
     errors.AccessDenied: "PERMISSION_DENIED",
@@ -21,6 +24,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.BackupExists: "ALREADY_EXISTS",
     errors.BackupNotFound: "NOT_FOUND",
     errors.StoreNotEmpty: "FAILED_PRECONDITION",
+    errors.CheckpointAborted: "ABORTED",
     errors.Conflict: "ABORTED",
     errors.CorruptObject: "DATA_LOSS",
     errors.DuplicateName: "ALREADY_EXISTS",

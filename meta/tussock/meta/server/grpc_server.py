@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import ERROR_METADATA, encode_error
+from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, encode_error
 from tussock.meta.rpc.methods import METHODS, SERVICE, Method
 from tussock.meta.server.gate import REQUEST_METADATA, Arrival, Call, Gate
 from tussock.meta.server.node import MetaNode
@@ -179,7 +179,7 @@ async def _fail(context: Context, call: Call) -> Message:
     call.failed()
     await context.abort(
         grpc.StatusCode.INTERNAL,
-        f"the service failed; its log tells how, under request id {call.request_id}",
+        f"{FAILED}; its log tells how, under request id {call.request_id}",
         ((REQUEST_METADATA, call.request_id),),
     )
     raise AssertionError("unreachable: abort raises")

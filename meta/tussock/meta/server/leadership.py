@@ -131,6 +131,7 @@ class Leadership:
             term=self.term,
             lost_pins=lost_pins,
             lost_tasks=lost_tasks,
+            message_bytes_max=options.message_bytes_max,
         )
 
     def _heartbeat(self, request: pb.HeartbeatRequest, _: Caller) -> pb.HeartbeatResponse:

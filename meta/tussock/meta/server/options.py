@@ -32,5 +32,7 @@ class NodeOptions:
     vacuum_interval: float = 300.0
     checkpoint_interval: float = 1.0
     checkpoint_timeout: float = 60.0
+    message_bytes_max: int = 64 << 20
+    """The largest request that the adapter takes; told to clients, which then do not send it."""
     tick: float = 0.1
     """How often the leader looks whether something is due, if nothing wakes it before."""
