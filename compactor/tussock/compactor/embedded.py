@@ -8,15 +8,27 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.picker import pick_manual
 from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
+from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.core import Settings
-from tussock.statestore.errors import CorruptSst, Fenced, ObjectNotFound, TableNotFound, TussockError, WaitTimeout
+from tussock.statestore.errors import (
+    CorruptSst,
+    Fenced,
+    InvalidOption,
+    ObjectNotFound,
+    TableNotFound,
+    TussockError,
+    WaitTimeout,
+)
 from tussock.statestore.logs import get_logger
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
@@ -91,6 +103,20 @@ class EmbeddedBackend(EmbeddedMeta):
             # Another task holds some of the table's SSTs, or took this one's; it reports, or its claim expires.
             self._clock.sleep(pause)
             pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
+
+    def barrier_channel(
+        self,
+        job: str,
+        participant: str,  # noqa: ARG002 -- as the protocol has it
+        options: JobOptions,  # noqa: ARG002
+        inbox: Callable[[BarrierEvent | None], None],  # noqa: ARG002
+    ) -> NoReturn:
+        """Refused: nobody coordinates the processes of an embedded store."""
+        raise InvalidOption(
+            f"job {job!r}: epochs of several workers commit together only where a meta service coordinates them, and "
+            "this store is embedded: connect to tussock://..., or commit with writer= and batch_id=",
+            job,
+        )
 
     def close(self) -> None:
         """Stop compaction, then let go of pins."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from tussock.statestore.barriers import BarrierChannel, BarrierEvent, JobOptions
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState
 
 __all__ = ["Backend", "BackupInfo", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
@@ -189,6 +190,15 @@ class Backend(Protocol):
 
     def delete_backup(self, name: str) -> None:
         """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
+
+    def barrier_channel(
+        self, job: str, participant: str, options: JobOptions, inbox: Callable[[BarrierEvent | None], None]
+    ) -> BarrierChannel:
+        """A line to the coordinator of a job's checkpoints; `InvalidOption` where there is none.
+
+        Events come to `inbox`, which must not wait; `None` asks the participant to join again, or to see that the
+        store was closed. Raises `DuplicateName` if this client takes part in the job already.
+        """
 
     def close(self) -> None:
         """Stop background work and release pins."""

@@ -12,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.statestore.access import access_from
+from tussock.statestore.arguments import check_writer, job_options
 from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.barriers import OnMissing
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, pack
+from tussock.statestore.checkpoint import Callback, Checkpoint
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
@@ -120,7 +123,7 @@ class StateStore:
         """
         self._core.check_usable()
         check_epoch(epoch)
-        _check_writer(writer, batch_id)
+        check_writer(writer, batch_id)
         expected = self._expected(expect)
         try:
             if writer is not None and batch_id is not None:
@@ -177,7 +180,7 @@ class StateStore:
         have deleted them.
         """
         self._core.check_usable()
-        _check_writer(writer, batch_id)
+        check_writer(writer, batch_id)
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
             tables={self.table(name).spec.id: pack(levels) for name, levels in uploads.items()},
@@ -216,6 +219,38 @@ class StateStore:
                     newest,
                 )
             version = self._core.backend.await_change(version.seq, left)
+
+    def join_checkpoint(
+        self,
+        job: str,
+        *,
+        participant: str | None = None,
+        participants: int = 1,
+        on_barrier: Callback | None = None,
+        on_committed: Callback | None = None,
+        on_aborted: Callback | None = None,
+        interval: float | None = None,
+        timeout: float | None = None,
+        on_missing: OnMissing = "abort",
+    ) -> Checkpoint:
+        """Take part in a job whose workers' epochs commit together; needs a platform. See `docs/checkpoints.md`.
+
+        `participant` names this worker within the job: with `on_missing="wait"` it has to last from one process to
+        its successor, without a name it gets one of its own. Barriers come every `interval` seconds once so many
+        `participants` have joined; `timeout` seconds after one that not all have collected, it is aborted. The
+        callbacks get a `BarrierEvent`, in the store's own thread. Raises `DuplicateName` if a live worker has the
+        name, `InvalidOption` if the others run with other options or the store is embedded.
+        """
+        self._core.check_usable()
+        if participant is None and on_missing == "wait":
+            raise InvalidOption(
+                f"job {job!r}: with on_missing='wait' a participant needs a name that its successor has"
+            )
+        options = job_options(job, participants, interval, timeout, on_missing)
+        name = participant if participant is not None else self._core.system.random_bytes(8).hex()
+        checkpoint = Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_aborted))
+        checkpoint.start()
+        return checkpoint
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
@@ -299,15 +334,6 @@ class StateStore:
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}
-
-
-def _check_writer(writer: str | None, batch_id: int | None) -> None:
-    if (writer is None) != (batch_id is None):
-        raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
-    if writer is not None and (not isinstance(writer, str) or not writer):
-        raise InvalidOption(f"writer is {writer!r}; expected a non-empty string")
-    if batch_id is not None and (isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0):
-        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer of 0 or more")
 
 
 def connect(

@@ -9,6 +9,7 @@ __all__ = [
     "AccessDenied",
     "BackupExists",
     "BackupNotFound",
+    "CheckpointAborted",
     "Conflict",
     "CorruptLog",
     "CorruptObject",
@@ -127,6 +128,10 @@ class SnapshotExpired(TussockError, LookupError):
 
 class Conflict(TussockError, RuntimeError):
     """Another writer committed to a table that this commit had read; read again and retry."""
+
+
+class CheckpointAborted(TussockError, RuntimeError):
+    """What a participant wrote since the job's newest checkpoint is given up; go back there and go on."""
 
 
 # --- Try again: nothing is wrong with the call. ------------------------------------------------------------------

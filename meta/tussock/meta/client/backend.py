@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.buckets import open_session_bucket
+from tussock.meta.client.checkpoints import PlatformChannel, PlatformChannels
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
@@ -23,6 +24,7 @@ from tussock.meta.rpc.convert import (
 )
 from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.client import StateStore
@@ -68,7 +70,8 @@ class PlatformBackend:
         self._looked = float("-inf")
         self._stalled: set[int] = set()
         connection.holdings = self._holdings
-        connection.on_opened = lambda opened: self._pins.lose(list(opened.lost_pins))
+        self._channels = PlatformChannels(connection, system)
+        connection.on_opened = self._on_opened
         connection.on_event = self._on_event
         connection.after_seq = lambda: self._pushed.version.seq
 
@@ -238,15 +241,28 @@ class PlatformBackend:
         self.refresh()
         return report_from_message(answer)
 
+    def barrier_channel(
+        self, job: str, participant: str, options: JobOptions, inbox: Callable[[BarrierEvent | None], None]
+    ) -> PlatformChannel:
+        """A line to the leader, which coordinates the job's checkpoints."""
+        return self._channels.open(job, participant, options, inbox)
+
     def close(self) -> None:
-        """End the session, and with it its pins."""
+        """End the session, and with it its pins and its places in checkpoints."""
+        self._channels.rejoin()
         self._connection.close()
         self._pins.forget_all()
 
     def _holdings(self) -> Holdings:
         return Holdings(pins=self._pins.shown(), oldest_upload=min(self._in_flight(), default=""))
 
+    def _on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        self._pins.lose(list(opened.lost_pins))
+        self._channels.rejoin()
+
     def _on_event(self, event: pb.Event) -> None:
+        if event.HasField("barrier"):
+            self._channels.deliver(event.barrier)
         if event.HasField("version") and not self._pushed.learn(event.version):
             self._connection.reconnect()
 

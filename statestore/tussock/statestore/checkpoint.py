@@ -1,0 +1,378 @@
+"""`Checkpoint`: a worker's place in a job whose participants commit together.
+
+`participant.py` decides what an event means; this does it: holds the worker's writes off while an epoch ends, seals
+and uploads that epoch, collects the barrier, drops what was committed or aborted. Events come to an inbox and are
+worked on by one thread of the store's, so whoever brings them never waits.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from tussock.statestore.barriers import BarrierEvent, JobOptions
+from tussock.statestore.core import Core
+from tussock.statestore.errors import (
+    CheckpointAborted,
+    DuplicateName,
+    Fenced,
+    MetaUnavailable,
+    ObjectStoreUnavailable,
+    StoreClosed,
+    TussockError,
+    WaitTimeout,
+)
+from tussock.statestore.logs import get_logger
+from tussock.statestore.participant import Participant, Todo, react
+from tussock.statestore.shared_buffer import EpochBuffer
+
+__all__ = ["Callback", "Checkpoint"]
+
+log = get_logger("tussock.statestore.checkpoint")
+
+Callback = Callable[[BarrierEvent], None]
+
+_PAUSE_SECONDS = 0.2
+"""Between two attempts to reach the coordinator or the bucket."""
+_PREDECESSOR_PAUSE_SECONDS = 0.5
+
+
+class Checkpoint:
+    """A place in a job; made by `StateStore.join_checkpoint`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        core: Core,
+        job: str,
+        participant: str,
+        options: JobOptions,
+        callbacks: tuple[Callback | None, Callback | None, Callback | None],
+    ) -> None:
+        """Nothing is sent yet; `start` joins. `callbacks`: on barrier, on committed, on aborted."""
+        self.job = job
+        self.participant = participant
+        self._core = core
+        self._on_barrier, self._on_committed, self._on_aborted = callbacks
+        self._changed = core.system.condition()
+        self._inbox: deque[BarrierEvent | None] = deque()
+        self._state = Participant()
+        self._joined = 0
+        """The generation that joining was answered with."""
+        self._epoch = 0
+        self._committed_epoch = 0
+        self._sealed: EpochBuffer | None = None
+        """What was written until the barrier that was passed last."""
+        self._writers = 0
+        self._ending = False
+        """The store's thread ends an epoch, or waits for writers to be able to."""
+        self._aborted: BarrierEvent | None = None
+        """An abort of which the worker has not heard yet."""
+        self._leaving: int | None = None
+        """The worker leaves: the barrier that saves its state, 0 before that has come."""
+        self._saved = False
+        self._closed = False
+        self._failed: BaseException | None = None
+        self._channel = core.backend.barrier_channel(job, participant, options, self._receive)
+
+    # --- For the worker -------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Write here, now. A barrier may end it at any moment, then `EpochTooOld`; inside `writing` it cannot."""
+        with self._changed:
+            return self._usable_epoch()
+
+    @property
+    def committed_epoch(self) -> int:
+        """The epoch that the job's newest checkpoint holds as, as far as this participant knows; 0 if it has none."""
+        return self._committed_epoch
+
+    @contextmanager
+    def writing(self) -> Iterator[int]:
+        """A step of work that no barrier divides: what is written inside, at the epoch given, commits as a whole.
+
+        After an abort it raises `CheckpointAborted`, once, unless `on_aborted` was told: read your state back as of
+        `committed_epoch`, and go on from there. Must not be called within another or from a callback, which gets its
+        epoch with the event.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._ending or self._failed is not None or self._core.closed)
+            epoch = self._usable_epoch()
+            self._writers += 1
+        try:
+            yield epoch
+        finally:
+            with self._changed:
+                self._writers -= 1
+                self._changed.notify_all()
+
+    def leave(self, timeout: float = 60.0) -> None:
+        """Finish: wait until everything is in a checkpoint, then be no participant any more; a second call is no error.
+
+        The wait ends with the first barrier that comes from now on, so `on_barrier` is called once more. Raises
+        `CheckpointAborted` if that one is aborted: still a participant, the worker has to go back and finish again;
+        `WaitTimeout` after so many seconds, because others are missing, say: call it again, or `abandon`.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._usable_epoch()
+            self._leaving, self._saved = 0, False
+            try:
+                ended = self._changed.wait_for(self._left, timeout)
+                if not self._saved:
+                    self._check_usable()
+                    if not ended:
+                        raise WaitTimeout(
+                            f"job {self.job!r}: no checkpoint was made within {timeout} s that participant "
+                            f"{self.participant!r} could leave with; it still takes part: call leave() again, or "
+                            "abandon() to give up what is not committed",
+                            self.job,
+                            timeout,
+                        )
+            finally:
+                self._leaving = None
+            self._closed = True
+            self._changed.notify_all()
+        self._say_goodbye(done=True, reason="")
+
+    def abandon(self, reason: str = "the worker gave up") -> None:
+        """Stop at once, and give up what is not committed; the others are told as if this participant had died."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._say_goodbye(done=False, reason=reason)
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.leave()
+        else:
+            self.abandon(f"{type(error).__name__}: {error}")
+
+    def start(self) -> None:
+        """Join, and wait until told where to write.
+
+        A predecessor of the same name that died is waited for until its session lapses, if that is before the store's
+        deadline is over; else `DuplicateName`.
+        """
+        deadline = self._core.system.monotonic() + self._core.settings.deadline
+        try:
+            while True:
+                try:
+                    self._joined = self._channel.join(0)
+                    break
+                except DuplicateName:
+                    if self._core.system.monotonic() + _PREDECESSOR_PAUSE_SECONDS > deadline:
+                        raise
+                    self._core.system.sleep(_PREDECESSOR_PAUSE_SECONDS)
+            self._core.system.spawn("tussock-checkpoint", self._run)
+            with self._changed:
+                started = self._changed.wait_for(
+                    lambda: self._epoch > 0 or self._failed is not None, self._core.settings.deadline
+                )
+                self._check_usable()
+            if not started:
+                raise WaitTimeout(
+                    f"job {self.job!r}: participant {self.participant!r} has joined, but was not told where to write "
+                    f"within {self._core.settings.deadline} s; is the subscription up?",
+                    self.job,
+                )
+        except BaseException:
+            self.abandon("it could not start")
+            raise
+
+    # --- The store's thread ---------------------------------------------------------------------------------------
+
+    def _receive(self, event: BarrierEvent | None) -> None:
+        """An event has come; `None`: ask where things stand, the session was opened anew or the store closed."""
+        with self._changed:
+            self._inbox.append(event)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._inbox) or self._over())
+                if self._over():
+                    self._changed.notify_all()
+                    return
+                event = self._inbox.popleft()
+            try:
+                if event is None:
+                    self._rejoin()
+                else:
+                    self._state, todos = react(self._state, event)
+                    for todo in todos:
+                        self._do(todo)
+            except StoreClosed:
+                return
+            except (MetaUnavailable, ObjectStoreUnavailable) as error:
+                log.warning("a barrier waits", job=self.job, participant=self.participant, error=str(error))
+                self._core.system.sleep(_PAUSE_SECONDS)
+                self._receive(None)
+            except Exception as error:
+                log.exception("a participant failed", job=self.job, participant=self.participant)
+                with self._changed:
+                    self._failed = error.__cause__ if isinstance(error, _CallbackError) else error
+                self.abandon(f"{type(self._failed).__name__}: {self._failed}")
+
+    def _do(self, todo: Todo) -> None:
+        event = todo.event
+        if todo.what == "start":
+            self._await_version(event.committed_epoch)
+            self._committed_epoch = event.committed_epoch
+            self._go_on(self._state.epoch)
+        elif todo.what == "barrier":
+            self._pass(event)
+            self._deliver(event)
+        elif todo.what == "collect":
+            self._deliver(event)
+        elif todo.what == "committed":
+            self._await_version(event.committed_epoch)
+            self._core.buffer.drop(event.epoch)
+            with self._changed:
+                self._committed_epoch = event.committed_epoch
+                self._saved = self._saved or self._leaving == event.barrier
+                self._changed.notify_all()
+            self._tell(self._on_committed, event)
+        else:
+            self._abort(event, todo.epochs)
+
+    def _pass(self, event: BarrierEvent) -> None:
+        """End the barrier's epoch: the worker's last writes to it, then it is sealed and the next one begins."""
+        with self._held(after_abort=False):
+            if self._leaving == 0:
+                self._leaving = event.barrier
+            self._tell(self._on_barrier, event)
+            self._sealed = self._core.buffer.seal(event.epoch)
+            self._go_on(event.next_epoch)
+
+    def _deliver(self, event: BarrierEvent) -> None:
+        """Upload what the barrier's epoch holds, unless that is done, and collect."""
+        assert self._sealed is not None, "a barrier is passed before it is collected"
+        tables = self._core.upload_epoch(self._sealed)
+        try:
+            self._channel.collect(self._state.generation, event.barrier, tables)
+        except Fenced as error:
+            # Aborted meanwhile, as an event will say; or the coordinator does not know this participant any more.
+            log.info("a barrier was not collected", job=self.job, participant=self.participant, error=str(error))
+            self._receive(None)
+
+    def _abort(self, event: BarrierEvent, epochs: tuple[int, ...]) -> None:
+        with self._held(after_abort=True):
+            for epoch in epochs:
+                self._core.buffer.drop(epoch)
+            self._sealed = None
+            # The worker reads its state back, so the newest checkpoint has to be here.
+            self._await_version(event.committed_epoch)
+            self._committed_epoch = event.committed_epoch
+            self._go_on(event.next_epoch)
+            if self._on_aborted is not None:
+                self._tell(self._on_aborted, event)
+            with self._changed:
+                if self._on_aborted is None or self._leaving is not None:
+                    self._aborted = event
+
+    def _rejoin(self) -> None:
+        try:
+            self._joined = self._channel.join(self._state.seen)
+        except DuplicateName as error:
+            raise Fenced(
+                f"job {self.job!r}: participant {self.participant!r} was away for longer than its session lasts, and a "
+                "successor has its place; what it had not committed is given up",
+                self.job,
+                self.participant,
+            ) from error
+
+    @contextmanager
+    def _held(self, *, after_abort: bool) -> Iterator[None]:
+        """Hold the worker off its writes; unless it may learn of an abort just now, once it has learnt of the last."""
+        with self._changed:
+            if not after_abort:
+                self._changed.wait_for(lambda: self._aborted is None or self._over())
+            self._ending = True
+            self._changed.wait_for(lambda: not self._writers or self._over())
+            if self._over():
+                raise StoreClosed(f"job {self.job!r}: the participant has left")
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._ending = False
+                self._changed.notify_all()
+
+    def _go_on(self, epoch: int) -> None:
+        self._core.buffer.issue(epoch)
+        with self._changed:
+            self._epoch = epoch
+            self._changed.notify_all()
+
+    def _await_version(self, epoch: int) -> None:
+        """Return when the version here has the epoch: rows that are dropped before would be missing for a moment."""
+        while self._core.backend.version().max_committed_epoch < epoch:
+            try:
+                self._core.refresh()
+            except (MetaUnavailable, ObjectStoreUnavailable) as error:
+                log.warning("a version is waited for", epoch=epoch, error=str(error))
+                self._core.system.sleep(_PAUSE_SECONDS)
+
+    def _tell(self, callback: Callback | None, event: BarrierEvent) -> None:
+        if callback is not None:
+            try:
+                callback(event)
+            except Exception as error:
+                raise _CallbackError from error
+
+    # --- Ends -----------------------------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        return self._closed or self._core.closed
+
+    def _left(self) -> bool:
+        return self._saved or self._aborted is not None or self._failed is not None or self._over()
+
+    def _usable_epoch(self) -> int:
+        if self._leaving is not None:
+            raise StoreClosed(f"job {self.job!r}: participant {self.participant!r} is leaving; nothing was stored")
+        self._check_usable()
+        return self._epoch
+
+    def _check_usable(self) -> None:
+        """Raise what the worker has to know; the caller holds the condition."""
+        if self._failed is not None:
+            raise self._failed
+        self._core.check_usable()
+        if self._closed:
+            raise StoreClosed(f"job {self.job!r}: participant {self.participant!r} has left; join again")
+        if self._aborted is not None:
+            event, self._aborted = self._aborted, None
+            self._changed.notify_all()
+            raise CheckpointAborted(
+                f"job {self.job!r}: what was written since the checkpoint at epoch {event.committed_epoch} is given "
+                f"up: {event.reason}; read your state back as of then, and go on from there",
+                self.job,
+                event.committed_epoch,
+            )
+
+    def _say_goodbye(self, *, done: bool, reason: str) -> None:
+        generation = max(self._state.generation, self._joined)
+        for epoch in (self._state.ended, self._state.epoch):
+            if epoch:
+                self._core.buffer.drop(epoch)
+        if generation:
+            try:
+                self._channel.leave(generation, done=done, reason=reason)
+            except TussockError as error:
+                log.info("the job could not be left and will find out", job=self.job, error=str(error))
+        self._channel.close()
+
+
+class _CallbackError(Exception):
+    """A callback of the worker raised; its error is the cause."""
