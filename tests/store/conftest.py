@@ -1,21 +1,42 @@
-"""The store that the client's tests run on: the same suite over memory, a folder and a real MinIO."""
+"""The store that the client's tests run on: the same suite embedded in three kinds of bucket, and on a platform."""
 
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
 
+from support.minio import MinioServer
+from support.platform import Platform
 from tussock.statestore import StateStore, connect
+
+_names = count(1)
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.minio), "platform"])
+def bucket_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """What to connect to for an empty store: a bucket of each kind, or a meta service; twice gives the same store."""
+    if request.param == "memory":
+        yield f"memory://store-{next(_names)}"
+    elif request.param == "file":
+        yield (tmp_path / "bucket").as_uri()
+    elif request.param == "s3":
+        server: MinioServer = request.getfixturevalue("minio")
+        yield server.fresh_url()
+    else:
+        with Platform(f"memory://platform-{next(_names)}") as platform:
+            yield platform.url
 
 
 @pytest.fixture
 def store(bucket_url: str) -> Iterator[StateStore]:
-    """An empty store on each kind of bucket; nothing is compacted unless the test says so."""
+    """An empty store of each kind; nothing is compacted unless the test says so."""
     with connect(bucket_url, compaction=False) as opened:
         yield opened
 
 
 @pytest.fixture
 def other(store: StateStore) -> Iterator[StateStore]:
-    """A second client on the same bucket, as another process would be."""
+    """A second client of the same store, as another process would be."""
     with connect(store.url, compaction=False) as opened:
         yield opened
