@@ -1,7 +1,11 @@
 """A status: its parts from versions, its rates, and the problems that are found in it."""
 
-from typing import Any
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -10,6 +14,7 @@ from support.versions import make_id, run, spec, sst
 from tussock.meta.commits import CommitEpoch
 from tussock.meta.delta import CreateTable, Delta
 from tussock.meta.picking import PickerConfig
+from tussock.meta.server import problems
 from tussock.meta.server.problems import with_problems
 from tussock.meta.server.rates import Rates
 from tussock.meta.server.status import (
@@ -197,7 +202,28 @@ def test_errors_come_before_warnings() -> None:
         tables=tables(zebra="131 runs"),
         version=replace(HEALTHY.version, synced_age_ms=60_000),
     )
-    problems = with_problems(status).problems
-    assert [problem.severity for problem in problems] == ["error", "error", "warning", "warning"]
-    assert "zebra" in problems[1].text
-    assert "moving" in problems[2].text
+    found = with_problems(status).problems
+    assert [problem.severity for problem in found] == ["error", "error", "warning", "warning"]
+    assert "zebra" in found[1].text
+    assert "moving" in found[2].text
+
+
+def struct_fields(kind: type[Any]) -> set[str]:
+    """The fields of a struct and of all structs in it."""
+    found = set()
+    for field in msgspec.structs.fields(kind):
+        found.add(field.name)
+        for part in (field.type, *get_args(field.type)):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                found |= struct_fields(part)
+    return found
+
+
+def test_every_field_is_documented() -> None:
+    """`docs/console.md` names each field of the status, and each kind of problem."""
+    text = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`([a-z0-9_-]+)`", text))
+    assert struct_fields(Status) - documented == set()
+    told = set(re.findall(r'_(?:error|warning)\(\s*"([a-z-]+)"', inspect.getsource(problems)))
+    assert len(told) == 10
+    assert told - documented == set()

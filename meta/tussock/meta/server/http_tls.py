@@ -6,6 +6,7 @@ certificates, the status is refused without one (`security.py`).
 
 import ssl
 from collections.abc import Sequence
+from pathlib import Path
 
 from tussock.meta.watched import Watched
 from tussock.statestore.errors import InvalidOption
@@ -20,7 +21,9 @@ def http_tls(certificate: str, key: str, client_ca: str, system: System) -> ssl.
     Raises `InvalidOption` if a file cannot be used.
     """
 
-    def load(_: Sequence[str]) -> ssl.SSLContext:
+    def load(paths: Sequence[str]) -> ssl.SSLContext:
+        for path in paths:
+            Path(path).read_bytes()  # whose error names the file, as that of the TLS library does not
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -41,6 +44,6 @@ def http_tls(certificate: str, key: str, client_ca: str, system: System) -> ssl.
         # OpenSSL asks at each handshake, also of a client that names no server.
         connection.context = files.current()
 
-    first = load(())
+    first = load([])
     first.sni_callback = newest
     return first
