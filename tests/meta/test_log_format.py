@@ -3,18 +3,21 @@
 import re
 import runpy
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from tussock.meta.delta import advance
+from tussock.meta.delta import Delta, advance
 from tussock.meta.framing import (
+    decode_backup,
     decode_entry,
+    decode_lease,
     decode_pin,
     decode_snapshot,
     encode_entry,
-    encode_pin,
     encode_snapshot,
     entry_path,
+    lease_path,
     marker_path,
     sequence_of,
     snapshot_path,
@@ -24,36 +27,60 @@ from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "log" / "v1"
-ENTRIES = 12
+GOLDEN = ROOT / "tests" / "golden" / "log"
+NEWEST = 2
+ENTRIES = {1: 12, 2: 17}
 
 
-def golden(name: str) -> bytes:
-    return (GOLDEN / name).read_bytes()
+def golden(name: str, version: int = NEWEST) -> bytes:
+    return (GOLDEN / f"v{version}" / name).read_bytes()
 
 
-def entry(seq: int) -> bytes:
-    return golden(f"{seq:020d}.delta")
+def entry(seq: int, version: int = NEWEST) -> bytes:
+    return golden(f"{seq:020d}.delta", version)
 
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a folder of its own."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v1.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v2.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v2").iterdir()}
 
 
-def test_the_golden_log_replays_to_the_golden_snapshot() -> None:
-    """Version 1 is read for ever; each state of that store is sound, and encoding again gives the same bytes."""
+@pytest.mark.parametrize("format_version", ENTRIES)
+def test_the_golden_log_replays_to_the_golden_snapshot(format_version: int) -> None:
+    """Every version is read for ever; each state of that store is sound, and what is read can be written again."""
     version = Version()
-    for seq in range(1, ENTRIES + 1):
-        read = decode_entry("x", seq, entry(seq))
-        assert encode_entry(seq, read) == entry(seq)
-        version = advance(version, read.deltas)
+    last = ENTRIES[format_version]
+    for seq in range(1, last + 1):
+        read = decode_entry("x", seq, entry(seq, format_version))
+        assert decode_entry("x", seq, encode_entry(seq, read)) == read
+        version = advance(version, read.deltas, term=read.term)
         assert problems(version) == []
-    snapshot = golden(f"{ENTRIES:020d}.snapshot")
-    assert decode_snapshot("x", ENTRIES, snapshot) == version
-    assert encode_snapshot(version) == snapshot
-    assert encode_pin(decode_pin("x", golden("pin"))) == golden("pin")
+    snapshot = golden(f"{last:020d}.snapshot", format_version)
+    assert decode_snapshot("x", last, snapshot) == version
+    assert decode_snapshot("x", last, encode_snapshot(version)) == version
+    decode_pin("x", golden("pin", format_version))
+
+
+def test_the_golden_log_holds_every_kind_of_delta() -> None:
+    """A kind that no golden entry has could change unseen."""
+    kinds = set()
+    for path in (GOLDEN / f"v{NEWEST}").glob("*.delta"):
+        seq = int(path.name.removeprefix("clone-").removesuffix(".delta"))
+        kinds |= {type(delta) for delta in decode_entry("x", seq, path.read_bytes()).deltas}
+    kinds |= {type(delta) for delta in decode_entry("x", 4, golden("detached")).deltas}
+    assert kinds == set(get_args(Delta))
+
+
+def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
+    """What version 1 does not say is as if nobody ever led the store."""
+    assert decode_entry("x", 9, entry(9, 1)).term == 0
+    assert decode_entry("x", 9, entry(9)).term == 3
+    version = decode_snapshot("x", 17, golden(f"{17:020d}.snapshot"))
+    assert (version.term, version.leader_address, version.generations) == (3, "meta-0:7370", {"job-1": 1})
+    assert decode_lease("x", 3, golden("lease")).renewals == 17
+    name = f"backup/nightly.{'0' * 31}b"
+    assert decode_backup(name, golden("backup")).version == version
 
 
 def test_the_documents_worked_example_is_entry_nine() -> None:
@@ -79,13 +106,13 @@ def test_every_field_on_disk_is_in_the_document() -> None:
             for part in value:
                 collect(part)
 
-    for path in GOLDEN.iterdir():
+    for path in (GOLDEN / f"v{NEWEST}").iterdir():
         collect(msgspec.msgpack.Decoder(strict=False).decode(path.read_bytes()[20:-4]))
-    names.discard("job-1")
+    names -= {"job-1", "job-2", "nightly", "x", "s3://other/store"}
     assert {name for name in names if f"`{name}`" not in text} == set()
 
 
-@pytest.mark.parametrize("position", range(0, 150, 1))
+@pytest.mark.parametrize("position", range(0, 156, 1))
 def test_each_flipped_bit_is_found(position: int) -> None:
     """In any byte, header and checksum included; the message names the object and an offset."""
     data = bytearray(entry(9))
@@ -94,7 +121,7 @@ def test_each_flipped_bit_is_found(position: int) -> None:
         decode_entry("some/path", 9, bytes(data))
 
 
-@pytest.mark.parametrize("length", [0, 1, 19, 23, 24, 149])
+@pytest.mark.parametrize("length", [0, 1, 19, 23, 24, 155])
 def test_a_cut_entry_is_found(length: int) -> None:
     """At any length, the empty object included; so is one with bytes behind."""
     with pytest.raises(CorruptLog, match="expected"):
@@ -108,7 +135,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", ENTRIES, golden(f"{ENTRIES:020d}.snapshot"))
+        decode_entry("x", 17, golden(f"{17:020d}.snapshot"))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 
@@ -116,7 +143,7 @@ def test_objects_that_were_swapped_are_found() -> None:
 def test_a_newer_format_says_so() -> None:
     """It is told apart from damage, whatever its checksum."""
     data = bytearray(entry(9))
-    data[4] = 2
+    data[4] = NEWEST + 1
     with pytest.raises(CorruptLog, match="newer Tussock"):
         decode_entry("x", 9, bytes(data))
 
@@ -132,7 +159,7 @@ def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored()
 
     with pytest.raises(CorruptLog, match="not understood"):
         decode_entry("x", 9, reframed(b"\xafadvance_horizon", b"\xafadvance_horizen"))
-    extra = reframed(b"\x84\xa2id\xc4", b"\x85\xa3new\x01\xa2id\xc4")
+    extra = reframed(b"\x85\xa2id\xc4", b"\x86\xa3new\x01\xa2id\xc4")
     assert decode_entry("x", 9, extra) == decode_entry("x", 9, entry(9))
 
 
@@ -141,7 +168,8 @@ def test_paths_are_twenty_digits_and_sort_by_sequence() -> None:
     assert entry_path(7) == "log/00000000000000000007.delta"
     assert snapshot_path(7) == "snapshot/00000000000000000007"
     assert marker_path(7) == "log/boundary/00000000000000000007"
-    for path in (entry_path(12), snapshot_path(12), marker_path(12)):
+    assert lease_path(7) == "leader/00000000000000000007"
+    for path in (entry_path(12), snapshot_path(12), marker_path(12), lease_path(12)):
         assert sequence_of(path) == 12
     for path in ("log/7.delta", "log/boundary/readme", "snapshot/" + "x" * 20, "snapshot/" + "٣" * 20):
         assert sequence_of(path) is None

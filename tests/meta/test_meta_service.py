@@ -106,7 +106,6 @@ def test_a_claim_looks_at_the_pins_before_and_after_its_entry(bucket: ModelBucke
         ("get", "log"),
         ("list", "pins"),
         ("create", "log"),
-        ("list", "log"),
         ("list", "pins"),
     ]
     assert (task.kind, task.watermark, store.version().safe_epoch) == ("intra-l0", 4, 4)

@@ -213,6 +213,67 @@ def test_a_writer_that_stalled_across_a_truncation_does_not_believe_in_its_entry
     assert len(stalled.log.version.tables[1].levels.l0) == 4
 
 
+@pytest.mark.parametrize(
+    ("seconds", "wall_seconds"),
+    [(31, 31), (10, 10), (31, 0), (0, 31), (31, -3600), (0, -1)],
+    ids=["both", "just", "monotonic", "wall", "set back", "only set back"],
+)
+def test_a_check_of_the_markers_is_trusted_only_if_both_clocks_say_so(
+    bucket: ModelBucket, seconds: float, wall_seconds: float
+) -> None:
+    """One clock may stand still while the machine sleeps, the other may be set: either is enough to look again."""
+    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
+    stalled.create("kv")
+
+    def meanwhile() -> None:
+        for epoch in (11, 12, 13):
+            other.commit(request(epoch))
+        bucket.system.ticks += seconds
+        bucket.system.wall_ms += int(wall_seconds * 1000)
+        truncate(bucket, 4)
+
+    stalled.bucket.stall(lambda call: call.operation == "create", meanwhile)
+    assert stalled.commit(request(5, writer="w", batch_id=0)) > 13
+    assert entry_path(2) not in bucket.objects
+    assert Store(bucket).log.refresh() == stalled.log.version
+
+
+def test_a_check_counts_from_before_the_request_that_it_rests_on(bucket: ModelBucket) -> None:
+    """A create that takes nine seconds leaves one second of trust, not ten."""
+    store = Store(bucket)
+    store.create("kv")
+    bucket.system.forward(11)
+    store.bucket.stall(lambda call: call.operation == "create", lambda: bucket.system.forward(9))
+    store.commit(request(5))
+    store.bucket.calls.clear()
+    bucket.system.forward(0.9)
+    store.commit(request(6))
+    bucket.system.forward(0.2)
+    store.commit(request(7))
+    assert [call.operation for call in store.bucket.calls] == ["create", "create", "list"]
+
+
+def test_an_own_stray_entry_is_not_taken_for_a_commit_that_landed(bucket: ModelBucket) -> None:
+    """A create of a deleted number whose answer was lost is found again by reading, and still is no part of the log."""
+    stalled, other = Store(bucket, "stalled"), Store(bucket, "other", snapshot_every=2)
+    stalled.create("kv")
+
+    def meanwhile() -> None:
+        for epoch in (11, 12, 13):
+            other.commit(request(epoch))
+        bucket.system.forward(30)
+        truncate(bucket, 4)
+
+    stalled.bucket.stall(lambda call: call.operation == "create", meanwhile)
+    stalled.bucket.script = lambda call: Fate.LOSE_ANSWER if call.operation in ("create", "get") else Fate.PASS
+    with pytest.raises(ObjectStoreUnavailable, match="may or may not"):
+        stalled.commit(req := request(5, 1, sst()))
+    stalled.bucket.script = None
+    assert stalled.log.refresh().seq == 4
+    assert stalled.commit(req) > 13
+    assert len(Store(bucket).log.refresh().tables[1].levels.l0) == 4
+
+
 def test_a_long_stall_makes_an_unrepeatable_commit_raise(bucket: ModelBucket) -> None:
     """Its entry may have been applied and truncated: only a commit with writer and batch is decided anew."""
     for writer in (None, "w"):

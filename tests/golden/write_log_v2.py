@@ -1,0 +1,171 @@
+"""Write the golden files of log format version 2: `python tests/golden/write_log_v2.py FOLDER`.
+
+Run once, when the format was frozen; the files in `log/v2` are what stores out there hold, and readers must go on
+reading them. `tests/meta/test_log_format.py` fails if this script no longer writes them byte for byte. The files in
+`log/v1` were written by the version before; nothing writes such any more.
+"""
+
+import sys
+from pathlib import Path
+
+from tussock.meta.backup_changes import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
+from tussock.meta.commits import CommitEpoch
+from tussock.meta.delta import (
+    AdvanceHorizon,
+    AdvanceSafeEpoch,
+    Configure,
+    CreateTable,
+    Delta,
+    DropTable,
+    ForgetDropped,
+    OpenWriter,
+    ReleaseCompaction,
+    ReportCompaction,
+    StartTerm,
+    advance,
+)
+from tussock.meta.framing import (
+    BackupContent,
+    Lease,
+    LogEntry,
+    encode_backup,
+    encode_entry,
+    encode_lease,
+    encode_pin,
+    encode_snapshot,
+)
+from tussock.meta.tasks import ClaimCompaction
+from tussock.meta.version import CompactionTask, Origin, Version
+from tussock.statestore.backend import PinInfo
+from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
+
+AT_MS = 1_700_000_000_000
+ID = bytes(range(16))
+OWNER = "host:7:ab"
+BACKUP_ID = "0" * 31 + "b"
+TERM = 3
+
+
+def sst(number: int, epoch: int, smallest: bytes, largest: bytes, *, meta_in_data: bool = False) -> SstInfo:
+    """An SST whose id says its number."""
+    return SstInfo(
+        id=f"{AT_MS:012x}{number:020x}",
+        smallest=smallest,
+        largest=largest,
+        rows=3,
+        deletes=1,
+        data_bytes=4096,
+        meta_bytes=512,
+        epoch=epoch,
+        min_epoch=epoch or 1,
+        max_epoch=epoch or 2,
+        meta_in_data=meta_in_data,
+    )
+
+
+def history() -> list[tuple[Delta, ...]]:
+    """A store's life in which each kind of delta comes once at least; from the fifth entry on a leader writes it."""
+    first, second = sst(1, 1, b"a", b"m"), sst(2, 2, b"", b"\xff\x00", meta_in_data=True)
+    third, fourth = sst(4, 3, b"a", b"b", meta_in_data=True), sst(5, 4, b"c", b"d", meta_in_data=True)
+    task = CompactionTask(
+        id="0" * 31 + "1",
+        table_id=1,
+        kind="manual",
+        inputs=((second,), (first,)),
+        target_level=1,
+        bottom=True,
+        watermark=2,
+        owner=OWNER,
+        claimed_ms=AT_MS,
+        expires_ms=AT_MS + 20_000,
+    )
+    typed = TableSpec(
+        id=2,
+        name="orders",
+        schema=b"schema",
+        primary_key=("id",),
+        distribution_key=("id",),
+        vnodes=256,
+        compression="zstd",
+    )
+    return [
+        (CreateTable(spec=TableSpec(id=1, name="kv")),),
+        (CreateTable(spec=typed),),
+        (CommitEpoch(epoch=1, at_ms=AT_MS, tables={1: (SubLevel(ssts=(first,)),)}, writer="job-1", batch_id=7),),
+        (CommitEpoch(epoch=2, at_ms=AT_MS + 1, tables={1: (SubLevel(ssts=(second,)),)}),),
+        (StartTerm(term=TERM, leader=OWNER, address="meta-0:7370"),),
+        (AdvanceSafeEpoch(epoch=2), ClaimCompaction(task=task)),
+        (ReleaseCompaction(task_id=task.id, owner=OWNER, at_ms=AT_MS + 2),),
+        (ClaimCompaction(task=task),),
+        (AdvanceHorizon(horizon=f"{AT_MS:012x}" + "0" * 19 + "2"),),
+        (
+            ReportCompaction(
+                task_id=task.id, owner=OWNER, outputs=(sst(3, 0, b"", b"m"),), watermark=1, at_ms=AT_MS + 3
+            ),
+        ),
+        (ForgetDropped(ids=(first.id,)),),
+        (OpenWriter(writer="job-1", generation=1),),
+        (
+            CommitEpoch(
+                epoch=3,
+                at_ms=AT_MS + 4,
+                tables={1: (SubLevel(ssts=(third,)),)},
+                writer="job-1",
+                batch_id=8,
+                generation=1,
+            ),
+            CommitEpoch(epoch=4, at_ms=AT_MS + 5, tables={1: (SubLevel(ssts=(fourth,)),)}, writer="job-2", batch_id=0),
+        ),
+        (
+            BeginBackup(
+                name="nightly", id=BACKUP_ID, owner=OWNER, at_ms=AT_MS + 6, expires_ms=AT_MS + 600_000, comment="first"
+            ),
+        ),
+        (FinishBackup(name="nightly", id=BACKUP_ID, seq=14, epoch=4, ssts=3, bytes=13_824),),
+        (DropTable(table_id=2, at_ms=AT_MS + 7),),
+        (Configure(retention_ms=60_000, gc_grace_ms=30_000),),
+    ]
+
+
+def clone(version: Version) -> list[tuple[Delta, ...]]:
+    """The beginning of a store that is a clone of that one."""
+    origin = Origin(kind="clone", url="s3://other/store", backup="", backup_id=BACKUP_ID, seq=version.seq)
+    return [
+        (BeginStore(version=version, origin=origin),),
+        (BeginBackup(name="x", id=BACKUP_ID, owner=OWNER, at_ms=AT_MS, expires_ms=AT_MS + 1),),
+        (DropBackup(name="x", id=BACKUP_ID),),
+    ]
+
+
+def entries(deltas: list[tuple[Delta, ...]], prefix: str, term: int) -> tuple[dict[str, bytes], Version]:
+    """The entries, by name, and the version after them; they are of that term once it has begun."""
+    written: dict[str, bytes] = {}
+    version = Version()
+    for seq, group in enumerate(deltas, start=1):
+        begun = version.term == term or any(isinstance(delta, StartTerm) for delta in group)
+        entry = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=group, term=term if begun else 0)
+        written[f"{prefix}{seq:020d}.delta"] = encode_entry(seq, entry)
+        version = advance(version, group, term=entry.term)
+    return written, version
+
+
+def files() -> dict[str, bytes]:
+    """Name in the golden folder -> bytes."""
+    written, version = entries(history(), "", TERM)
+    written[f"{version.seq:020d}.snapshot"] = encode_snapshot(version)
+    written |= entries(clone(version), "clone-", 0)[0]
+    detached = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=(DetachSource(url="s3://other/store"),))
+    written["detached"] = encode_entry(4, detached)
+    written["pin"] = encode_pin(
+        PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
+    )
+    written["lease"] = encode_lease(
+        Lease(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
+    )
+    written["backup"] = encode_backup(BackupContent(info=version.backups["nightly"], version=version))
+    return written
+
+
+if __name__ == "__main__":
+    for name, data in files().items():
+        (Path(sys.argv[1]) / name).write_bytes(data)
