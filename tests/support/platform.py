@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
+from support.compactors import start_compactor
 from support.minio import free_port
+from tussock.meta.picking import PickerConfig
 from tussock.meta.server.gate import Gate
 from tussock.meta.server.grpc_server import GrpcServer
 from tussock.meta.server.limits import RateLimits
@@ -47,6 +49,7 @@ class Replica:
         self.address = f"127.0.0.1:{port}"
         self.node = MetaNode(self.requests, self.system, replace(options, address=self.address))
         self.report = Report(self.node, self.system)
+        self.node.status = self.report.status
         self.node.start()
         self._run(self._server.start(self.node))
         self._stopped = False
@@ -75,14 +78,21 @@ class Replica:
         return self._server.bind(address)
 
 
-class Platform:
-    """Some replicas on one store."""
+QUIET = PickerConfig(
+    base_bytes=1 << 60, l0_merge_min=1 << 20, l0_runs_max=1 << 20, l0_stall_runs=1 << 30, tombstone_percent=101
+)
+"""Nothing is compacted by itself."""
 
-    def __init__(self, store_url: str, replicas: int = 1, **options: object) -> None:
+
+class Platform:
+    """Some replicas on one store, and compactors."""
+
+    def __init__(self, store_url: str, replicas: int = 1, *, compactors: int = 0, **options: object) -> None:
         self.options = NodeOptions(store_url=store_url, address="127.0.0.1:0", **options)
         self.replicas = [Replica(self.options) for _ in range(replicas)]
         self._stores: list[StateStore] = []
         self.wait_for_leader()
+        self.compactors = [start_compactor(self.url, name=f"compactor-{number}") for number in range(compactors)]
 
     @property
     def url(self) -> str:
@@ -121,6 +131,8 @@ class Platform:
         """End clients, then replicas."""
         for store in self._stores:
             store.close()
+        for compactor in self.compactors:
+            compactor.drain(5.0)
         for replica in self.replicas:
             replica.stop()
 

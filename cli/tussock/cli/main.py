@@ -12,11 +12,13 @@ from collections.abc import Callable
 import typer
 
 from tussock.cli.check_command import check
+from tussock.cli.compactor_command import compactor
 from tussock.cli.log_command import log
 from tussock.cli.meta_commands import meta
 from tussock.cli.places import NoStore
 from tussock.cli.row_commands import changes, get, scan, tables
 from tussock.cli.sst_dump import dump
+from tussock.cli.status_command import status
 from tussock.cli.tree_commands import pins, ssts, version
 from tussock.cli.upkeep_commands import compact, vacuum
 from tussock.statestore.errors import TussockError
@@ -37,6 +39,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum),
+    "Run a platform": (status, compactor,),
 }
 for panel, commands in PANELS.items():
     for command in commands:
