@@ -170,6 +170,23 @@ class Checkpoints(RuleBasedStateMachine):
                 current = current and member.generation == generation
                 assert not (current and flight.number == barrier), "the barrier under way is refused"
 
+    @rule(names=st.sampled_from(["a", "b", "ab", "ab"]), work=st.booleans())
+    def proceed(self, names, work):
+        """Nothing goes wrong for a moment; without such rules trouble would hardly find a barrier under way."""
+        for name in names:
+            self.hear(name, 100)
+            if work:
+                self.work(name, 1)
+            self.send(name, 0)
+
+    @rule()
+    def begin_barrier(self):
+        for name in ("a", "b"):
+            self.come(name)
+            self.hear(name, 100)
+            self.work(name, 1)
+        self.pass_time(INTERVAL_MS)
+
     @rule(name=NAMES)
     def die(self, name):
         """The process is gone; the coordinator does not know yet."""
@@ -192,6 +209,13 @@ class Checkpoints(RuleBasedStateMachine):
                 self.take(step)
 
     # --- Sessions and leaders -------------------------------------------------------------------------------------
+
+    @rule(name=NAMES)
+    def be_replaced(self, name):
+        """The process dies, the coordinator learns of it, and a successor comes."""
+        self.die(name)
+        self.lapse(name)
+        self.come(name)
 
     @rule(name=NAMES)
     def lapse(self, name):

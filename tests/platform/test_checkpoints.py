@@ -1,0 +1,313 @@
+"""Workers whose epochs commit together, over real gRPC: what readers see, what dead, slow and failed workers cost."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.platform import Platform
+from tussock.statestore import Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, WaitTimeout, connect
+from tussock.statestore.barriers import BarrierEvent
+from tussock.statestore.checkpoint import Checkpoint
+from tussock.statestore.errors import CheckpointAborted, DuplicateName
+
+HEAR_SECONDS_MAX = 20.0
+INTERVAL = 0.05
+
+
+class Worker:
+    """A client that takes part in the job and keeps what it was told."""
+
+    def __init__(self, platform: Platform, name: str, **options: Any) -> None:
+        self.name = name
+        self.store: StateStore = platform.connect(deadline=5.0)
+        self.kv = self.store.table("kv")
+        self.heard: queue.Queue[BarrierEvent] = queue.Queue()
+        options = {"participants": 2, "interval": INTERVAL, **options}
+        for callback in ("on_barrier", "on_committed"):
+            options.setdefault(callback, self.heard.put)
+        self.checkpoint: Checkpoint = self.store.join_checkpoint("job", participant=name, **options)
+
+    def write(self, value: str) -> None:
+        with self.checkpoint.writing() as epoch:
+            self.kv.upsert([(self.name.encode(), value.encode())], epoch)
+
+    def write_on(self, value: str) -> None:
+        """Write until that is refused."""
+        pause = threading.Event()
+        for _ in range(int(HEAR_SECONDS_MAX / 0.005)):
+            self.write(value)
+            pause.wait(0.005)
+
+    def hear(self, what: str, after: int = 0) -> BarrierEvent:
+        """The next event of that kind, of a barrier beyond `after`."""
+        while True:
+            event = self.heard.get(timeout=HEAR_SECONDS_MAX)
+            if event.what == what and event.barrier > after:
+                return event
+
+    def committed_write(self, value: str) -> BarrierEvent:
+        """Write, and wait until that is in a checkpoint."""
+        self.write(value)
+        barrier = self.hear("barrier").barrier
+        # A barrier that was heard before may have come before the write; the one after it has not.
+        return self.hear("committed", after=barrier)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    with Platform(tmp_path.as_uri(), session_lease=2.0) as platform:
+        platform.connect().create_table("kv")
+        yield platform
+
+
+def state(store: StateStore) -> dict[str, str | None]:
+    """What a snapshot of the newest epoch shows of the workers."""
+    with store.pin_snapshot() as snapshot:
+        values = snapshot.table("kv").multi_get([b"a", b"b"]).to_pylist()
+    return {name: value and value.decode() for name, value in zip("ab", values, strict=True)}
+
+
+def test_no_snapshot_shows_one_worker_without_the_other(platform: Platform) -> None:
+    """Both write the barrier's number when it comes; whoever looks, sees the same number twice."""
+    workers: dict[str, Worker] = {}
+
+    def write_number(name: str):
+        def write(barrier: BarrierEvent) -> None:
+            kv = workers[name].store.table("kv")
+            kv.upsert([(name.encode(), str(barrier.barrier).encode())], barrier.epoch)
+
+        return write
+
+    reader = platform.connect()
+    for name in "ab":
+        ready = threading.Event()
+
+        def on_barrier(barrier: BarrierEvent, name: str = name, ready: threading.Event = ready) -> None:
+            ready.wait()
+            write_number(name)(barrier)
+
+        workers[name] = Worker(platform, name, on_barrier=on_barrier)
+        ready.set()
+    seen = set()
+    while len(seen) < 6:
+        shown = state(reader)
+        assert shown["a"] == shown["b"], shown
+        seen.add(shown["a"])
+
+
+def test_own_writes_are_seen_at_once_and_others_after_the_checkpoint(platform: Platform) -> None:
+    """A worker reads what it has written while its epoch is open, sealed, and committed."""
+    a, b = Worker(platform, "a", interval=60.0), Worker(platform, "b", interval=60.0)
+    a.write("1")
+    assert a.kv.get(b"a") == b"1"
+    assert b.kv.get(b"a") is None
+    assert state(b.store) == {"a": None, "b": None}
+
+
+def test_barriers_wait_for_all_participants(platform: Platform) -> None:
+    """Half a job makes no checkpoint; when the other half joins, what was written before is in the first one."""
+    a = Worker(platform, "a")
+    a.write("early")
+    with pytest.raises(WaitTimeout, match="no checkpoint was made"):
+        a.checkpoint.leave(timeout=10 * INTERVAL)
+    assert state(a.store) == {"a": None, "b": None}
+    b = Worker(platform, "b")
+    held = b.committed_write("late").committed_epoch
+    b.store.wait_epoch(held)
+    assert state(b.store) == {"a": "early", "b": "late"}
+
+
+def test_leaving_takes_everything_along(platform: Platform) -> None:
+    """`leave` returns when all is committed; the job goes on without the one that left."""
+    a, b = Worker(platform, "a"), Worker(platform, "b")
+    a.write("done")
+    a.checkpoint.leave()
+    assert state(a.store)["a"] == "done"
+    with pytest.raises(StoreClosed, match="has left"):
+        a.write("too late")
+    a.checkpoint.leave()
+    b.store.wait_epoch(b.committed_write("alone").committed_epoch)
+    assert state(b.store) == {"a": "done", "b": "alone"}
+
+
+def test_dead_worker_costs_all_what_was_not_committed(platform: Platform) -> None:
+    """With `abort`, the others forget what they wrote since the newest checkpoint, are told so once, and go on."""
+    a, b = Worker(platform, "a"), Worker(platform, "b")
+    a.write("1")
+    held = b.committed_write("1").committed_epoch
+    b.store.close()
+    with pytest.raises(CheckpointAborted, match="'b' is gone") as aborted:
+        a.write_on("2")
+    assert aborted.value.args[2] >= held
+    assert a.kv.get(b"a") == b"1"
+    a.write("3")
+    successor = Worker(platform, "b")
+    assert successor.kv.get(b"b") == b"1"
+    a.store.wait_epoch(successor.committed_write("4").committed_epoch)
+    assert state(a.store) == {"a": "3", "b": "4"}
+
+
+def test_dead_worker_is_waited_for(platform: Platform) -> None:
+    """With `wait`, the others keep what they wrote; it commits when a successor of the same name has come."""
+    a, b = Worker(platform, "a", on_missing="wait"), Worker(platform, "b", on_missing="wait")
+    b.committed_write("1")
+    b.write("lost")
+    b.store.close()
+    a.write("kept")
+    with pytest.raises(WaitTimeout):
+        a.checkpoint.leave(timeout=10 * INTERVAL)
+    assert state(a.store)["a"] is None
+    successor = Worker(platform, "b", on_missing="wait")
+    assert successor.kv.get(b"b") in (b"1", b"lost")  # what was lost may have been collected
+    a.checkpoint.leave()
+    assert state(a.store)["a"] == "kept"
+
+
+@pytest.mark.parametrize("on_missing", ["abort", "wait"])
+def test_slow_worker(platform: Platform, on_missing: str) -> None:
+    """A worker that holds a barrier up makes all give it up after the timeout, or is waited for."""
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def dawdle(barrier: BarrierEvent) -> None:
+        held_up.set()
+        assert go_on.wait(HEAR_SECONDS_MAX)
+
+    options = {"on_missing": on_missing, "timeout": 0.2}
+    b = Worker(platform, "b", **options, on_barrier=dawdle)
+    aborted: queue.Queue[BarrierEvent] = queue.Queue()
+    a = Worker(platform, "a", **options, on_aborted=aborted.put)
+    a.write("fast")
+    assert held_up.wait(HEAR_SECONDS_MAX)
+    if on_missing == "abort":
+        assert "was not collected by ['b']" in aborted.get(timeout=HEAR_SECONDS_MAX).reason
+        assert a.kv.get(b"a") is None
+        go_on.set()
+        with pytest.raises(CheckpointAborted, match="was not collected"):
+            b.write_on("slow")
+        a.write("again")
+    else:
+        with pytest.raises(queue.Empty):
+            aborted.get(timeout=0.5)
+        go_on.set()
+    a.checkpoint.leave()
+    assert state(a.store)["a"] == ("again" if on_missing == "abort" else "fast")
+
+
+def test_failing_worker_hears_its_own_error_and_the_others_of_it(platform: Platform) -> None:
+    """An error in `on_barrier` is the worker's own; the others go back to the newest checkpoint."""
+
+    def stumble(barrier: BarrierEvent) -> None:
+        raise ZeroDivisionError("in the worker's code")
+
+    a, b = Worker(platform, "a"), Worker(platform, "b", on_barrier=stumble)
+    with pytest.raises(ZeroDivisionError, match="in the worker's code"):
+        b.write_on("1")
+    with pytest.raises(CheckpointAborted, match="ZeroDivisionError: in the worker's code"):
+        a.write_on("1")
+
+
+def test_checkpoint_that_cannot_be_committed_is_aborted(platform: Platform) -> None:
+    """A table that was dropped under the job: all hear why, and nothing half is there."""
+    other = platform.connect().create_table("other")
+    a, b = Worker(platform, "a", interval=0.5), Worker(platform, "b", interval=0.5)
+    with b.checkpoint.writing() as epoch:
+        b.store.table("other").upsert([(b"k", b"v")], epoch)
+    a.write("1")
+    a.store.drop_table("other")
+    # The table may be gone before the upload, which fails its worker, or after it, which fails the commit.
+    with pytest.raises(CheckpointAborted, match="dropped"):
+        a.write_on("2")
+    with pytest.raises((CheckpointAborted, TableNotFound), match="dropped"):
+        b.write_on("2")
+    assert state(a.store) == {"a": None, "b": None}
+    assert other.name == "other"
+
+
+def test_name_is_taken(platform: Platform) -> None:
+    """A live worker's name is refused to another, and a client takes one place in a job."""
+    a = Worker(platform, "a")
+    impatient = connect(platform.url, deadline=0.6)
+    with impatient, pytest.raises(DuplicateName, match="has a live participant 'a'"):
+        impatient.join_checkpoint("job", participant="a", participants=2, interval=INTERVAL)
+    with pytest.raises(DuplicateName, match="takes part in job 'job' already, as 'a'"):
+        a.store.join_checkpoint("job", participant="c", participants=2, interval=INTERVAL)
+
+
+def test_successor_waits_for_its_predecessors_session(platform: Platform) -> None:
+    """A worker that was killed and started again joins as soon as the session of the dead one has lapsed."""
+    a = Worker(platform, "a")
+    connection: Any = a.store._core.backend._connection
+    connection._closed = True  # no heartbeat comes any more, and nothing says goodbye
+    successor = Worker(platform, "a")
+    assert successor.checkpoint.epoch > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"participants": 3}, "all participants have to give the same"),
+        ({"participants": 0}, "participants is 0"),
+        ({"interval": 0}, "interval is 0"),
+        ({"timeout": -1.0}, "timeout is -1.0"),
+        ({"on_missing": "ignore"}, "on_missing is 'ignore'"),
+    ],
+)
+def test_options_that_cannot_work(platform: Platform, options: dict[str, Any], message: str) -> None:
+    """What all have to agree on, and what makes no sense; the message says which option."""
+    a = Worker(platform, "a")
+    with pytest.raises(InvalidOption, match=message):
+        Worker(platform, "b", **options)
+    assert a.checkpoint.epoch > 0
+
+
+def test_embedded_store_has_no_coordinator() -> None:
+    """The error says what is needed."""
+    with connect("memory://") as store, pytest.raises(InvalidOption, match="where a meta service coordinates them"):
+        store.join_checkpoint("job")
+
+
+def test_wait_needs_a_name_that_lasts(platform: Platform) -> None:
+    """A successor is known by its name, so one that is drawn anew each time cannot be waited for."""
+    with pytest.raises(InvalidOption, match="needs a name"):
+        platform.connect().join_checkpoint("job", on_missing="wait")
+
+
+def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> None:
+    """What the sleeper wrote is given up, and it is told that a successor has its place."""
+    a, b = Worker(platform, "a"), Worker(platform, "b")
+    a.committed_write("1")
+    backend: Any = a.store._core.backend
+    backend._channels._inboxes["job"] = ("a", lambda _: None)  # it sleeps: nothing is heard
+    leadership: Any = platform.leader.node.leadership
+    leadership._end(leadership.sessions.get(backend._connection.session_id), "it slept")
+    successor = Worker(platform, "a")
+    with pytest.raises(CheckpointAborted, match="its session ended"):
+        b.write_on("given up")
+    successor.committed_write("2")
+    a.checkpoint._receive(None)
+    with pytest.raises(Fenced, match="a successor has its place"):
+        a.write_on("stale")
+    assert state(b.store)["a"] == "2"
+
+
+def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
+    """The leader is gone in the middle of the job: what was committed stays, the rest is done again, barriers go on."""
+    with Platform(tmp_path.as_uri(), replicas=2, session_lease=2.0, leader_lease=1.0) as platform:
+        platform.connect().create_table("kv")
+        a, b = Worker(platform, "a"), Worker(platform, "b")
+        a.write("1")
+        before = b.committed_write("1")
+        platform.leader.stop(drain=False)
+        for worker in (a, b):
+            with pytest.raises(CheckpointAborted, match="begun anew"):
+                worker.write_on("2")
+            assert worker.kv.get(worker.name.encode()) in (b"1", b"2")
+            worker.write("3")
+        after = b.hear("committed", after=before.barrier)
+        while state(b.store) != {"a": "3", "b": "3"}:
+            after = b.hear("committed", after=after.barrier)
+        assert after.committed_epoch > before.committed_epoch
