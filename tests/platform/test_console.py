@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from support.chromium import Browser, NoChromium, Page, find_chromium
 from support.pictures import png_pixels
+from support.platform import Platform
 from support.statuses import StoreStatus
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.caller import ANYONE, Caller
 from tussock.meta.server.http import make_app, start_http
 from tussock.meta.server.security import Presented
+from tussock.meta.server.status import Status
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import Unauthenticated
 
@@ -73,7 +75,7 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]]) -> int:
 
 @contextlib.asynccontextmanager
 async def console(
-    status: StoreStatus, authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
+    status: Callable[[], Status], authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
 ) -> AsyncIterator[tuple[Page, str]]:
     """The console in a browser, shown but for a token."""
     runner, port = await start_http(make_app(status, lambda: b"", authenticate), "127.0.0.1", 0)
@@ -184,6 +186,31 @@ def test_commit_shows_without_reload(place: Place) -> None:
     run(body)
 
 
+def test_live_platform(tmp_path: Path) -> None:
+    """Of a leader that serves clients the page shows their sessions, their pins and, as they come, their tables."""
+
+    async def body(platform: Platform) -> None:
+        async with console(platform.leader.report.status) as (page, _):
+            await page.until(READY)
+            assert "No tables yet" in await page.evaluate("document.getElementById('tables-list').innerText")
+            store = await asyncio.to_thread(platform.connect)
+            await asyncio.to_thread(store.create_table, "flights")
+            await page.until("document.getElementById('tables-list').innerText.includes('flights')")
+            epoch = await asyncio.to_thread(commit, store, [(b"a", b"1")])
+            snapshot = await asyncio.to_thread(store.pin_snapshot)
+            await page.until(f"document.getElementById('pins-list').innerText.includes('{epoch}')")
+            nodes = await page.evaluate("document.getElementById('nodes-list').innerText")
+            assert platform.leader.address in nodes
+            assert "client" in nodes
+            assert "No compactor is connected" in await page.evaluate("document.getElementById('problems').innerText")
+            await asyncio.to_thread(snapshot.close)
+            await page.until("document.getElementById('pins-list').innerText.includes('Nobody holds a pin')")
+            assert page.complaints == []
+
+    with Platform((tmp_path / "store").as_uri()) as platform:
+        run(lambda: body(platform))
+
+
 def test_names_of_the_store_are_text(place: Place) -> None:
     """A table's, a compactor's or a writer's name that looks like markup is shown as it is, and nothing of it runs."""
     place.status.fields["replica"] = replace(place.status().replica, address=HOSTILE, leader=HOSTILE)
@@ -241,7 +268,7 @@ def test_lost_connection_is_told_and_heals(place: Place) -> None:
         return place.status()
 
     async def body() -> None:
-        async with console(status) as (page, _):  # type: ignore[arg-type]
+        async with console(status) as (page, _):
             await page.until(READY)
             broken[0] = True
             await page.until("!document.getElementById('connection').hidden")
