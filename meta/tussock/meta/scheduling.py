@@ -32,7 +32,9 @@ from tussock.statestore.catalog import TableState
 
 __all__ = ["ORPHANED", "SESSION_OVER", "Schedule", "SchedulerConfig", "TakenBack", "owner_of", "worker_of"]
 
-_OWNER = "session:"
+_OWNER = "compactor/"
+"""No process that owns tasks by itself begins so: a host's name has no slash."""
+
 IDLE_SECONDS_MAX = 30.0
 """A table with nothing to do is looked at again after so long though nothing of it has changed: retention moves on."""
 
@@ -86,12 +88,12 @@ class _Failure(msgspec.Struct):
 
 
 def owner_of(worker: str) -> str:
-    """How a version names the compactor with that session."""
+    """How a version names that compactor."""
     return _OWNER + worker
 
 
 def worker_of(owner: str) -> str | None:
-    """The session that a version names as a task's owner; `None` if it is no compactor's."""
+    """The compactor that a version names as a task's owner; `None` if it is a process of its own."""
     return owner[len(_OWNER) :] if owner.startswith(_OWNER) else None
 
 

@@ -22,6 +22,7 @@ from tussock.meta.rpc.convert import (
     spec_from_message,
     spec_to_message,
 )
+from tussock.meta.rpc.errors import decode_error
 from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.barriers import BarrierEvent, JobOptions
@@ -213,9 +214,13 @@ class PlatformBackend:
         """Have the whole table merged into one sorted run by the compactors, and wait for it."""
         started = self._system.monotonic()
         alone_since = started
+        # At least 1, for an empty store too: what is asked for is everything in this version.
+        request = pb.CompactRequest(table=table, since_seq=max(self.refresh().seq, 1))
         while True:
-            answer = self._connection.call("Compact", pb.CompactRequest(table=table))
+            answer = self._connection.call("Compact", request)
             assert isinstance(answer, pb.CompactResponse)
+            if answer.HasField("error"):
+                raise decode_error(answer.error.SerializeToString())
             if answer.done:
                 self.refresh()
                 return

@@ -3,11 +3,11 @@
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.buckets.credentials import BucketCredentials
+from tussock.statestore.buckets.credentials import BucketCredentials, CredentialSource
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
-__all__ = ["open_session_bucket"]
+__all__ = ["credentials_of", "open_session_bucket"]
 
 
 def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: float, system: System) -> ObjectStore:
@@ -16,6 +16,17 @@ def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: 
     Its credentials are asked for again before they expire, for as long as the session lives.
     """
     opened = connection.opened
+    return open_bucket(
+        url,
+        deadline_seconds=deadline_seconds,
+        system=system,
+        options=dict(opened.store_options),
+        credentials=credentials_of(connection) if opened.hands_out_credentials else None,
+    )
+
+
+def credentials_of(connection: MetaConnection) -> CredentialSource:
+    """Asks the service for credentials of the bucket, for as long as the session lives."""
 
     def credentials() -> BucketCredentials:
         answer = connection.call("GetCredentials", pb.GetCredentialsRequest(session_id=connection.session_id))
@@ -24,10 +35,4 @@ def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: 
             answer.access_key_id, answer.secret_access_key, answer.session_token, answer.expires_ms
         )
 
-    return open_bucket(
-        url,
-        deadline_seconds=deadline_seconds,
-        system=system,
-        options=dict(opened.store_options),
-        credentials=credentials if opened.hands_out_credentials else None,
-    )
+    return credentials

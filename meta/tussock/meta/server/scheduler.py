@@ -5,6 +5,7 @@ bucket, runs beside the leader's ticks, so that a slow bucket holds up nothing e
 to do: an idle store makes no requests.
 """
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ class _Manual:
     """It merges everything that is in the version of this sequence."""
     done: bool = False
     error: pb.ErrorDetail | None = None
+
+
+def worker_name(session: Session) -> str:
+    """Names a compactor in the version and in the schedule: for people, and without the whole id of its session,
+    which nobody else may know."""
+    return f"{session.name}/{hashlib.sha256(session.id.encode()).hexdigest()[:16]}"
 
 
 class Scheduler:
@@ -100,7 +107,7 @@ class Scheduler:
     def greet(self, session: Session) -> None:
         """The session has subscribed: send again what it was given, an event may have been lost."""
         with self._lock:
-            tasks = self._schedule.handed_out(session.id)
+            tasks = self._schedule.handed_out(worker_name(session))
         self._send(session, tasks)
 
     def progress(self, session: Session, tasks: Iterable[pb.TaskProgress]) -> list[str]:
@@ -110,13 +117,13 @@ class Scheduler:
         session.progress = {task.task_id: task.rows_read for task in tasks}
         with self._lock:
             return self._schedule.heartbeat(
-                session.id, session.slots, session.progress, self._context.meta.version(), self._now()
+                worker_name(session), session.slots, session.progress, self._context.meta.version(), self._now()
             )
 
     def forget(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
-            self._schedule.leave(session.id)
+            self._schedule.leave(worker_name(session))
         self._context.nudge()
 
     def status(self, version: Version) -> CompactionStatus:
@@ -196,7 +203,7 @@ class Scheduler:
             tables = self._context.meta.version().tables
             self._manual = {table_id: manual for table_id, manual in self._manual.items() if table_id in tables}
         with self._sessions_lock:
-            compactors = {owner_of(session.id): session for session in self._sessions.compactors()}
+            compactors = {owner_of(worker_name(session)): session for session in self._sessions.compactors()}
         for task in tasks:
             if task.owner in compactors:
                 self._send(compactors[task.owner], [task])
@@ -214,15 +221,16 @@ class Scheduler:
 
     # --- RPCs ---------------------------------------------------------------------------------------------------
 
-    def _report(self, request: pb.ReportTaskRequest, _: Caller) -> pb.ReportTaskResponse:
-        session = self._session(request.session_id)
+    def _report(self, request: pb.ReportTaskRequest, caller: Caller) -> pb.ReportTaskResponse:
+        session = self._session(request.session_id, caller)
+        owner = owner_of(worker_name(session))
         task = self._context.meta.version().tasks.get(request.task_id)
         outputs = [sst_from_message(sst) for sst in request.outputs]
         with self._lock:
             self._schedule.reporting(request.task_id, self._now())
         self._context.nudge()  # a slot is free, before the report stands in the log
         try:
-            self._context.meta.claims.report(request.task_id, owner_of(session.id), request.watermark, outputs)
+            self._context.meta.claims.report(request.task_id, owner, request.watermark, outputs)
         except Fenced:
             with self._lock:
                 self._schedule.ended(request.task_id)
@@ -240,9 +248,9 @@ class Scheduler:
         self._context.nudge()
         return pb.ReportTaskResponse()
 
-    def _return(self, request: pb.ReturnTaskRequest, _: Caller) -> pb.ReturnTaskResponse:
-        session = self._session(request.session_id)
-        owner = owner_of(session.id)
+    def _return(self, request: pb.ReturnTaskRequest, caller: Caller) -> pb.ReturnTaskResponse:
+        session = self._session(request.session_id, caller)
+        owner = owner_of(worker_name(session))
         task = self._context.meta.version().tasks.get(request.task_id)
         if task is None or task.owner != owner:
             return pb.ReturnTaskResponse()  # taken back already
@@ -282,7 +290,9 @@ class Scheduler:
             if manual is not None and not (manual.done or manual.error or manual.task_id in version.tasks):
                 manual = None  # taken back by somebody else
             covered = manual is not None and 0 < request.since_seq <= manual.seq
-            if not tasks and pick_manual(state, tasks, self._context.options.picker) is None:
+            is_one_run = not state.levels.l0 and len(state.levels.runs()) == 1
+            nothing = not tasks and pick_manual(state, tasks, self._context.options.picker) is None
+            if nothing or (is_one_run and not request.since_seq):
                 answer.done = True
             elif manual is not None and covered and manual.error is not None:
                 answer.error.CopyFrom(manual.error)
@@ -306,9 +316,9 @@ class Scheduler:
         if manual is not None and manual.task_id == task.id:
             del self._manual[task.table_id]
 
-    def _session(self, session_id: str) -> Session:
+    def _session(self, session_id: str, caller: Caller) -> Session:
         with self._sessions_lock:
-            return self._sessions.get(session_id)
+            return self._sessions.owned(session_id, caller.identity)
 
     def _now(self) -> float:
         return self._context.system.monotonic()

@@ -1,0 +1,72 @@
+"""`tussock compactor`: a compactor node of a meta service.
+
+It needs the extra `platform`, so what it is made of is imported when it is asked for.
+"""
+
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from tussock.statestore.access import access_from
+
+__all__ = ["compactor"]
+
+_PREFIX = "TUSSOCK_COMPACTOR_"
+
+
+def compactor(
+    meta: Annotated[
+        str,
+        typer.Option(envvar=_PREFIX + "META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
+    ],
+    slots: Annotated[
+        int, typer.Option(envvar=_PREFIX + "SLOTS", min=1, max=1024, help="Processes; 0.5 GB of memory each.")
+    ] = 1,
+    name: Annotated[
+        str, typer.Option(envvar=_PREFIX + "NAME", help="Unique among compactors; host and process by default.")
+    ] = "",
+    memory_mib: Annotated[
+        int, typer.Option(envvar=_PREFIX + "MEMORY_MIB", min=0, help="For all slots together; 0: no limit.")
+    ] = 0,
+    deadline: Annotated[
+        float, typer.Option(envvar=_PREFIX + "DEADLINE", min=1.0, help="Seconds for a request or a call.")
+    ] = 30.0,
+    drain: Annotated[
+        float, typer.Option(envvar=_PREFIX + "DRAIN", min=0.0, help="Seconds that SIGTERM waits for tasks to stop.")
+    ] = 20.0,
+    log_level: Annotated[
+        str, typer.Option(envvar=_PREFIX + "LOG_LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+    log_format: Annotated[str, typer.Option(envvar=_PREFIX + "LOG_FORMAT", help="json or text.")] = "json",
+    tls_ca: Annotated[
+        str | None, typer.Option(envvar="TUSSOCK_TLS_CA", help="CA of the service (PEM), or `system`.")
+    ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option(envvar="TUSSOCK_TLS_CERT", help="Certificate to show to the service (PEM).")
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option(envvar="TUSSOCK_TLS_KEY", help="Its private key (PEM).")] = None,
+) -> None:
+    """Run a compactor node until SIGTERM, which hands running tasks back.
+
+    A token, if the service asks for one, comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
+    from tussock.compactor.serve import CompactorSettings, serve
+    from tussock.meta.client.backend import addresses_in
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter("--log-level is debug, info, warning or error")
+    if log_format not in ("json", "text"):
+        raise typer.BadParameter("--log-format is json or text")
+    settings = CompactorSettings(
+        addresses=tuple(addresses_in(f"tussock://{meta.removeprefix('tussock://')}")),
+        name=name or f"{socket.gethostname()}:{os.getpid()}",
+        slots=slots,
+        memory_bytes=memory_mib << 20,
+        deadline_seconds=deadline,
+        drain_seconds=drain,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    serve(settings, access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key))
