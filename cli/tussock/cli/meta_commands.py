@@ -34,6 +34,8 @@ def serve(context: typer.Context, config: Config = None) -> None:
     Every setting can be given as --group.name VALUE, as TUSSOCK_META_GROUP__NAME, or in the file; the first of these
     that says something holds. `tussock meta settings` lists them.
     """
+    # Before gRPC is loaded: its own lines are no JSON, and tell every broken handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from tussock.meta.server.serve import serve as serve_replica
     from tussock.meta.server.sources import load_settings, parse_flags
 
