@@ -30,6 +30,7 @@ class Worker:
         for callback in ("on_barrier", "on_committed"):
             options.setdefault(callback, self.heard.put)
         self.checkpoint: Checkpoint = self.store.join_checkpoint("job", participant=name, **options)
+        assert self.checkpoint.epoch > 0  # it has begun: barriers need not wait for it
 
     def write(self, value: str) -> None:
         with self.checkpoint.writing() as epoch:
@@ -178,23 +179,45 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
 
     options = {"on_missing": on_missing, "timeout": 0.2}
     b = Worker(platform, "b", **options, on_barrier=dawdle)
-    aborted: queue.Queue[BarrierEvent] = queue.Queue()
-    a = Worker(platform, "a", **options, on_aborted=aborted.put)
+    restored: queue.Queue[BarrierEvent] = queue.Queue()
+    a = Worker(platform, "a", **options, on_restore=restored.put)
+    assert restored.get(timeout=HEAR_SECONDS_MAX).what == "started"
     a.write("fast")
     assert held_up.wait(HEAR_SECONDS_MAX)
     if on_missing == "abort":
-        assert "was not collected by ['b']" in aborted.get(timeout=HEAR_SECONDS_MAX).reason
+        assert "was not collected by ['b']" in restored.get(timeout=HEAR_SECONDS_MAX).reason
         assert a.kv.get(b"a") is None
         go_on.set()
         with pytest.raises(CheckpointAborted, match="was not collected"):
             b.write_on("slow")
+        b.write("again")
         a.write("again")
     else:
         with pytest.raises(queue.Empty):
-            aborted.get(timeout=0.5)
+            restored.get(timeout=0.5)
         go_on.set()
     a.checkpoint.leave()
     assert state(a.store)["a"] == ("again" if on_missing == "abort" else "fast")
+
+
+def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) -> None:
+    """`on_barrier` is not called before the worker has asked for its epoch: it could save a state that is not there."""
+    a = Worker(platform, "a", timeout=0.2)
+    barriers: queue.Queue[BarrierEvent] = queue.Queue()
+    store = platform.connect()
+    restoring = store.join_checkpoint(
+        "job", participant="b", participants=2, interval=INTERVAL, timeout=0.2, on_barrier=barriers.put
+    )
+    for _ in range(2):  # longer than a barrier may take: the others are told, who restores is not
+        with pytest.raises(CheckpointAborted, match="was not collected"):
+            a.write_on("1")
+    assert barriers.empty()
+    with restoring.writing() as epoch:
+        store.table("kv").upsert([(b"b", b"1")], epoch)
+    a.write("2")
+    a.checkpoint.leave()
+    assert not barriers.empty()
+    assert state(a.store) == {"a": "2", "b": "1"}
 
 
 def test_failing_worker_hears_its_own_error_and_the_others_of_it(platform: Platform) -> None:
@@ -287,6 +310,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
     successor = Worker(platform, "a")
     with pytest.raises(CheckpointAborted, match="its session ended"):
         b.write_on("given up")
+    b.write("again")
     successor.committed_write("2")
     a.checkpoint._receive(None)
     with pytest.raises(Fenced, match="a successor has its place"):

@@ -8,6 +8,7 @@ worked on by one thread of the store's, so whoever brings them never waits.
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 
 from tussock.statestore.barriers import BarrierEvent, JobOptions
@@ -48,11 +49,11 @@ class Checkpoint:
         options: JobOptions,
         callbacks: tuple[Callback | None, Callback | None, Callback | None],
     ) -> None:
-        """Nothing is sent yet; `start` joins. `callbacks`: on barrier, on committed, on aborted."""
+        """Nothing is sent yet; `start` joins. `callbacks`: on barrier, on committed, on restore."""
         self.job = job
         self.participant = participant
         self._core = core
-        self._on_barrier, self._on_committed, self._on_aborted = callbacks
+        self._on_barrier, self._on_committed, self._on_restore = callbacks
         self._changed = core.system.condition()
         self._inbox: deque[BarrierEvent | None] = deque()
         self._state = Participant()
@@ -65,6 +66,10 @@ class Checkpoint:
         self._writers = 0
         self._ending = False
         """The store's thread ends an epoch, or waits for writers to be able to."""
+        self._ready = self._on_restore is not None
+        """The worker has its state as of the newest checkpoint, and has begun to work from there."""
+        self._barrier: BarrierEvent | None = None
+        """A barrier that has come while the worker was not ready."""
         self._aborted: BarrierEvent | None = None
         """An abort of which the worker has not heard yet."""
         self._leaving: int | None = None
@@ -91,9 +96,10 @@ class Checkpoint:
     def writing(self) -> Iterator[int]:
         """A step of work that no barrier divides: what is written inside, at the epoch given, commits as a whole.
 
-        After an abort it raises `CheckpointAborted`, once, unless `on_aborted` was told: read your state back as of
-        `committed_epoch`, and go on from there. Must not be called within another or from a callback, which gets its
-        epoch with the event.
+        After an abort it raises `CheckpointAborted`, once, unless there is an `on_restore`: read your state back, and
+        go on from there. Barriers wait for that: until the worker calls this, or asks for `epoch`, for the first time
+        and again after each abort. Must not be called within another or from a callback, which gets its epoch with the
+        event.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._ending or self._failed is not None or self._core.closed)
@@ -199,18 +205,13 @@ class Checkpoint:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._inbox) or self._over())
+                self._changed.wait_for(lambda: bool(self._inbox) or self._may_pass() or self._over())
                 if self._over():
                     self._changed.notify_all()
                     return
-                event = self._inbox.popleft()
+                work = self._pass if self._may_pass() else partial(self._hear, self._inbox.popleft())
             try:
-                if event is None:
-                    self._rejoin()
-                else:
-                    self._state, todos = react(self._state, event)
-                    for todo in todos:
-                        self._do(todo)
+                work()
             except StoreClosed:
                 return
             except (MetaUnavailable, ObjectStoreUnavailable) as error:
@@ -223,17 +224,26 @@ class Checkpoint:
                     self._failed = error.__cause__ if isinstance(error, _CallbackError) else error
                 self.abandon(f"{type(self._failed).__name__}: {self._failed}")
 
+    def _hear(self, event: BarrierEvent | None) -> None:
+        if event is None:
+            self._rejoin()
+            return
+        self._state, todos = react(self._state, event)
+        for todo in todos:
+            self._do(todo)
+
     def _do(self, todo: Todo) -> None:
         event = todo.event
         if todo.what == "start":
             self._await_version(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
+            self._tell(self._on_restore, event)
             self._go_on(self._state.epoch)
         elif todo.what == "barrier":
-            self._pass(event)
-            self._deliver(event)
+            self._barrier = event
         elif todo.what == "collect":
-            self._deliver(event)
+            if self._barrier is None:
+                self._deliver(event)
         elif todo.what == "committed":
             self._await_version(event.committed_epoch)
             self._core.buffer.drop(event.epoch)
@@ -245,14 +255,20 @@ class Checkpoint:
         else:
             self._abort(event, todo.epochs)
 
-    def _pass(self, event: BarrierEvent) -> None:
+    def _may_pass(self) -> bool:
+        return self._barrier is not None and self._ready
+
+    def _pass(self) -> None:
         """End the barrier's epoch: the worker's last writes to it, then it is sealed and the next one begins."""
-        with self._held(after_abort=False):
+        event, self._barrier = self._barrier, None
+        assert event is not None, "only a barrier that has come is passed"
+        with self._held():
             if self._leaving == 0:
                 self._leaving = event.barrier
             self._tell(self._on_barrier, event)
             self._sealed = self._core.buffer.seal(event.epoch)
             self._go_on(event.next_epoch)
+        self._deliver(event)
 
     def _deliver(self, event: BarrierEvent) -> None:
         """Upload what the barrier's epoch holds, unless that is done, and collect."""
@@ -266,18 +282,20 @@ class Checkpoint:
             self._receive(None)
 
     def _abort(self, event: BarrierEvent, epochs: tuple[int, ...]) -> None:
-        with self._held(after_abort=True):
+        with self._held():
             for epoch in epochs:
                 self._core.buffer.drop(epoch)
-            self._sealed = None
+            self._sealed = self._barrier = None
             # The worker reads its state back, so the newest checkpoint has to be here.
             self._await_version(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
+            self._tell(self._on_restore, event)
             self._go_on(event.next_epoch)
-            if self._on_aborted is not None:
-                self._tell(self._on_aborted, event)
             with self._changed:
-                if self._on_aborted is None or self._leaving is not None:
+                if self._on_restore is None and self._ready:
+                    # Else it is reading its state back already, and has written nothing since.
+                    self._ready, self._aborted = False, event
+                elif self._leaving is not None:
                     self._aborted = event
 
     def _rejoin(self) -> None:
@@ -292,11 +310,9 @@ class Checkpoint:
             ) from error
 
     @contextmanager
-    def _held(self, *, after_abort: bool) -> Iterator[None]:
-        """Hold the worker off its writes; unless it may learn of an abort just now, once it has learnt of the last."""
+    def _held(self) -> Iterator[None]:
+        """Hold the worker off its writes, once the step that it is in has ended."""
         with self._changed:
-            if not after_abort:
-                self._changed.wait_for(lambda: self._aborted is None or self._over())
             self._ending = True
             self._changed.wait_for(lambda: not self._writers or self._over())
             if self._over():
@@ -342,6 +358,8 @@ class Checkpoint:
         if self._leaving is not None:
             raise StoreClosed(f"job {self.job!r}: participant {self.participant!r} is leaving; nothing was stored")
         self._check_usable()
+        self._ready = True
+        self._changed.notify_all()
         return self._epoch
 
     def _check_usable(self) -> None:

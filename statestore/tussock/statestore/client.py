@@ -19,18 +19,17 @@ from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
+from tussock.statestore.committing import commit_buffer, known_commit
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
     Fenced,
     InvalidOption,
-    StaleUpload,
     TableNotFound,
     WaitTimeout,
 )
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.shared_buffer import EpochBuffer
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
@@ -42,8 +41,6 @@ __all__ = ["StateStore", "connect"]
 # `docs/decisions/0003-late-bound-backend.md`.
 _EMBEDDED = "tussock.compactor.embedded"
 _PLATFORM = "tussock.meta.client.backend"
-
-_UPLOAD_ATTEMPTS = 3
 
 
 class StateStore:
@@ -111,6 +108,7 @@ class StateStore:
         writer: str | None = None,
         batch_id: int | None = None,
         expect: Mapping[str, int] | None = None,
+        generation: int | None = None,
     ) -> int:
         """Seal the epoch, upload its rows and commit them; answers the epoch that holds.
 
@@ -119,50 +117,31 @@ class StateStore:
         maps table names to the epoch that was read: if one of them was written since, `Conflict`, and the epoch's
         rows are given up. After `ObjectStoreUnavailable` the rows are kept and the same call can be repeated.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
-        of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it.
+        of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, or if
+        `generation`, which `open_writer` gave, is no longer the writer's newest.
         """
         self._core.check_usable()
         check_epoch(epoch)
-        check_writer(writer, batch_id)
-        expected = self._expected(expect)
+        check_writer(writer, batch_id, generation)
+        request = CommitRequest(
+            epoch=epoch, writer=writer, batch_id=batch_id, expect=self._expected(expect), generation=generation
+        )
         try:
-            if writer is not None and batch_id is not None:
-                known = self._core.backend.committed_batch(writer, batch_id)
-                if known is not None:
-                    self._core.buffer.drop(epoch)
-                    return known
+            known = known_commit(self._core, request)
+            if known is not None:
+                self._core.buffer.drop(epoch)
+                return known
             buffer = self._core.buffer.seal(epoch)
             with buffer.committing:
                 # Another thread may have committed the epoch while this one waited for it.
                 self._core.buffer.check_held(buffer)
-                committed = self._commit(buffer, writer, batch_id, expected)
+                committed = commit_buffer(self._core, buffer, request)
         except (Conflict, Fenced, TableNotFound):
             # This commit can never succeed; its rows must not shadow what others committed.
             self._core.buffer.drop(epoch)
             raise
         with self._epochs:
             self._newest_epoch = max(self._newest_epoch, committed)
-        return committed
-
-    def _commit(self, buffer: EpochBuffer, writer: str | None, batch_id: int | None, expect: dict[int, int]) -> int:
-        """Upload and commit a sealed epoch, and drop it from the buffer."""
-        for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
-            request = CommitRequest(
-                epoch=buffer.epoch,
-                tables=dict(self._core.upload_epoch(buffer)),
-                writer=writer,
-                batch_id=batch_id,
-                expect=expect,
-            )
-            try:
-                committed = self._core.backend.commit(request)
-                break
-            except StaleUpload:
-                # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
-                if attempt == _UPLOAD_ATTEMPTS:
-                    raise
-                self._core.renew_uploads(buffer)
-        self._core.buffer.drop(buffer.epoch)
         return committed
 
     def commit_uploaded(
@@ -172,6 +151,7 @@ class StateStore:
         batch_id: int | None = None,
         expect: Mapping[str, int] | None = None,
         epoch: int | None = None,
+        generation: int | None = None,
     ) -> int:
         """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
 
@@ -180,15 +160,26 @@ class StateStore:
         have deleted them.
         """
         self._core.check_usable()
-        check_writer(writer, batch_id)
+        check_writer(writer, batch_id, generation)
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
             tables={self.table(name).spec.id: pack(levels) for name, levels in uploads.items()},
             writer=writer,
             batch_id=batch_id,
             expect=self._expected(expect),
+            generation=generation,
         )
         return self._core.backend.commit(request)
+
+    def open_writer(self, name: str) -> int:
+        """Take a writer's name over, as a job does when it starts: answers its new generation.
+
+        Commits that name an older one are refused with `Fenced` from now on, whoever makes them; those that name none
+        are not held to it. Each call begins a new generation.
+        """
+        self._core.check_usable()
+        check_writer(name, 0)
+        return self._core.backend.open_writer(name)
 
     def abort_epoch(self, epoch: int) -> None:
         """Give up what this client wrote at `epoch`; the epoch cannot be used again."""
@@ -228,7 +219,7 @@ class StateStore:
         participants: int = 1,
         on_barrier: Callback | None = None,
         on_committed: Callback | None = None,
-        on_aborted: Callback | None = None,
+        on_restore: Callback | None = None,
         interval: float | None = None,
         timeout: float | None = None,
         on_missing: OnMissing = "abort",
@@ -248,7 +239,7 @@ class StateStore:
             )
         options = job_options(job, participants, interval, timeout, on_missing)
         name = participant if participant is not None else self._core.system.random_bytes(8).hex()
-        checkpoint = Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_aborted))
+        checkpoint = Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_restore))
         checkpoint.start()
         return checkpoint
 
