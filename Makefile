@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench lock clean
+.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench lock clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -32,6 +32,9 @@ test: setup lint ## Lint, then every test
 
 test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not slow
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"
+
+simulate: setup-no-java ## Live through SEEDS=1000 simulated histories of a cluster, or one SEED=123 with its trace
+	@cd tests && ../$(PYTHON) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1))
 
 lint: setup-no-java lint-ruff lint-types lint-imports ## Ruff, mypy and the one-way rule of imports
 

@@ -1,0 +1,262 @@
+"""What the store has to be, known from outside: the log entries that took effect, and what the workloads meant.
+
+The oracle sees every object at the moment that it is written or deleted. It replays the log by itself, entry by entry
+as they are created, and knows of each batch what it was to write; so it can say at any moment what every table holds
+at every epoch, without a look into an SST, and compare: what SSTs hold, what readers get, what nodes believe.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simulation.contents import SstContents
+from simulation.scheduler import Violation
+from tussock.meta.delta import CommitEpoch, CreateTable, ReportCompaction, validate
+from tussock.meta.framing import decode_entry, sequence_of
+from tussock.meta.invariants import problems
+from tussock.meta.recovery import apply_entry
+from tussock.meta.version import Version
+from tussock.statestore.catalog import data_path, object_sizes
+from tussock.statestore.errors import TussockError
+
+__all__ = ["Batch", "HeldPin", "Oracle", "State"]
+
+State = dict[bytes, bytes]
+DEEP_EPOCHS_MAX = 8
+
+
+@dataclass
+class Batch:
+    """What one commit is to write, as its writer means it."""
+
+    name: str
+    writer: str | None
+    batch_id: int | None
+    rows: dict[str, dict[bytes, bytes | None]]
+    """Per table its operations; `None` deletes."""
+    expect: dict[str, int] = field(default_factory=dict)
+    epoch: int | None = None
+    """The epoch that holds it, once it has taken effect."""
+    runner: str = ""
+    """The only process that may bring it; any of its writer's if empty."""
+    given_up: bool = False
+    """Its writer was told that it is not committed and never will be."""
+
+
+@dataclass
+class HeldPin:
+    """A pin that somebody holds, by what he was told."""
+
+    epoch: int
+    node: str
+    states: dict[str, State]
+
+
+class Oracle:
+    """The truth about one bucket."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, int]], *, bank_total: int) -> None:
+        self.version = Version()
+        self.versions: dict[int, Version] = {0: self.version}
+        self.commits: list[int] = []
+        self.batches: dict[str, Batch] = {}
+        self.pins: dict[int, HeldPin] = {}
+        self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0}
+        self._objects = objects
+        self._contents = SstContents(objects)
+        self._history: dict[int, list[tuple[int, State]]] = {}
+        self._changes: dict[int, list[tuple[int, dict[bytes, bytes | None]]]] = {}
+        self._names: dict[str, int] = {}
+        self._live: set[str] = set()
+        self._bank_total = bank_total
+
+    # --- What the tables hold ------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> int:
+        """The newest committed epoch."""
+        return self.commits[-1] if self.commits else 0
+
+    def state(self, table: str, epoch: int) -> State:
+        """What a reader at `epoch` has to see."""
+        history = self._history.get(self._names.get(table, -1), [])
+        at = bisect_right(history, epoch, key=lambda item: item[0])
+        return history[at - 1][1] if at else {}
+
+    def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
+        """All that a reader who has seen `floor` may see now: epochs from `floor` on, ascending."""
+        history = self._history.get(self._names.get(table, -1), [])
+        at = bisect_right(history, floor, key=lambda item: item[0])
+        yield floor, history[at - 1][1] if at else {}
+        yield from history[at:]
+
+    def changes(self, table: str, after: int, until: int) -> list[tuple[int, bytes, bytes | None]]:
+        """All operations of (after, until], by epoch, then key."""
+        found = self._changes.get(self._names.get(table, -1), [])
+        return [(epoch, key, rows[key]) for epoch, rows in found if after < epoch <= until for key in sorted(rows)]
+
+    def hold(self, token: int, epoch: int, node: str) -> None:
+        """Somebody was told that he holds a pin."""
+        self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names})
+
+    # --- What happens to the objects -----------------------------------------------------------------------------
+
+    def written(self, path: str, data: bytes, *, created: bool) -> None:
+        """See `Observer`."""
+        if path.startswith("log/") and not path.startswith("log/boundary/"):
+            if not created:
+                raise Violation(f"{path} was overwritten: log entries are created only")
+            self._entry(path, data)
+
+    def deleting(self, path: str) -> None:
+        """See `Observer`."""
+        self.counts["deleted"] += 1
+        if path.startswith("sst/"):
+            if path.removeprefix("sst/").partition(".")[0] in self._live:
+                raise Violation(f"guarantee 7: {path} is deleted, and version {self.version.seq} names it")
+        elif path.startswith("log/") and not path.startswith("log/boundary/"):
+            seq = sequence_of(path) or 0
+            if seq > max(self._sequences("log/boundary/"), default=0):
+                raise Violation(f"{path} is deleted with no marker at or above it: its number could be used again")
+            if seq > max(self._sequences("snapshot/"), default=0):
+                raise Violation(f"{path} is deleted, and no snapshot covers it")
+
+    def _sequences(self, prefix: str) -> Iterable[int]:
+        return [sequence_of(path) or 0 for path in self._objects if path.startswith(prefix)]
+
+    def _entry(self, path: str, data: bytes) -> None:
+        seq = sequence_of(path)
+        assert seq is not None
+        entry = decode_entry(path, seq, data)
+        if seq <= self.version.seq:
+            # A stalled writer has created a number again that was truncated; the marker tells everybody.
+            if seq > max(self._sequences("log/boundary/"), default=0):
+                raise Violation(f"{path} was created again, and no marker is at or above it")
+            self.counts["strays"] += 1
+            return
+        if seq != self.version.seq + 1:
+            raise Violation(f"{path} was created, but the log ends at {self.version.seq}: it has a hole")
+        before = self.version
+        step = before
+        try:
+            for delta in entry.deltas:
+                validate(step, delta)
+                step = apply_entry(step, type(entry)(id=entry.id, writer="", at_ms=0, deltas=(delta,)))
+            after = apply_entry(before, entry)
+        except TussockError as error:
+            raise Violation(f"{path} does not fit the version that it lands on: {error}") from error
+        self.version = after
+        self.versions[seq] = after
+        self._live = after.live_sst_ids()
+        self.counts["entries"] += 1
+        for delta in entry.deltas:
+            if isinstance(delta, CreateTable):
+                self._names[delta.spec.name] = delta.spec.id
+            if isinstance(delta, CommitEpoch):
+                self._committed(before, delta)
+            if isinstance(delta, ReportCompaction):
+                self._compacted(before, delta)
+        if wrong := problems(after):
+            raise Violation(f"version {seq} is not sound: {'; '.join(wrong)}")
+
+    def _committed(self, before: Version, delta: CommitEpoch) -> None:
+        self.counts["commits"] += 1
+        if delta.epoch <= self.newest:
+            raise Violation(f"epoch {delta.epoch} was committed after epoch {self.newest}")
+        batch = self._batch_of(delta)
+        if batch.epoch is not None:
+            raise Violation(f"batch {batch.name} was committed twice: at epochs {batch.epoch} and {delta.epoch}")
+        if batch.given_up:
+            raise Violation(f"batch {batch.name} took effect after its writer was told that it never will")
+        by_id = {self._names[name]: rows for name, rows in batch.rows.items() if rows}
+        if set(by_id) != set(delta.tables):
+            raise Violation(f"batch {batch.name} was to write {sorted(batch.rows)}, its commit has {delta.tables}")
+        for name, read_epoch in batch.expect.items():
+            last = max((epoch for epoch, _ in self._history.get(self._names[name], [])), default=0)
+            if last > read_epoch:
+                raise Violation(f"batch {batch.name} read {name} at {read_epoch}, and {last} was committed to it since")
+        batch.epoch = delta.epoch
+        self.commits.append(delta.epoch)
+        for table_id, rows in by_id.items():
+            self._check_rows(batch, delta, table_id, rows)
+            history = self._history.setdefault(table_id, [])
+            state = dict(history[-1][1]) if history else {}
+            for key, value in rows.items():
+                if value is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = value
+            history.append((delta.epoch, state))
+            self._changes.setdefault(table_id, []).append((delta.epoch, rows))
+        self.check_bank(delta.epoch)
+
+    def _batch_of(self, delta: CommitEpoch) -> Batch:
+        if delta.writer is not None:
+            return self.batches[f"{delta.writer}:{delta.batch_id}"]
+        # A commit without a writer is known by a key of its own, which sorts first.
+        marks = {sst.smallest for runs in delta.tables.values() for run in runs for sst in run.ssts}
+        for mark in sorted(marks):
+            if (batch := self.batches.get(mark[1:].decode("latin-1"))) is not None:
+                return batch
+        raise Violation(f"a commit at epoch {delta.epoch} that nobody asked for, its smallest keys are {marks}")
+
+    def _check_rows(self, batch: Batch, delta: CommitEpoch, table_id: int, rows: dict[bytes, bytes | None]) -> None:
+        """The SSTs of the commit hold the batch, whole and nothing else."""
+        found: dict[bytes, bytes | None] = {}
+        for run in reversed(delta.tables[table_id]):
+            for sst in run.ssts:
+                self._check_objects(sst)
+                found.update({key: value for key, _, value in self._contents.rows(sst)})
+        if found != rows:
+            raise Violation(f"guarantee 4: batch {batch.name} was to write {rows}, its SSTs hold {found}")
+
+    def _check_objects(self, sst: object) -> None:
+        for path, size in object_sizes(sst).items():  # type: ignore[arg-type]
+            found = self._objects.get(path)
+            if found is None or len(found[0]) != size:
+                raise Violation(f"version {self.version.seq} names {path} of {size} bytes, which is not there")
+
+    def check_bank(self, epoch: int) -> None:
+        """The sum over all accounts is what it was at the start."""
+        accounts = [self.state(name, epoch) for name in self._names if name.startswith("bank")]
+        total = sum(int(value) for state in accounts for value in state.values())
+        if any(accounts) and total != self._bank_total:
+            raise Violation(f"the accounts sum up to {total} at epoch {epoch}, expected {self._bank_total}")
+
+    def _compacted(self, before: Version, delta: ReportCompaction) -> None:
+        """The table holds, at every epoch that may still be read, what it held."""
+        self.counts["compactions"] += 1
+        table_id = before.tasks[delta.task_id].table_id if delta.task_id in before.tasks else None
+        for sst in delta.outputs:
+            self._check_objects(sst)
+        for pin in self.pins.values():
+            if pin.epoch < self.version.compacted_epoch and pin.epoch < delta.watermark:
+                raise Violation(
+                    f"guarantee 3: {pin.node} holds a pin on epoch {pin.epoch}, and a compaction has used the "
+                    f"watermark {delta.watermark}"
+                )
+        if table_id is None:
+            return
+        state = self.version.tables[table_id]
+        readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch]
+        epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *(pin.epoch for pin in self.pins.values())}
+        rows = [row for run in state.levels.runs() for sst in run for row in self._contents.rows(sst)]
+        for epoch in sorted(epochs):
+            found: dict[bytes, tuple[int, bytes | None]] = {}
+            for key, at, value in rows:
+                # Of two rows of one epoch the first one counts, as runs come newest first.
+                if at <= epoch and (key not in found or found[key][0] < at):
+                    found[key] = at, value
+            seen = {key: value for key, (_, value) in found.items() if value is not None}
+            if seen != self.state(state.spec.name, epoch):
+                raise Violation(
+                    f"guarantee 6: after compaction {delta.task_id}, table {state.spec.name} at epoch {epoch} is "
+                    f"{seen}, expected {self.state(state.spec.name, epoch)}"
+                )
+
+    def check_nothing_lost(self) -> None:
+        """Every SST that the version names is there."""
+        for state in self.version.tables.values():
+            for sst in state.levels.ssts():
+                if data_path(sst.id) not in self._objects:
+                    raise Violation(f"version {self.version.seq} names {data_path(sst.id)}, which is not there")

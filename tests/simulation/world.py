@@ -1,0 +1,327 @@
+"""One history: builds the cluster that a seed describes, lets it live and suffer, then heals it and checks the end."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from simulation.bucket import Faults, SimBucket
+from simulation.oracle import Batch, Oracle
+from simulation.plan import Plan, make_plan
+from simulation.process import Process
+from simulation.scheduler import Node, Scheduler, Violation
+from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
+from tussock.compactor import executor
+from tussock.statestore import core
+from tussock.statestore.errors import ObjectStoreUnavailable
+
+__all__ = ["Outcome", "World", "run_seed"]
+
+STEPS_MAX = 400_000
+SECONDS_MAX = 40_000.0
+LIFE_SECONDS = 400.0
+CALM = Faults()
+
+
+class Outcome(NamedTuple):
+    """How a seed went."""
+
+    seed: int
+    failure: BaseException | None
+    trace_hash: str
+    seconds: float
+    """Simulated."""
+    counts: dict[str, int]
+
+
+class World:
+    """The cluster of one seed."""
+
+    def __init__(self, seed: int, *, verbose: Callable[[str], None] | None = None) -> None:
+        self.scheduler = Scheduler(seed, verbose=verbose)
+        self.random = self.scheduler.random
+        self.plan: Plan = make_plan(self.random)
+        self.scheduler.trace(f"seed {seed}: {self.plan}")
+        objects: dict[str, tuple[bytes, int]] = {}
+        self.oracle = Oracle(objects, bank_total=len(BANKS) * ACCOUNTS * OPENING_BALANCE)
+        self.bucket = SimBucket(self.scheduler, self.oracle, self.plan.bucket_clock)
+        self.bucket.objects = objects
+        self.faults = CALM
+        self.closing = False
+        self.tables = [f"kv{number}" for number in range(self.plan.tables)]
+        if self.plan.with_bank:
+            self.tables += BANKS
+        self.jobs = [self._job(number) for number in range(self.plan.writers)]
+        self.processes: list[Process] = []
+        self._running = 0
+        self._ready = False
+        self._troubled = False
+        self._owners: dict[str, Process] = {}
+        self._pinned: dict[int, tuple[Process, Any]] = {}
+
+    # --- What workloads ask ----------------------------------------------------------------------------------------
+
+    def keys_of(self, table: str) -> list[bytes]:
+        """All keys that the workloads ever write to the table."""
+        if table in BANKS:
+            return [b"a%02d" % number for number in range(ACCOUNTS)]
+        return [b"k%02d" % number for number in range(max(self.plan.keys, 2))]
+
+    def may_lose_pins(self) -> bool:
+        """Whether leases may lapse: something stood still, a clock jumped, or requests went astray."""
+        faults, plan = self.plan.faults, self.plan
+        lost = faults.lose_request + faults.lose_answer + faults.late + faults.slow
+        return bool(plan.stalls or plan.cuts or plan.jumps or lost or abs(plan.bucket_clock) > 20)
+
+    def note_pin(self, process: Process, token: int, snapshot: Any) -> None:
+        """The process holds this pin, unless its lease may have lapsed without its knowing."""
+        if not self.may_lose_pins():
+            self.oracle.hold(token, snapshot.epoch, repr(process.node))
+            self._pinned[token] = process, snapshot
+
+    def bucket_state(self) -> int:
+        """Something that changes with each effective write or deletion."""
+        return self.oracle.counts["deleted"] + len(self.bucket.objects)
+
+    def check_dry_run(self, before: int, report: Any) -> None:
+        """What a dry run names is no SST that the version needs."""
+        live = self.oracle.version.live_sst_ids()
+        for path, reason in report.deleted:
+            if path.startswith("sst/") and path[4:36] in live:
+                raise Violation(f"guarantee 7: a dry run would delete {path} ({reason}), which the version names")
+
+    # --- The history -----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The whole history; raises what was violated."""
+        try:
+            self._found()
+            self.faults = self.plan.faults
+            for number in range(self.plan.processes):
+                self._start(f"p{number}", 1)
+            self._troubles()
+            self.scheduler.at(LIFE_SECONDS, self._close)
+            self._until(lambda: self.closing and not self._running)
+            self._audit()
+        finally:
+            self.scheduler.end()
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        self.scheduler.run(done, seconds_max=SECONDS_MAX, steps_max=STEPS_MAX)
+
+    def _found(self) -> None:
+        """The first process creates the tables and opens the accounts."""
+
+        def work(process: Process) -> None:
+            for table in self.tables:
+                process.store.create_table(table, block_bytes=256)
+            if self.plan.with_bank:
+                accounts = {
+                    bank: {b"a%02d" % one: b"%d" % OPENING_BALANCE for one in range(ACCOUNTS)} for bank in BANKS
+                }
+                batch = Batch("opening:1", "opening", 1, accounts)  # type: ignore[arg-type]
+                self.oracle.batches[batch.name] = batch
+                epoch = process.store.new_epoch()
+                for bank, rows in accounts.items():
+                    process.store.table(bank).ingest_batch(sorted(rows.items()), epoch)
+                process.store.commit_epoch(epoch, "opening", 1)
+            process.store.close()
+            self._ready = True
+
+        self._spawn(Process(self, Node("founder", 1)), "founder", work)
+        self._until(lambda: self._ready)
+
+    def _job(self, number: int) -> Job:
+        kind = "kv"
+        if self.plan.with_bank and number % 2 == 0:
+            kind = "bank"
+        elif self.plan.with_anonymous and number % 2 == 1:
+            kind = "anonymous"
+        return Job(f"{kind}{number}", kind, self.plan.batches)
+
+    def _start(self, name: str, incarnation: int) -> None:
+        """A process with its share of the jobs; whoever had this name before may still run, or have died."""
+        process = Process(self, Node(name, incarnation))
+        self.processes.append(process)
+        self._owners[name] = process
+        number = int(name[1:])
+
+        def work(process: Process) -> None:
+            for place, job in enumerate(self.jobs):
+                if place % self.plan.processes == number:
+                    self._spawn_workload(process, f"writer {job.name}", lambda job=job: write(process, job))
+            for place in range(self.plan.readers):
+                if place % self.plan.processes == number:
+                    self._spawn_workload(process, f"reader {place}", lambda: read(process))
+            if number == 0:
+                self._spawn_workload(process, "upkeep", lambda: maintain(process))
+
+        self._spawn(process, f"start of {name}", work)
+
+    def _spawn(self, process: Process, name: str, work: Callable[[Process], None]) -> None:
+        def connected() -> None:
+            process.connect()
+            work(process)
+
+        self._spawn_workload(process, name, connected)
+
+    def _spawn_workload(self, process: Process, name: str, work: Callable[[], None]) -> None:
+        node = process.node
+        self._running += 1
+        node.workloads += 1
+
+        def counted() -> None:
+            work()
+            self._running -= 1
+            node.workloads -= 1
+
+        self.scheduler.spawn(node, name, counted)
+
+    def _close(self) -> None:
+        """No more trouble; workloads end with what they are at."""
+        self.closing = True
+        self.faults = CALM
+        for process in self.processes:
+            process.node.resumes_at = 0.0
+            process.node.cut_off_until = 0.0
+            process.node.crash_at_call = 0
+
+    # --- Troubles --------------------------------------------------------------------------------------------------
+
+    def _troubles(self) -> None:
+        plan = self.plan
+        kinds = [
+            (plan.crashes, self._crash_soon),
+            (plan.stalls, self._stall),
+            (plan.cuts, self._cut_off),
+            (plan.jumps, self._jump),
+        ]
+        for mean, trouble in kinds:
+            if mean:
+                self._again(mean, trouble)
+        self.scheduler.at(1.0, self._look_after)
+
+    def _again(self, mean: float, trouble: Callable[[Process], None]) -> None:
+        def happen() -> None:
+            if self.closing:
+                return
+            living = [process for process in self.processes if process.node.alive]
+            if living:
+                trouble(self.random.choice(living))
+            self._again(mean, trouble)
+
+        self.scheduler.at(self.random.expovariate(1 / mean), happen)
+
+    def _crash_soon(self, process: Process) -> None:
+        """It dies at one of its next requests, before that is sent or when the answer comes."""
+        process.node.crash_at_call = process.node.calls + self.random.randint(1, 30)
+        process.node.crash_after = self.random.random() < 0.5
+
+    def _stall(self, process: Process) -> None:
+        self.scheduler.stall(process.node, self.random.choice([1.0, 25.0, 70.0, 150.0]) * self.random.random())
+        name = process.node.name
+        if self.plan.zombies and self._owners[name] is process:
+            self._start(name, process.node.incarnation + 1)
+
+    def _cut_off(self, process: Process) -> None:
+        process.node.cut_off_until = self.scheduler.now + self.random.random() * 40.0
+        self.scheduler.trace(f"{process.node} is cut off from the bucket")
+
+    def _jump(self, process: Process) -> None:
+        process.node.wall_offset += (self.random.random() * 2 - 1) * self.plan.jump_seconds
+        self.scheduler.trace(f"the wall clock of {process.node} jumps to {process.node.wall_offset:+.1f} s")
+
+    def _look_after(self) -> None:
+        """Bury the dead, and start successors; a supervisor that never sleeps."""
+        for process in list(self.processes):
+            node = process.node
+            if node.alive:
+                continue
+            self._running -= node.workloads
+            node.workloads = 0
+            self.processes.remove(process)
+            for token in [token for token, (owner, _) in self._pinned.items() if owner is process]:
+                self.oracle.pins.pop(token, None)
+            if not self.closing and self._owners[node.name] is process:
+                self._start(node.name, node.incarnation + 1)
+        if self._running:
+            self.scheduler.at(0.2 + self.random.random() * 5, self._look_after)
+
+    # --- The end ---------------------------------------------------------------------------------------------------
+
+    def _audit(self) -> None:
+        """On a healed cluster, an auditor finds every commit, and vacuum leaves what is needed and nothing else."""
+        for process in self.processes:
+            self.scheduler.crash(process.node)
+        self.processes.clear()
+        self._ready = False
+        self._spawn(Process(self, Node("auditor", 1)), "auditor", self._audited)
+        self._until(lambda: self._ready)
+
+    def _audited(self, process: Process) -> None:
+        store, oracle = process.store, self.oracle
+        for table in self.tables:
+            self._same(table, read_table(store.table(table)), "at the end")
+        for batch in oracle.batches.values():
+            if batch.writer and batch.epoch is not None:
+                self._check_ledger(store, batch)
+        # Claims and pins of the dead run out; then all that is not needed goes.
+        process.system.sleep(3600.0)
+        self._tried(process, store.vacuum)
+        for table in self.tables:
+            self._tried(process, lambda table=table: store.compact(table))
+            self._same(table, read_table(store.table(table)), "after a full compaction")
+        process.check_memory()
+        # Grace periods, and the hour for which half-written things are left alone; clocks may differ.
+        for _ in range(3):
+            process.system.sleep(4000.0 + 2 * self.plan.gc_grace)
+            self._tried(process, store.vacuum)
+        self._nothing_left_over()
+        for table in self.tables:
+            self._same(table, read_table(store.table(table)), "after vacuum")
+        oracle.check_nothing_lost()
+        process.check_memory()
+        store.close()
+        self._ready = True
+
+    def _tried(self, process: Process, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except ObjectStoreUnavailable as error:
+            raise Violation(f"{process.node}: a healed cluster does not work: {error}") from error
+
+    def _same(self, table: str, found: dict[bytes, bytes], when: str) -> None:
+        want = self.oracle.state(table, self.oracle.newest)
+        if found != want:
+            raise Violation(f"guarantee 4: {when}, {table} is {found}, expected {want}")
+
+    def _check_ledger(self, store: Any, batch: Batch) -> None:
+        held = store.committed_batch(batch.writer, batch.batch_id)
+        ledger = self.oracle.version.ledger.get(batch.writer or "", ())
+        if held != batch.epoch and (batch.batch_id, batch.epoch) in ledger:
+            raise Violation(f"the ledger says that {batch.name} is at {held}, it is at {batch.epoch}")
+
+    def _nothing_left_over(self) -> None:
+        version = self.oracle.version
+        there = {path for path in self.bucket.objects if path.startswith("sst/")}
+        ids = {path[4:36] for path in there}
+        if left := sorted(ids - version.live_sst_ids()):
+            raise Violation(f"guarantee 7: nothing names these SSTs, and vacuum leaves them: {left}")
+        others = [path for path in self.bucket.objects if path.startswith(("pins/", "tmp/"))]
+        if others:
+            raise Violation(f"nobody needs these objects, and vacuum leaves them: {others}")
+
+
+def run_seed(seed: int, *, verbose: Callable[[str], None] | None = None) -> Outcome:
+    """Live through one seed's history."""
+    logging.getLogger("tussock").setLevel(logging.CRITICAL + 1)
+    # Trees of a few SSTs of a few rows reach what large ones reach.
+    executor.execute.__kwdefaults__["sst_bytes"] = 500
+    core.COMMIT_SST_BYTES = 2000
+    world = World(seed, verbose=verbose)
+    failure: BaseException | None = None
+    try:
+        world.run()
+    except Exception as error:
+        failure = error
+    scheduler = world.scheduler
+    return Outcome(seed, failure, scheduler.trace_hash(), scheduler.now, world.oracle.counts)
