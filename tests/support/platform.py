@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
+import grpc
+
 from support.compactors import start_compactor
 from support.minio import free_port
 from tussock.meta.picking import PickerConfig
@@ -30,7 +32,14 @@ START_SECONDS_MAX = 20
 class Replica:
     """One replica, serving."""
 
-    def __init__(self, options: NodeOptions, *, authenticator: Authenticator | None = None, limits: float = 0) -> None:
+    def __init__(
+        self,
+        options: NodeOptions,
+        *,
+        authenticator: Authenticator | None = None,
+        limits: float = 0,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self.system = RealSystem()
         self.metrics = Metrics()
         gate = Gate(
@@ -44,7 +53,7 @@ class Replica:
         self._thread.start()
         self.bucket = open_bucket(options.store_url, system=self.system, options=options.store_options)
         self.requests = RequestCounts(self.bucket)
-        self._server = self._run(self._made(gate))
+        self._server = self._run(self._made(gate, credentials, options.message_bytes_max))
         port = self._run(self._bound(options.address))
         self.address = f"127.0.0.1:{port}"
         self.node = MetaNode(self.requests, self.system, replace(options, address=self.address))
@@ -71,8 +80,8 @@ class Replica:
     def _run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    async def _made(self, gate: Gate) -> GrpcServer:
-        return GrpcServer(gate)
+    async def _made(self, gate: Gate, credentials: grpc.ServerCredentials | None, message_bytes_max: int) -> GrpcServer:
+        return GrpcServer(gate, credentials=credentials, message_bytes_max=message_bytes_max)
 
     async def _bound(self, address: str) -> int:
         return self._server.bind(address)
