@@ -42,7 +42,7 @@ class Replica:
     ) -> None:
         self.system = RealSystem()
         self.metrics = Metrics()
-        gate = Gate(
+        self.gate = Gate(
             self.system,
             authenticator or Authenticator(self.system),
             RateLimits(self.system, limits, max(limits, 1)),
@@ -53,7 +53,7 @@ class Replica:
         self._thread.start()
         self.bucket = open_bucket(options.store_url, system=self.system, options=options.store_options)
         self.requests = RequestCounts(self.bucket)
-        self._server = self._run(self._made(gate, credentials, options.message_bytes_max))
+        self._server = self._run(self._made(self.gate, credentials, options.message_bytes_max))
         port = self._run(self._bound(options.address))
         self.address = f"127.0.0.1:{port}"
         self.node = MetaNode(self.requests, self.system, replace(options, address=self.address))
