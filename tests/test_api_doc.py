@@ -11,13 +11,14 @@ import pytest
 
 import tussock.statestore
 from tussock.statestore import errors
-from tussock.statestore.backend import PinInfo, VacuumReport, VersionView
+from tussock.statestore.backend import BackupInfo, PinInfo, VacuumReport, VersionView
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
 PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore.__all__}
 CLASSES = {name: value for name, value in PUBLIC.items() if isinstance(value, type) and name not in errors.__all__}
 RECORDS: list[type[msgspec.Struct]] = [
+    BackupInfo,
     PinInfo,
     SstInfo,
     SubLevel,
@@ -64,9 +65,10 @@ def test_every_member_of_a_class_is_listed(name: str) -> None:
     assert sorted(entries(f"`{name}`")) == sorted(members(CLASSES[name]))
 
 
-def test_connect_is_listed_with_its_defaults() -> None:
-    """The options of `connect` are the settings of a store."""
-    assert entries("`connect`") == [call_of("connect", tussock.statestore.connect, is_method=False)]
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - CLASSES.keys() - set(errors.__all__)))
+def test_a_function_is_listed_with_its_defaults(name: str) -> None:
+    """The options of `connect`, for one, are the settings of a store."""
+    assert entries(f"`{name}`") == [call_of(name, PUBLIC[name], is_method=False)]
 
 
 def test_every_public_name_has_its_place() -> None:

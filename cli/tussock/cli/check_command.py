@@ -1,11 +1,13 @@
 """`tussock check`: reads all of a store and says everything that is wrong with it."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import PurePosixPath
 
 import typer
 
-from tussock.cli.check_log import check_log, check_pin, sort_log_objects
+from tussock.cli.check_backups import check_backups
+from tussock.cli.check_log import check_lease, check_log, check_pin, sort_log_objects
 from tussock.cli.check_sst import check_alone, check_sst
 from tussock.cli.findings import Findings
 from tussock.cli.options import Json, Store
@@ -14,11 +16,12 @@ from tussock.cli.places import opened_bucket
 from tussock.meta.invariants import problems
 from tussock.meta.vacuum import ID_DIGITS
 from tussock.meta.version import Version
+from tussock.statestore.buckets import open_bucket
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["check"]
 
-FOLDERS = ("log", "pins", "snapshot", "sst", "tmp")
+FOLDERS = ("backup", "leader", "log", "pins", "snapshot", "sst", "tmp")
 HEX_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -26,8 +29,8 @@ def check(store: Store, as_json: Json = False) -> None:
     """Verify every checksum and every rule of a store; list all problems, exit code 1 if there are any.
 
     With --json one document: {"ok", "seq", "problems": [{object, problem}], "checked": {log entries, snapshots, pins,
-    SSTs, blocks, rows, bytes}, "orphans", "orphan_bytes", "dropped"}. Orphans, which no version names, and dropped
-    SSTs, which wait for vacuum, are no problems.
+    leases, backups, SSTs, blocks, rows, bytes}, "orphans", "orphan_bytes", "dropped"}. Orphans, which nothing names,
+    and dropped SSTs, which wait for vacuum, are no problems. SSTs of a clone are read where they are.
     """
     findings = Findings()
     with opened_bucket(store) as bucket:
@@ -52,14 +55,24 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
         findings.problem(f"version {version.seq}", what)
     for info in folders["pins"]:
         check_pin(bucket, info.path, findings)
+    for info in folders["leader"]:
+        check_lease(bucket, info.path, findings)
     ssts = [(state.spec, sst) for state in version.tables.values() for sst in state.levels.ssts()]
     sizes = {info.path: info.size for info in folders["sst"]}
+    kept = check_backups(bucket, folders["backup"], version, findings)
+    # A backup's SSTs are those of the trees for the most part; each is checked once.
+    ssts = list({sst.id: (spec, sst) for spec, sst in (*kept, *ssts)}.values())
+    sources = {"": (bucket, sizes)}
     with progress() as bar:
         task = bar.add_task("checking SSTs", total=sum(sst.data_bytes for _, sst in ssts))
         for spec, sst in ssts:
-            check_sst(bucket, spec, sst, sizes, findings, lambda size: bar.advance(task, size))
+            if sst.source not in sources:
+                other = open_bucket(sst.source)
+                sources[sst.source] = other, {info.path: info.size for info in other.list("sst/")}
+            where, there = sources[sst.source]
+            check_sst(where, spec, sst, there, findings, lambda size: bar.advance(task, size))
     findings.count("bytes", sum(info.size for info in listed))
-    unnamed = _count_unnamed(version, folders["sst"], findings)
+    unnamed = _count_unnamed(version, {sst.id for _, sst in kept}, folders["sst"], findings)
     if findings.counts["lost entries"]:
         # Some of these are named by the entries that are lost.
         for sst_id in unnamed:
@@ -67,16 +80,21 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
     return version
 
 
-def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Findings) -> list[str]:
-    """Count what lies under `sst/` and no tree names, and answer its ids; foreign names there are problems."""
+def _count_unnamed(
+    version: Version, kept: AbstractSet[str], listed: Sequence[ObjectInfo], findings: Findings
+) -> list[str]:
+    """Count what lies under `sst/` and neither a tree nor a backup names, and answer its ids.
+
+    Foreign names there are problems.
+    """
     unnamed = set()
-    live = version.live_sst_ids()
+    live = version.live_sst_ids() | kept
     dropped = {sst.id for sst in version.dropped}
     for info in listed:
         name = PurePosixPath(info.path)
         if len(name.stem) != ID_DIGITS or not HEX_DIGITS.issuperset(name.stem) or name.suffix not in (".data", ".meta"):
             findings.problem(info.path, "foreign object: no SST has such a name")
-        elif name.stem in dropped:
+        elif name.stem in dropped and name.stem not in kept:
             findings.count("dropped")
         elif name.stem not in live:
             findings.count("orphans")
@@ -86,7 +104,7 @@ def _count_unnamed(version: Version, listed: Sequence[ObjectInfo], findings: Fin
 
 
 def _document(version: Version, findings: Findings) -> dict[str, object]:
-    checked = ("log entries", "snapshots", "pins", "SSTs", "blocks", "rows", "bytes")
+    checked = ("log entries", "snapshots", "pins", "leases", "backups", "SSTs", "blocks", "rows", "bytes")
     return {
         "ok": not findings.problems,
         "seq": version.seq,
@@ -104,6 +122,7 @@ def _show(url: str, version: Version, findings: Findings) -> None:
         plural(counts["log entries"], "entry"),
         plural(counts["snapshots"], "snapshot"),
         plural(counts["pins"], "pin"),
+        plural(counts["backups"], "backup"),
     )
     ssts = (plural(counts["SSTs"], "SST"), plural(counts["blocks"], "block"), plural(counts["rows"], "row"))
     orphans = f"{plural(counts['orphans'], 'object')}, {bytes_text(counts['orphan_bytes'])}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import typer
 
+from tussock.cli.backup_commands import backup, clone
 from tussock.cli.check_command import check
 from tussock.cli.compactor_command import compactor
 from tussock.cli.log_command import log
@@ -38,7 +39,7 @@ sst = typer.Typer(name="sst", no_args_is_help=True)
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
-    "Look after the store": (check, compact, vacuum),
+    "Look after the store": (check, compact, vacuum, clone),
     "Run a platform": (status, compactor,),
 }
 for panel, commands in PANELS.items():
@@ -46,6 +47,7 @@ for panel, commands in PANELS.items():
         app.command(rich_help_panel=panel)(command)
 app.add_typer(sst, rich_help_panel="See how they are kept")
 sst.command(name="dump")(dump)
+app.add_typer(backup, rich_help_panel="Look after the store")
 app.add_typer(meta, rich_help_panel="Run a platform")
 
 

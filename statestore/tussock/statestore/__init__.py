@@ -5,7 +5,10 @@ beside are internal. Every error derives from `TussockError`.
 """
 
 from tussock.statestore.client import StateStore, connect
+from tussock.statestore.copies import clone, restore
 from tussock.statestore.errors import (
+    BackupExists,
+    BackupNotFound,
     Conflict,
     CorruptLog,
     CorruptObject,
@@ -21,6 +24,7 @@ from tussock.statestore.errors import (
     SnapshotExpired,
     StaleUpload,
     StoreClosed,
+    StoreNotEmpty,
     TableExists,
     TableNotFound,
     TussockError,
@@ -31,6 +35,8 @@ from tussock.statestore.snapshot import Snapshot
 from tussock.statestore.typed_table import TypedTable
 
 __all__ = [
+    "BackupExists",
+    "BackupNotFound",
     "Conflict",
     "CorruptLog",
     "CorruptObject",
@@ -49,10 +55,13 @@ __all__ = [
     "StaleUpload",
     "StateStore",
     "StoreClosed",
+    "StoreNotEmpty",
     "TableExists",
     "TableNotFound",
     "TussockError",
     "TypedTable",
     "WaitTimeout",
+    "clone",
     "connect",
+    "restore",
 ]
