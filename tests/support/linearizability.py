@@ -130,10 +130,7 @@ class _Search:
     def _following(self, step: _Step) -> list[_Step]:
         minimal, first_answer = self._minimal(step)
         minimal.sort(key=lambda at: self._known[at].returned or 0)
-        following = []
-        for at in minimal:
-            if self._fits(self._known[at], step.state):
-                following.append(self._done(step, at))
+        following = [self._done(step, at) for at in minimal if self._fits(self._known[at], step.state)]
         for at, one in enumerate(self._unknown):
             if one.called > first_answer:
                 break

@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -118,6 +119,16 @@ class MinioServer:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: requests hang, and connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on with everything that was asked meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:
