@@ -12,6 +12,7 @@ import socket
 import sys
 
 import grpc
+from prometheus_client import disable_created_metrics
 
 from tussock.meta.server.credentials import credential_source
 from tussock.meta.server.gate import Gate
@@ -41,6 +42,7 @@ def serve(settings: MetaSettings) -> None:
 
     Raises what the settings turn out not to allow (`InvalidOption`), or what the bucket says.
     """
+    disable_created_metrics()  # a second series for each one, for which nobody asks
     start_logging(settings.log.level, settings.log.format, sys.stderr)
     asyncio.run(_serve(settings))
 
