@@ -68,7 +68,7 @@ class BeginStore(msgspec.Struct, frozen=True, kw_only=True, tag="begin_store", t
     """The store begins as this version, which another store had; only as entry 1."""
 
     version: Version
-    """Its SSTs are in place, or have a `source`; what it says of tasks, dropped SSTs and backups is void."""
+    """Its SSTs are in place, or have a `source`; what it says of tasks, dropped SSTs, backups and a leader is void."""
     origin: Origin
 
 
@@ -151,7 +151,9 @@ def apply_backup(version: Version, delta: BackupChange) -> Version:
         case DropBackup(name=name):
             return replace(version, backups={key: one for key, one in version.backups.items() if key != name})
         case BeginStore(version=begun, origin=origin):
-            return replace(begun, seq=version.seq, tasks={}, dropped=(), backups={}, origin=origin)
+            # Who led the other store does not lead this one, and terms count anew.
+            led = {"term": version.term, "leader": version.leader, "leader_address": version.leader_address}
+            return replace(begun, seq=version.seq, tasks={}, dropped=(), backups={}, origin=origin, **led)
         case DetachSource(url=url):
             return replace(version, sources={key: hold for key, hold in version.sources.items() if key != url})
 
