@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.minio import MinioServer
-from support.platform import Platform
+from support.platform import QUIET, Platform
 from tussock.statestore import StateStore, connect
 
 _names = count(1)
@@ -24,7 +24,7 @@ def bucket_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         server: MinioServer = request.getfixturevalue("minio")
         yield server.fresh_url()
     else:
-        with Platform(f"memory://platform-{next(_names)}") as platform:
+        with Platform(f"memory://platform-{next(_names)}", compactors=1, picker=QUIET) as platform:
             yield platform.url
 
 

@@ -16,6 +16,7 @@ from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
+    backup_from_message,
     commit_to_message,
     pin_from_message,
     report_from_message,
@@ -24,13 +25,14 @@ from tussock.meta.rpc.convert import (
 )
 from tussock.meta.rpc.errors import decode_error
 from tussock.meta.version import Version
-from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import (
+    BackupNotFound,
     InvalidOption,
     MetaUnavailable,
     ObjectStoreUnavailable,
@@ -251,6 +253,28 @@ class PlatformBackend:
     ) -> PlatformChannel:
         """A line to the leader, which coordinates the job's checkpoints."""
         return self._channels.open(job, participant, options, inbox)
+
+    def create_backup(self, name: str, comment: str = "") -> BackupInfo:
+        """Have the leader keep the newest version under a name."""
+        request = pb.CreateBackupRequest(name=name, comment=comment, backup_id=self._system.random_bytes(16).hex())
+        answer = self._connection.call("CreateBackup", request, timeout=COMPACT_SECONDS_MAX)
+        assert isinstance(answer, pb.CreateBackupResponse)
+        return backup_from_message(answer.backup)
+
+    def list_backups(self) -> list[BackupInfo]:
+        """All backups and holds of clones, by name."""
+        answer = self._connection.call("ListBackups", pb.ListBackupsRequest())
+        assert isinstance(answer, pb.ListBackupsResponse)
+        return [backup_from_message(backup) for backup in answer.backups]
+
+    def delete_backup(self, name: str) -> None:
+        """Let go of a backup; `BackupNotFound` if there is none."""
+        attempts = Attempts()
+        try:
+            self._connection.call("DeleteBackup", pb.DeleteBackupRequest(name=name), attempts=attempts)
+        except BackupNotFound:
+            if not attempts.unknown:
+                raise
 
     def close(self) -> None:
         """End the session, and with it its pins and its places in checkpoints."""

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version import CompactionKind, CompactionTask
-from tussock.statestore.backend import CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
 
 __all__ = [
+    "backup_from_message",
+    "backup_to_message",
     "commit_from_message",
     "commit_to_message",
     "pin_from_message",
@@ -105,9 +107,7 @@ def spec_from_message(message: pb.TableSpec) -> TableSpec:
 
 def pin_to_message(pin: PinInfo) -> pb.PinInfo:
     """A pin."""
-    return pb.PinInfo(
-        id=pin.id, epoch=pin.epoch, owner=pin.owner, created_ms=pin.created_ms, expires_ms=pin.expires_ms
-    )
+    return pb.PinInfo(id=pin.id, epoch=pin.epoch, owner=pin.owner, created_ms=pin.created_ms, expires_ms=pin.expires_ms)
 
 
 def pin_from_message(message: pb.PinInfo) -> PinInfo:
@@ -155,6 +155,16 @@ def task_from_message(message: pb.CompactionTask) -> tuple[CompactionTask, Table
         expires_ms=message.expires_ms,
     )
     return task, spec_from_message(message.table)
+
+
+def backup_to_message(backup: BackupInfo) -> pb.BackupInfo:
+    """A backup."""
+    return pb.BackupInfo(**{field: getattr(backup, field) for field in BackupInfo.__struct_fields__})
+
+
+def backup_from_message(message: pb.BackupInfo) -> BackupInfo:
+    """A backup."""
+    return BackupInfo(**{field: getattr(message, field) for field in BackupInfo.__struct_fields__})
 
 
 def report_to_message(report: VacuumReport) -> pb.VacuumResponse:

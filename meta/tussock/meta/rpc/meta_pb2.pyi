@@ -633,7 +633,7 @@ class VacuumResponse(_message.Message):
     def __init__(self, deleted: _Optional[_Iterable[_Union[VacuumResponse.Deleted, _Mapping]]] = ..., kept_young: _Optional[int] = ..., bytes_freed: _Optional[int] = ..., gc_horizon: _Optional[str] = ...) -> None: ...
 
 class BackupInfo(_message.Message):
-    __slots__ = ("name", "created_ms", "epoch", "seq", "ssts", "bytes", "comment")
+    __slots__ = ("name", "created_ms", "epoch", "seq", "ssts", "bytes", "comment", "id", "owner", "holder", "base", "started_seq", "expires_ms", "held_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -641,6 +641,13 @@ class BackupInfo(_message.Message):
     SSTS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMENT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_SEQ_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     created_ms: int
     epoch: int
@@ -648,15 +655,24 @@ class BackupInfo(_message.Message):
     ssts: int
     bytes: int
     comment: str
-    def __init__(self, name: _Optional[str] = ..., created_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., ssts: _Optional[int] = ..., bytes: _Optional[int] = ..., comment: _Optional[str] = ...) -> None: ...
+    id: str
+    owner: str
+    holder: str
+    base: str
+    started_seq: int
+    expires_ms: int
+    held_bytes: int
+    def __init__(self, name: _Optional[str] = ..., created_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., ssts: _Optional[int] = ..., bytes: _Optional[int] = ..., comment: _Optional[str] = ..., id: _Optional[str] = ..., owner: _Optional[str] = ..., holder: _Optional[str] = ..., base: _Optional[str] = ..., started_seq: _Optional[int] = ..., expires_ms: _Optional[int] = ..., held_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateBackupRequest(_message.Message):
-    __slots__ = ("name", "comment")
+    __slots__ = ("name", "comment", "backup_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COMMENT_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     comment: str
-    def __init__(self, name: _Optional[str] = ..., comment: _Optional[str] = ...) -> None: ...
+    backup_id: str
+    def __init__(self, name: _Optional[str] = ..., comment: _Optional[str] = ..., backup_id: _Optional[str] = ...) -> None: ...
 
 class CreateBackupResponse(_message.Message):
     __slots__ = ("backup",)

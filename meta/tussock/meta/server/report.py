@@ -126,4 +126,16 @@ def _replicas(replica: ReplicaStatus) -> tuple[PeerStatus, ...]:
 
 
 def _backups(version: Version) -> tuple[BackupStatus, ...]:
-    return ()
+    """The finished ones, and what clones hold, by name."""
+    return tuple(
+        BackupStatus(
+            name=backup.name,
+            created_ms=backup.created_ms,
+            epoch=backup.epoch,
+            ssts=backup.ssts,
+            bytes=backup.bytes,
+            comment=backup.comment or (f"held by the clone {backup.holder}" if backup.holder else ""),
+        )
+        for _, backup in sorted(version.backups.items())
+        if not backup.expires_ms
+    )

@@ -1,7 +1,7 @@
 """Upkeep of the store by the leader: vacuum by schedule and on demand, backups."""
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.convert import report_to_message
+from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.status import UpkeepStatus, VacuumStatus
@@ -26,7 +26,12 @@ class Upkeep:
 
     def handlers(self) -> Handlers:
         """The RPCs answered here."""
-        return {"Vacuum": self._vacuum}
+        return {
+            "Vacuum": self._vacuum,
+            "CreateBackup": self._create_backup,
+            "ListBackups": self._list_backups,
+            "DeleteBackup": self._delete_backup,
+        }
 
     def status(self) -> UpkeepStatus:
         """What was done last, and when the next is due."""
@@ -64,3 +69,14 @@ class Upkeep:
 
     def _vacuum(self, request: pb.VacuumRequest, _: Caller) -> pb.VacuumResponse:
         return report_to_message(self._vacuumed(dry_run=request.dry_run))
+
+    def _create_backup(self, request: pb.CreateBackupRequest, _: Caller) -> pb.CreateBackupResponse:
+        backup = self._context.meta.create_backup(request.name, request.comment, request.backup_id)
+        return pb.CreateBackupResponse(backup=backup_to_message(backup))
+
+    def _list_backups(self, _: pb.ListBackupsRequest, __: Caller) -> pb.ListBackupsResponse:
+        return pb.ListBackupsResponse(backups=[backup_to_message(one) for one in self._context.meta.list_backups()])
+
+    def _delete_backup(self, request: pb.DeleteBackupRequest, _: Caller) -> pb.DeleteBackupResponse:
+        self._context.meta.delete_backup(request.name)
+        return pb.DeleteBackupResponse()
