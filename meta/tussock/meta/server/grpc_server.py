@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
@@ -84,23 +84,21 @@ class GrpcServer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _handler(self, method: Method) -> Any:
+        # Requests come as bytes: nothing is decoded for a caller who may not call, and what cannot be is refused here.
         if method.streams:
-            return grpc.unary_stream_rpc_method_handler(
-                self._stream(method), request_deserializer=method.request.FromString
-            )
+            return grpc.unary_stream_rpc_method_handler(self._stream(method))
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(method),
-            request_deserializer=method.request.FromString,
-            response_serializer=method.response.SerializeToString,
+            self._unary(method), response_serializer=method.response.SerializeToString
         )
 
-    def _unary(self, method: Method) -> Callable[[Message, Context], Awaitable[Message]]:
-        async def answer(request: Message, context: Context) -> Message:
+    def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[Message]]:
+        async def answer(data: bytes, context: Context) -> Message:
             node = self._node
             assert node is not None
             call = self._arrive(method, context)
             try:
                 caller = call.admit()
+                request = _decoded(method, data)
                 work = call.context().run
                 found = await asyncio.get_running_loop().run_in_executor(
                     self._pool, work, node.call, method.name, request, caller
@@ -117,8 +115,8 @@ class GrpcServer:
 
         return answer
 
-    def _stream(self, method: Method) -> Callable[[pb.SubscribeRequest, Context], AsyncIterator[bytes]]:
-        async def answer(request: pb.SubscribeRequest, context: Context) -> AsyncIterator[bytes]:
+    def _stream(self, method: Method) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+        async def answer(data: bytes, context: Context) -> AsyncIterator[bytes]:
             node = self._node
             assert node is not None
             loop = asyncio.get_running_loop()
@@ -126,6 +124,8 @@ class GrpcServer:
             call = self._arrive(method, context)
             try:
                 caller = call.admit()
+                request = _decoded(method, data)
+                assert isinstance(request, pb.SubscribeRequest)
                 mailbox = await loop.run_in_executor(self._pool, call.context().run, node.subscribe, request, caller)
             except TussockError as error:
                 await _refuse(context, call, error)
@@ -146,7 +146,7 @@ class GrpcServer:
                     if mailbox.closed:
                         call.answered()
                         return
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, GeneratorExit):
                 call.cancelled()
                 raise
 
@@ -172,6 +172,16 @@ class GrpcServer:
 def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the subscriber
         loop.call_soon_threadsafe(ready.set)
+
+
+def _decoded(method: Method, data: bytes) -> Message:
+    """The request; `InvalidOption` if the bytes are none."""
+    try:
+        return method.request.FromString(data)
+    except DecodeError:
+        raise InvalidOption(
+            f"the request of {method.name} is {len(data)} bytes that are no {method.request.DESCRIPTOR.full_name}"
+        ) from None
 
 
 async def _fail(context: Context, call: Call) -> Message:
