@@ -4,6 +4,7 @@ For what needs processes of their own (kill -9, SIGSTOP, SIGTERM), tests start `
 """
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -144,6 +145,9 @@ class Platform:
             compactor.drain(5.0)
         for replica in self.replicas:
             replica.stop()
+        # gRPC closes a forgotten channel in its finalizer, which waits; in the thread of a later server's event loop
+        # that would be for ever.
+        gc.collect()
 
 
 def addresses(count: int) -> Sequence[str]:
