@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from support.versions import make_id, request, run, spec, sst
 from tussock.meta.commits import TIMELINE_SAMPLES_MAX, AlreadyCommitted, CommitEpoch, stamp
-from tussock.meta.delta import AdvanceHorizon, CreateTable, advance
+from tussock.meta.delta import AdvanceHorizon, CreateTable, DropTable, OpenWriter, advance
 from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.epochs import MAX_EPOCH
@@ -117,10 +117,69 @@ def test_an_sst_cannot_be_committed_twice(version: Version) -> None:
     """An SST that is or was in the store is refused: vacuum would delete under a living name."""
     one = sst()
     version = committed(version, request(5, 1, one))
-    with pytest.raises(InvalidBatch, match="already"):
-        stamp(version, request(6, 1, one), NOW)
+    with pytest.raises(InvalidBatch, match="already, since epoch 5: it was committed before"):
+        stamp(version, request(6, 1, one, sst(b"y", b"z")), NOW)
+    with pytest.raises(InvalidBatch, match="already, since epoch 5"):
+        stamp(version, request(6, 1, one, writer="w", batch_id=1), NOW)
     with pytest.raises(InvalidBatch, match="twice"):
         stamp(version, request(6, 1, (other := sst()), other), NOW)
+
+
+def test_a_commit_repeated_with_the_same_ssts_answers_the_first_epoch(version: Version) -> None:
+    """Without a writer the SSTs themselves tell that it happened: all of them, of one epoch, as they were committed."""
+    version = advance(version, [CreateTable(spec=spec("two", 2))])
+    first = CommitRequest(epoch=5, tables={1: (run(sst(b"a", b"b"), sst(b"c", b"d")), run(sst())), 2: (run(sst()),)})
+    version = committed(version, request(5, 1, sst()))
+    held = NOW << 16
+    version = committed(version, first)
+    version = committed(version, later := request(held + 7))
+    assert stamp(version, first, NOW) == AlreadyCommitted(held)
+    assert stamp(version, replace(first, epoch=999, expect={1: 1}), NOW) == AlreadyCommitted(held)
+    both = CommitRequest(epoch=5, tables={1: (*later.tables[1], *first.tables[1])})
+    with pytest.raises(InvalidBatch, match="committed before"):
+        stamp(version, both, NOW)
+    with pytest.raises(InvalidBatch, match="committed before"):
+        stamp(version, replace(first, tables={1: (*first.tables[1], run(sst()))}), NOW)
+
+
+def test_a_repeated_commit_whose_ssts_were_compacted_is_told_so(version: Version) -> None:
+    """Its epoch is no longer known, but that it happened is."""
+    version = committed(version, first := request(5))
+    version = advance(version, [DropTable(table_id=1, at_ms=NOW), CreateTable(spec=spec("kv", 2))])
+    again = replace(first, tables={2: first.tables[1]})
+    with pytest.raises(InvalidBatch, match="was committed before, and has been compacted away since"):
+        stamp(version, again, NOW)
+
+
+def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) -> None:
+    """Also a batch that the old one had committed, and on replay; commits that name none are not held to it."""
+    version = advance(version, [OpenWriter(writer="w", generation=1)])
+    version = committed(version, request(5, writer="w", batch_id=1, generation=1))
+    stamped = stamp(version, request(6, writer="w", batch_id=2, generation=1), NOW)
+    version = advance(version, [OpenWriter(writer="w", generation=2)])
+    assert version.generations == {"w": 2}
+    for batch in (1, 2):
+        with pytest.raises(Fenced, match="generation 1 of writer 'w' is over: generation 2 was opened") as caught:
+            stamp(version, request(7, writer="w", batch_id=batch, generation=1), NOW)
+        assert caught.value.args[1:] == ("w", 1, 2)
+    assert isinstance(stamped, CommitEpoch)
+    with pytest.raises(Fenced):
+        advance(version, [stamped])
+    version = committed(version, request(8, writer="w", batch_id=2, generation=2))
+    version = committed(version, request(9, writer="w", batch_id=3))
+    assert committed(version, request(10, writer="x", batch_id=1)).generations == {"w": 2}
+
+
+def test_generations_come_one_after_the_other(version: Version) -> None:
+    """One that was never opened, one without a writer, a gap, a name that is empty: each is refused in words."""
+    with pytest.raises(InvalidOption, match="generation 1 of writer 'w' was never opened, the newest is 0"):
+        stamp(version, request(5, writer="w", batch_id=1, generation=1), NOW)
+    with pytest.raises(InvalidOption, match="no writer is named"):
+        stamp(version, request(5, generation=1), NOW)
+    with pytest.raises(Conflict, match="was to get generation 2, but the newest is 0"):
+        advance(version, [OpenWriter(writer="w", generation=2)])
+    with pytest.raises(InvalidOption, match="a name"):
+        advance(version, [OpenWriter(writer="", generation=1)])
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,33 @@ from tussock.meta.picker import PickerConfig, pick, pick_manual
 from tussock.meta.tasks import ClaimCompaction
 from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
 from tussock.statestore.errors import Fenced, TussockError
 
 SMALL = PickerConfig(base_bytes=4000, l0_small_bytes=1, task_bytes_max=20_000, l0_runs_max=5, level_ratio=2)
 NOW = 1_700_000_000_000
+
+
+def replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
+    """What a report makes of the levels, said in the plainest way: look at every SST."""
+    gone = {one.id for one in task.ssts()}
+    l0 = []
+    placed = task.target_level != 0
+    for sub in levels.l0:
+        kept = tuple(one for one in sub.ssts if one.id not in gone)
+        if len(kept) < len(sub.ssts) and not placed:
+            l0.append(outputs)
+            placed = True
+        l0.append(kept)
+    below = [[one for one in level if one.id not in gone] for level in levels.levels]
+    below += [[] for _ in range(task.target_level - len(below))]
+    if task.target_level:
+        below[task.target_level - 1] = sorted([*below[task.target_level - 1], *outputs], key=lambda one: one.smallest)
+    while below and not below[-1]:
+        below.pop()
+    return TableLevels(
+        l0=tuple(SubLevel(ssts=ssts) for ssts in l0 if ssts), levels=tuple(tuple(level) for level in below)
+    )
 
 
 class History:
@@ -142,9 +164,11 @@ class History:
         if self.random.random() < 0.1:
             outputs = ()
         self.done["report"] += 1
+        expected = replaced(self.version.tables[task.table_id].levels, task, outputs)
         self.take(
             ReportCompaction(task_id=task.id, owner="me", outputs=outputs, watermark=task.watermark, at_ms=self.clock)
         )
+        assert self.version.tables[task.table_id].levels == expected
 
     def rare(self) -> None:
         version = self.version

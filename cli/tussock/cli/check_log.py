@@ -19,6 +19,7 @@ from tussock.meta.framing import (
     HEADER,
     LogEntry,
     decode_entry,
+    decode_lease,
     decode_pin,
     decode_snapshot,
     entry_path,
@@ -30,7 +31,7 @@ from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
-__all__ = ["LogObjects", "check_log", "check_pin", "sort_log_objects"]
+__all__ = ["LogObjects", "check_lease", "check_log", "check_pin", "sort_log_objects"]
 
 
 class LogObjects(NamedTuple):
@@ -104,6 +105,25 @@ def check_pin(bucket: ObjectStore, path: str, findings: Findings) -> None:
     findings.count("pins")
     if f"pins/{pin.id}" != path:
         findings.problem(path, f"holds the pin {pin.id}; the object was renamed or copied")
+
+
+def check_lease(bucket: ObjectStore, path: str, findings: Findings) -> None:
+    """Check the lease of a term."""
+    term = sequence_of(path)
+    if term is None:
+        findings.problem(path, "foreign object: no lease has such a name")
+        return
+    try:
+        lease = decode_lease(path, term, bucket.get(path))
+    except CorruptLog as error:
+        findings.problem(path, error)
+        return
+    except ObjectNotFound:
+        # A newer leader removed it since the listing.
+        return
+    findings.count("leases")
+    if lease.term != term:
+        findings.problem(path, f"holds the lease of term {lease.term}; the object was renamed or copied")
 
 
 def _check_marker(bucket: ObjectStore, seq: int, findings: Findings) -> None:
@@ -200,7 +220,7 @@ def _advanced(version: Version, entry: LogEntry, findings: Findings) -> Version 
     """The version after an entry, or `None` if it does not apply at all."""
     path = entry_path(version.seq + 1)
     try:
-        return advance(version, entry.deltas)
+        return advance(version, entry.deltas, term=entry.term)
     except (TussockError, LookupError) as error:
         findings.problem(path, f"intact, but breaks a rule on the version of entry {version.seq}: {error}")
     try:

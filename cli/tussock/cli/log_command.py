@@ -9,18 +9,26 @@ import typer
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, show
 from tussock.cli.places import opened_bucket
+from tussock.meta.backup_changes import BackupChange
 from tussock.meta.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
+    BeginBackup,
+    BeginStore,
     ClaimCompaction,
     CommitEpoch,
     Configure,
     CreateTable,
     Delta,
+    DetachSource,
+    DropBackup,
     DropTable,
+    FinishBackup,
     ForgetDropped,
+    OpenWriter,
     ReleaseCompaction,
     ReportCompaction,
+    StartTerm,
 )
 from tussock.meta.framing import LogEntry, decode_entry, sequence_of
 from tussock.meta.log import VersionLog
@@ -46,8 +54,8 @@ def log(
 ) -> None:
     """Show the entries of the version log, oldest first; a damaged one is shown as such.
 
-    With --json an entry a line: {"seq", "at", "writer", "id", "deltas": [...]}, or {"seq", "error"}. Entries that
-    were truncated are not in the bucket any more.
+    With --json an entry a line: {"seq", "at", "writer", "id", "term", "deltas": [...]}, or {"seq", "error"}. Entries
+    that were truncated are not in the bucket any more.
     """
     most = limit if limit is not None or as_json else ENTRIES_SHOWN
     with opened_bucket(store) as bucket:
@@ -101,6 +109,12 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
+        case OpenWriter(writer=writer, generation=generation):
+            return f"open writer {writer}, generation {generation}"
+        case StartTerm(term=term, leader=leader, address=address):
+            return f"start term {term}: {leader} leads, at {address}"
+        case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
+            return _describe_backup(delta)
         case _:
             assert_never(delta)
 
@@ -112,7 +126,25 @@ def _describe_commit(delta: CommitEpoch, names: dict[int, str]) -> str:
         rows = plural(sum(sst.rows for sst in ssts), "row")
         parts.append(f"{_table(table_id, names)} {rows} in {plural(len(ssts), 'SST')}")
     by = f", writer {delta.writer} batch {delta.batch_id}" if delta.writer is not None else ""
+    by += f" generation {delta.generation}" if delta.generation is not None else ""
     return f"commit epoch {delta.epoch}: {'; '.join(parts) or 'no rows'}{by}"
+
+
+def _describe_backup(delta: BackupChange) -> str:
+    match delta:
+        case BeginBackup(name=name, holder=holder):
+            return f"begin {f'the hold {name} of clone {holder}' if holder else f'backup {name}'}"
+        case FinishBackup(name=name):
+            return f"finish backup {name}: {plural(delta.ssts, 'SST')}, {bytes_text(delta.bytes)}"
+        case DropBackup(name=name):
+            return f"delete backup {name}"
+        case BeginStore(origin=origin):
+            what = f"backup {origin.backup}" if origin.backup else f"version {origin.seq}"
+            return f"begin as {origin.kind} of {what} of {origin.url}"
+        case DetachSource(url=url):
+            return f"detach from {url}"
+        case _:
+            assert_never(delta)
 
 
 def _table(table_id: int, names: dict[int, str]) -> str:
@@ -145,4 +177,11 @@ def _document(seq: int, entry: LogEntry | str) -> dict[str, Any]:
         return {"seq": seq, "error": entry}
     # To builtins first: keys of tables become strings, bytes stay bytes.
     deltas = [msgspec.to_builtins(delta, builtin_types=(bytes,)) for delta in entry.deltas]
-    return {"seq": seq, "at": iso_ms(entry.at_ms), "writer": entry.writer, "id": entry.id.hex(), "deltas": deltas}
+    return {
+        "seq": seq,
+        "at": iso_ms(entry.at_ms),
+        "writer": entry.writer,
+        "id": entry.id.hex(),
+        "term": entry.term,
+        "deltas": deltas,
+    }

@@ -4,13 +4,13 @@ Everything is checked on the version at the tail of the log, inside the append's
 commit at once, the second is stamped again on the version that the first left. Pure; the clock is a parameter.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
-from tussock.meta.ranges import is_sorted_run
+from tussock.meta.ranges import find_in_run, is_sorted_run
 from tussock.meta.version import BATCHES_REMEMBERED, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState
@@ -36,6 +36,8 @@ __all__ = [
     "validate_commit",
     "validate_open",
 ]
+
+_ID = attrgetter("id")
 
 TIMELINE_SAMPLES_MAX = 2048
 TIMELINE_RESOLUTION = 32
@@ -73,6 +75,9 @@ class AlreadyCommitted(msgspec.Struct, frozen=True):
 def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch | AlreadyCommitted:
     """Turn a request into the delta that may be appended to `version`, with its final epoch.
 
+    A request of a (writer, batch) that is committed, or one without a writer whose SSTs all stand in the tables as
+    they were committed in one epoch, repeats a commit, and is answered with that epoch.
+
     Where another writer has committed the request's epoch or a newer one, the commit gets a fresh epoch, and its SSTs
     are rewritten to carry that one (their rows carry none).
 
@@ -93,6 +98,10 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     _check_generation(version, request.writer, request.generation)
     if request.writer is not None and request.batch_id is not None:
         holding = version.committed_epoch_of(request.writer, request.batch_id)
+        if holding is not None:
+            return AlreadyCommitted(holding)
+    if request.writer is None:
+        holding = _epoch_of_ssts(version, request)
         if holding is not None:
             return AlreadyCommitted(holding)
     for table_id in (*request.tables, *request.expect):
@@ -159,13 +168,18 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
                         "store's own bucket"
                     )
                 named.add(sst.id)
-                if _holds(state.levels, sst):
+                held = _find(state.levels, sst)
+                if held is not None:
                     raise InvalidBatch(
-                        f"SST {sst.id} is in table {state.spec.name!r} already; a commit brings new SSTs"
+                        f"SST {sst.id} is in table {state.spec.name!r} already, since epoch {held.min_epoch}: it was "
+                        "committed before; a commit brings new SSTs"
                     )
-    known = next((sst.id for sst in version.dropped if sst.id in named), None)
-    if known is not None:
-        raise InvalidBatch(f"SST {known} was in the store and has been compacted away; a commit brings new SSTs")
+    if not named.isdisjoint(map(_ID, version.dropped)):
+        known = min(named.intersection(map(_ID, version.dropped)))
+        raise InvalidBatch(
+            f"SST {known} was committed before, and has been compacted away since: if this repeats a commit, that one "
+            "happened, and its epoch is no longer known; nothing was committed now, since a commit brings new SSTs"
+        )
 
 
 def apply_commit(version: Version, delta: CommitEpoch) -> Version:
@@ -250,13 +264,26 @@ def _all_ssts(delta: CommitEpoch) -> Iterator[SstInfo]:
             yield from run.ssts
 
 
-def _holds(levels: TableLevels, sst: SstInfo) -> bool:
-    """Whether an SST of that id is in the tree; found by its smallest key, so that a commit does not scan all SSTs."""
-    for run in levels.runs():
-        index = bisect_left(run, sst.smallest, key=lambda candidate: candidate.smallest)
-        if index < len(run) and run[index].id == sst.id:
-            return True
-    return False
+def _find(levels: TableLevels, sst: SstInfo) -> SstInfo | None:
+    """The SST of that id as the tree has it; found by its smallest key, so that a commit does not scan all SSTs."""
+    found = (find_in_run(run, sst) for run in levels.runs())
+    return next((held for held in found if held is not None), None)
+
+
+def _epoch_of_ssts(version: Version, request: CommitRequest) -> int | None:
+    """The epoch in which exactly the request's SSTs were committed, if all of them still stand in the tables."""
+    epochs: set[int] = set()
+    for table_id, runs in request.tables.items():
+        state = version.tables.get(table_id)
+        for run in runs:
+            for sst in run.ssts:
+                held = None if state is None else _find(state.levels, sst)
+                # The outputs of compactions have ids of their own, so what is found is as it was committed. As a rule
+                # the very first one is new, and nothing more is looked at.
+                if held is None or held.epoch == 0:
+                    return None
+                epochs.add(held.epoch)
+    return epochs.pop() if len(epochs) == 1 else None
 
 
 def _with_sample(timeline: tuple[tuple[int, int], ...], at_ms: int, epoch: int) -> tuple[tuple[int, int], ...]:

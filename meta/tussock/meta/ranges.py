@@ -5,24 +5,31 @@ sublevel `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`
 holds the newer row; compaction must never turn that around.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from tussock.statestore.catalog import SstInfo, TableLevels
 
 __all__ = [
+    "find_in_run",
     "hull",
     "is_sorted_run",
+    "locate",
     "older_overlap",
     "overlap_in_run",
     "overlaps",
+    "ranked_runs",
     "ranks",
     "target_rank",
     "total_bytes",
 ]
 
 Range = tuple[bytes, bytes]
+
+_SMALLEST = attrgetter("smallest")
+_LARGEST = attrgetter("largest")
 
 
 def overlaps(left: SstInfo, right: SstInfo) -> bool:
@@ -38,11 +45,17 @@ def hull(ssts: Iterable[SstInfo]) -> Range:
 
 def overlap_in_run(run: Sequence[SstInfo], bounds: Range) -> tuple[SstInfo, ...]:
     """The SSTs of a sorted run that meet `bounds`, by bisection."""
-    first = bisect_left(run, bounds[0], key=lambda sst: sst.largest)
-    end = first
-    while end < len(run) and run[end].smallest <= bounds[1]:
-        end += 1
-    return tuple(run[first:end])
+    first = bisect_left(run, bounds[0], key=_LARGEST)
+    return tuple(run[first : bisect_right(run, bounds[1], first, key=_SMALLEST)])
+
+
+def find_in_run(run: Sequence[SstInfo], sst: SstInfo) -> SstInfo | None:
+    """The SST of that id in a sorted run that is not empty, found by its smallest key; `None` if there is none."""
+    # Most runs of L0 hold one SST, and most SSTs that are looked for are new.
+    if not run[0].smallest <= sst.smallest <= run[-1].smallest:
+        return None
+    found = run[bisect_left(run, sst.smallest, key=_SMALLEST)]
+    return found if found.id == sst.id else None
 
 
 def is_sorted_run(run: Sequence[SstInfo]) -> bool:
@@ -62,6 +75,31 @@ def ranks(levels: TableLevels) -> dict[str, int]:
     found = {sst.id: rank for rank, sub in enumerate(levels.l0) for sst in sub.ssts}
     for number, level in enumerate(levels.levels, start=1):
         found.update((sst.id, len(levels.l0) + number) for sst in level)
+    return found
+
+
+def ranked_runs(levels: TableLevels) -> Iterator[tuple[int, tuple[SstInfo, ...]]]:
+    """The sorted runs that are not empty, newest first, each with its rank."""
+    for rank, sub in enumerate(levels.l0):
+        yield rank, sub.ssts
+    for number, level in enumerate(levels.levels, start=1):
+        if level:
+            yield len(levels.l0) + number, level
+
+
+def locate(levels: TableLevels, parts: Sequence[Sequence[SstInfo]]) -> list[int] | None:
+    """The rank of each of `parts`, sorted runs of at least one SST from new to old; by bisection.
+
+    `None` unless each part lies, exactly as it is, in a run of its own that is older than the one of the part before.
+    """
+    found: list[int] = []
+    runs = ranked_runs(levels)
+    for part in parts:
+        # The iterator goes on where the part before was found, so all parts together take one pass over the runs.
+        rank = next((rank for rank, run in runs if all(find_in_run(run, sst) == sst for sst in part)), None)
+        if rank is None:
+            return None
+        found.append(rank)
     return found
 
 

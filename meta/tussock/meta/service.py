@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, ReleaseCompaction
+from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, OpenWriter, ReleaseCompaction
 from tussock.meta.log import VersionLog
 from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
@@ -176,6 +176,15 @@ class EmbeddedMeta:
 
         key = ("commit", msgspec.msgpack.encode(request))
         return self._log.append(decide, key=key, repeatable=request.writer is not None)
+
+    def open_writer(self, name: str) -> int:
+        """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
+
+        def decide(version: Version) -> tuple[list[Delta], int]:
+            generation = version.generations.get(name, 0) + 1
+            return [OpenWriter(writer=name, generation=generation)], generation
+
+        return self._log.append(decide)
 
     def committed_batch(self, writer: str, batch_id: int) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""

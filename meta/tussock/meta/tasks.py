@@ -11,13 +11,15 @@ an input (outputs may span that whole range), and no other live task is about to
 Both stay true while the task runs: its inputs are taken, and commits only add on top.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.commits import check_uploads
-from tussock.meta.ranges import hull, is_sorted_run, older_overlap, overlap_in_run, ranks, target_rank
+from tussock.meta.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 LEVELS_MAX = 6
+
+_ID = attrgetter("id")
+_SMALLEST = attrgetter("smallest")
 
 
 class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_compaction", tag_field="type"):
@@ -77,24 +82,14 @@ def validate_claim(version: Version, delta: ClaimCompaction) -> None:
             f"compaction task {task.id} on {state.spec.name!r}: needs inputs in sorted runs and a target level from 0 "
             f"to {LEVELS_MAX}, has {len(inputs)} inputs and target level {task.target_level}"
         )
-    where = ranks(state.levels)
-    busy = version.busy_sst_ids()
-    known = {sst.id: sst for sst in state.levels.ssts()}
-    for sst in inputs:
-        if known.get(sst.id) != sst:
-            raise _refused(task, f"input SST {sst.id} is not in the table (any more)")
-        if sst.id in busy:
-            raise _refused(task, f"input SST {sst.id} belongs to another task")
-    if task.id in version.tasks or len({sst.id for sst in inputs}) != len(inputs):
-        raise _refused(task, "the task or one of its inputs is named twice")
-    run_ranks = [{where[sst.id] for sst in run} for run in task.inputs]
-    flat = [rank for found in run_ranks for rank in found]
-    if any(len(found) != 1 for found in run_ranks) or flat != sorted(set(flat)):
-        raise _refused(task, "its input runs are not runs of the table from new to old")
-    if flat[-1] > target_rank(state.levels, flat, task.target_level):
+    _check_free(version, task)
+    where = locate(state.levels, task.inputs)
+    if where is None:
+        raise _refused(task, _why_not_there(state.levels, inputs))
+    if where[-1] > target_rank(state.levels, where, task.target_level):
         raise _refused(task, f"an input is older than the target level {task.target_level}")
     if task.target_level == 0:
-        _check_whole_sublevels(task, state.levels, flat)
+        _check_whole_sublevels(task, state.levels, where)
     else:
         _check_target_level(version, task, state.levels)
     _check_age_order(task, state.levels, where)
@@ -185,9 +180,33 @@ def targets_collide(task: CompactionTask, other: CompactionTask) -> bool:
     return low <= other_high and other_low <= high
 
 
-def _check_whole_sublevels(task: CompactionTask, levels: TableLevels, flat: list[int]) -> None:
-    whole = all(len(run) == len(levels.l0[rank].ssts) for run, rank in zip(task.inputs, flat, strict=True))
-    if flat != list(range(flat[0], flat[-1] + 1)) or not whole:
+def _check_free(version: Version, task: CompactionTask) -> None:
+    """Raise if the task is there already, or another one has claimed an input."""
+    if task.id in version.tasks:
+        raise _refused(task, "a task of that id is there already")
+    ids = set(map(_ID, task.ssts()))
+    for other in version.tasks.values():
+        if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):
+            taken = min(ids.intersection(map(_ID, other.ssts())))
+            raise _refused(task, f"input SST {taken} belongs to another task, {other.id}")
+
+
+def _why_not_there(levels: TableLevels, inputs: Sequence[SstInfo]) -> str:
+    """Why the inputs are no runs of the table. It looks at every SST, which only a refusal has to pay for."""
+    known = {sst.id: sst for sst in levels.ssts()}
+    missing = next((sst.id for sst in inputs if known.get(sst.id) != sst), None)
+    if missing is not None:
+        return f"input SST {missing} is not in the table (any more)"
+    if len(set(map(_ID, inputs))) != len(inputs):
+        return "one of its inputs is named twice"
+    return "its input runs are not runs of the table from new to old"
+
+
+def _check_whole_sublevels(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
+    neighbours = where[-1] < len(levels.l0) and where == list(range(where[0], where[-1] + 1))
+    if not neighbours or any(
+        len(run) != len(levels.l0[rank].ssts) for run, rank in zip(task.inputs, where, strict=True)
+    ):
         raise _refused(task, "a merge inside L0 takes whole sublevels that follow each other")
 
 
@@ -207,39 +226,71 @@ def _check_target_level(version: Version, task: CompactionTask, levels: TableLev
         raise _refused(task, f"task {rival} is about to write into the same range of level {task.target_level}")
 
 
-def _check_age_order(task: CompactionTask, levels: TableLevels, where: dict[str, int]) -> None:
-    ids = {sst.id for sst in task.ssts()}
-    last = target_rank(levels, [where[sst_id] for sst_id in ids], task.target_level)
-    for sst in task.ssts():
-        for older in older_overlap(levels, sst, where[sst.id], last):
-            if older.id not in ids:
-                raise _refused(
-                    task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it"
+def _check_age_order(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
+    """Raise if an SST that stays behind is older than an input, shares keys with it and is passed by it."""
+    taken = dict(zip(where, task.inputs, strict=True))
+    ids = set(map(_ID, task.ssts()))
+    last = target_rank(levels, where, task.target_level)
+    younger: list[SstInfo] = []
+    for rank, run in ranked_runs(levels):
+        if rank > last and not task.bottom:
+            return
+        inputs = taken.get(rank, ())
+        # Where the whole run is an input nothing of it stays behind, which is so for most runs.
+        if younger and len(inputs) < len(run) and overlap_in_run(run, hull(younger)):
+            for sst in younger:
+                left = next(
+                    (old for old in overlap_in_run(run, (sst.smallest, sst.largest)) if old.id not in ids), None
                 )
-        if task.bottom and any(older.id not in ids for older in older_overlap(levels, sst, where[sst.id])):
-            raise _refused(task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}")
+                if left is not None and rank <= last:
+                    raise _refused(
+                        task, f"input SST {sst.id} would pass the older SST {left.id}, which shares keys with it"
+                    )
+                if left is not None:
+                    raise _refused(
+                        task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}, in {left.id}"
+                    )
+        younger.extend(inputs)
 
 
 def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
-    gone = {sst.id for sst in task.ssts()}
+    """The levels with the outputs in place of the inputs; runs that are not touched are shared, not copied."""
+    where = locate(levels, task.inputs)
+    if where is None:
+        raise _refused(task, "its inputs are not where they were claimed")
+    gone = dict(zip(where, task.inputs, strict=True))
     l0: list[SubLevel] = []
-    placed = task.target_level != 0 or not outputs
-    for sub in levels.l0:
-        kept = tuple(sst for sst in sub.ssts if sst.id not in gone)
-        if len(kept) != len(sub.ssts) and not placed:
+    for rank, sub in enumerate(levels.l0):
+        if rank == where[0] and task.target_level == 0 and outputs:
             # The inputs are neighbours and taken whole, so the first one's place is the merged run's place.
             l0.append(SubLevel(ssts=outputs))
-            placed = True
-        if kept:
-            l0.append(sub if len(kept) == len(sub.ssts) else SubLevel(ssts=kept))
-    below = [tuple(sst for sst in level if sst.id not in gone) for level in levels.levels]
-    if task.target_level and outputs:
-        below.extend([()] * (task.target_level - len(below)))
-        merged = (*below[task.target_level - 1], *outputs)
-        below[task.target_level - 1] = tuple(sorted(merged, key=lambda sst: sst.smallest))
+        kept = SubLevel(ssts=_spliced(sub.ssts, gone[rank], ())) if rank in gone else sub
+        if kept.ssts:
+            l0.append(kept)
+    below: list[tuple[SstInfo, ...]] = []
+    for number in range(1, max(len(levels.levels), task.target_level if outputs else 0) + 1):
+        level = levels.levels[number - 1] if number <= len(levels.levels) else ()
+        new = outputs if number == task.target_level else ()
+        below.append(_spliced(level, gone.get(len(levels.l0) + number, ()), new))
     while below and not below[-1]:
         below.pop()
     return TableLevels(l0=tuple(l0), levels=tuple(below))
+
+
+def _spliced(run: tuple[SstInfo, ...], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> tuple[SstInfo, ...]:
+    """A sorted run without `gone`, which are in it, and with `new`; only the part between their keys is looked at."""
+    if not gone and not new:
+        return run
+    low = min(sst.smallest for sst in (*gone, *new))
+    high = max(sst.smallest for sst in (*gone, *new))
+    first = bisect_left(run, low, key=_SMALLEST)
+    end = bisect_right(run, high, first, key=_SMALLEST)
+    ids = set(map(_ID, gone))
+    part = [sst for sst in run[first:end] if sst.id not in ids]
+    # One copy of the run and one of the pointers; slices put together would copy it several times over.
+    whole = list(run)
+    whole[first:end] = sorted([*part, *new], key=_SMALLEST)
+    return tuple(whole)
 
 
 def _refused(task: CompactionTask, why: str) -> Conflict:

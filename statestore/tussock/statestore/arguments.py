@@ -8,14 +8,18 @@ from tussock.statestore.errors import InvalidOption
 __all__ = ["check_writer", "job_options"]
 
 
-def check_writer(writer: str | None, batch_id: int | None) -> None:
-    """Check what makes a commit idempotent."""
+def check_writer(writer: str | None, batch_id: int | None, generation: int | None = None) -> None:
+    """Check what makes a commit idempotent, and what fences it."""
     if (writer is None) != (batch_id is None):
         raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
     if writer is not None and (not isinstance(writer, str) or not writer):
         raise InvalidOption(f"writer is {writer!r}; expected a non-empty string")
     if batch_id is not None and (isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0):
         raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer of 0 or more")
+    if generation is not None and (isinstance(generation, bool) or not isinstance(generation, int) or generation < 1):
+        raise InvalidOption(f"generation is {generation!r}; expected what store.open_writer() gave")
+    if generation is not None and writer is None:
+        raise InvalidOption(f"generation is {generation}, but no writer is named; it belongs to one")
 
 
 def job_options(

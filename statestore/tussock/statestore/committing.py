@@ -1,0 +1,43 @@
+"""Committing a sealed epoch of the shared buffer, and finding out that it was committed before."""
+
+from msgspec.structs import replace
+
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.core import Core
+from tussock.statestore.errors import StaleUpload
+from tussock.statestore.shared_buffer import EpochBuffer
+
+__all__ = ["commit_buffer", "known_commit"]
+
+_UPLOAD_ATTEMPTS = 3
+
+
+def known_commit(core: Core, request: CommitRequest) -> int | None:
+    """The epoch that holds the request's (writer, batch) already; `None` if it is not known to be committed.
+
+    So the rows of a repeated batch are not uploaded again. `Fenced` as a commit raises it.
+    """
+    if request.writer is None or request.batch_id is None:
+        return None
+    known = core.backend.committed_batch(request.writer, request.batch_id)
+    if known is None or request.generation is None:
+        return known
+    # A writer that was replaced is to learn of it, even where its batch holds: the commit is repeated without rows, on
+    # the newest version.
+    core.backend.refresh()
+    return core.backend.commit(request)
+
+
+def commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> int:
+    """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
+    for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
+        try:
+            committed = core.backend.commit(replace(request, tables=dict(core.upload_epoch(buffer))))
+            break
+        except StaleUpload:
+            # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
+            if attempt == _UPLOAD_ATTEMPTS:
+                raise
+            core.renew_uploads(buffer)
+    core.buffer.drop(buffer.epoch)
+    return committed
