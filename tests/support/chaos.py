@@ -32,18 +32,24 @@ class Actor:
         self.command = list(command)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged = 0
         self._elder: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         """Start it; its output goes to the log."""
+        self._logged = len(self.log.read_text(errors="replace")) if self.log.exists() else 0
         with self.log.open("ab") as output:
             # In a session of its own, so that what it starts can be ended with it.
             self._process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
     def wait_until_ready(self) -> None:
-        """Return when the process that runs now has said that it is."""
+        """Return when a process of `chaos_child.py` has said that it is."""
+        self.wait_for_line(READY)
+
+    def wait_for_line(self, text: str) -> None:
+        """Return when the process that runs now has logged that."""
         deadline = time.monotonic() + START_SECONDS_MAX
-        while f"{READY} {self.pid}\n" not in self.log.read_text(errors="replace"):
+        while text not in self.log.read_text(errors="replace")[self._logged :]:
             assert self.is_alive, f"{self.name} ended with code {self._process and self._process.returncode}"
             assert time.monotonic() < deadline, f"{self.name} did not start within {START_SECONDS_MAX} s"
             time.sleep(0.02)
@@ -189,7 +195,6 @@ class Stage:
         elder = actor.pid
         actor.leave()
         self._succeed(actor, "SIGSTOP")
-        actor.wait_until_ready()
         os.kill(elder, signal.SIGCONT)
         self.say(f"SIGCONT {actor.name}, pid {elder}, which was replaced")
 
@@ -206,3 +211,5 @@ class Stage:
         actor.command[-1] = str(first)
         self.say(f"{how} {actor.name}; another one from batch {first} on")
         actor.start()
+        # Until then SIGTERM would just end it, and nobody would have taken over a writer's name.
+        actor.wait_until_ready()

@@ -34,7 +34,7 @@ KEYS = [f"k{number}" for number in range(8)]
 COUNTER = "counter"
 TABLE = "kv"
 READY = "ready"
-"""What is printed, with its number, when a process begins its work; a writer then has taken over its name."""
+"""What is printed when a process begins its work; a writer then has taken over its name."""
 FENCED = 3
 """Exit code of a writer whose name another process has taken over."""
 OPTIONS: dict[str, Any] = {"retention": 3600, "gc_grace": 8, "deadline": 5.0}
@@ -92,7 +92,7 @@ def stubborn(work: Callable[[], Any]) -> Any:
 def write(store: StateStore, history: History, name: str, seed: int, first: int) -> None:
     """Commit batches from `first` on, each again and again until it is answered."""
     generation = stubborn(lambda: store.open_writer(name))
-    print(READY, os.getpid(), flush=True)
+    print(READY, flush=True)
     batch = first
     while not _stopped:
         saw: dict[str, str | None] = {}
@@ -192,10 +192,10 @@ def main(role: str, url: str, path: str, name: str, seed: str, first: str) -> No
             case "write":
                 write(store, history, name, int(seed), int(first))
             case "read":
-                print(READY, os.getpid(), flush=True)
+                print(READY, flush=True)
                 read(store, history, name)
             case _:
-                print(READY, os.getpid(), flush=True)
+                print(READY, flush=True)
                 upkeep(store, history, name)
 
 

@@ -1,6 +1,7 @@
 """What has to hold of the histories that the processes of a chaos test wrote, and of the store that they leave."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from support.chaos_child import COUNTER, KEYS, TABLE, scanned
@@ -161,3 +162,9 @@ def _check_order(reads: Sequence[Line]) -> None:
 
 def _whole(rows: dict[str, str]) -> dict[str, str | None]:
     return {key: rows.get(key) for key in ALL_KEYS}
+
+
+def longest_pause(lines: Sequence[Line]) -> float:
+    """Seconds between two acknowledgements, by any writer, at most."""
+    answers = sorted(line["at"] for line in lines if "batch" in line and "epoch" in line)
+    return max((after - before for before, after in pairwise(answers)), default=0) / 1e9

@@ -1,0 +1,174 @@
+"""A platform of real processes: each role in turn is killed and stopped while writers commit and a reader reads."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
+from support.chaos_child import FENCED, TABLE
+from support.chaos_verdict import judge, longest_pause
+from support.minio import MinioServer, free_port
+from tussock.meta.framing import decode_lease, sequence_of
+from tussock.statestore import StateStore, connect
+from tussock.statestore.buckets import open_bucket
+
+pytestmark = [pytest.mark.minio, pytest.mark.slow]
+
+SECONDS = 12.0
+REST = (0.3, 1.2)
+ELECTION_SECONDS_MAX = 20
+
+
+class PlatformStage:
+    """Two replicas of the meta service, a compactor, two writers and a reader, on one bucket."""
+
+    def __init__(self, stage: Stage, minio: MinioServer) -> None:
+        self.stage = stage
+        self.minio = minio
+        self.store_url = minio.fresh_url()
+        self._bucket = open_bucket(self.store_url)
+        self.replicas = {port: self._replica(port) for port in (free_port(), free_port())}
+        addresses = ",".join(f"127.0.0.1:{port}" for port in self.replicas)
+        self.url = f"tussock://{addresses}"
+        with self.connect() as store:
+            store.create_table(TABLE)
+        self.compactor = stage.add("compactor", *COMMAND, "compactor", "--meta", addresses, "--name", "compactor")
+        self.writers = [stage.client("write", self.url, f"writer-{number}") for number in range(2)]
+        self.reader = stage.client("read", self.url, "reader-0")
+        for actor in (*self.writers, self.reader):
+            actor.wait_until_ready()
+
+    def _replica(self, port: int) -> Actor:
+        settings = {
+            "store": self.store_url,
+            "listen": f"127.0.0.1:{port}",
+            "http-listen": "",
+            "session.lease-seconds": "6",
+            "vacuum.interval-seconds": "4",
+            "compaction.l0-merge-min": "4",
+        }
+        flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        return self.stage.add(f"meta-{port}", *COMMAND, "meta", "serve", *flags)
+
+    def connect(self) -> StateStore:
+        return connect(self.url, retention=3600, gc_grace=8, deadline=30.0)
+
+    @property
+    def leader(self) -> Actor:
+        """The process that holds the newest lease in the bucket; waits if that has ended."""
+        deadline = time.monotonic() + ELECTION_SECONDS_MAX
+        while True:
+            newest = max(self._bucket.list("leader/"), key=lambda info: info.path).path
+            term = sequence_of(newest)
+            assert term is not None
+            lease = decode_lease(newest, term, self._bucket.get(newest))
+            actor = self.replicas[int(lease.address.rpartition(":")[2])]
+            if f":{actor.pid}:" in lease.holder and not lease.resigned:
+                return actor
+            assert time.monotonic() < deadline, f"no new leader after {ELECTION_SECONDS_MAX} s: {lease}"
+            time.sleep(0.05)
+
+    @property
+    def follower(self) -> Actor:
+        """The other one."""
+        leader = self.leader
+        return next(replica for replica in self.replicas.values() if replica is not leader)
+
+    def kill(self, actor: Actor, role: str) -> None:
+        """`kill -9`, and another process in its place after a while."""
+        self.stage.say(f"kill -9 {role} {actor.name}")
+        actor.kill()
+        time.sleep(self.stage.chance.uniform(0.1, 2.0))
+        actor.start()
+        self._wait_for(actor)
+
+    def terminate(self, actor: Actor, role: str) -> None:
+        """SIGTERM, and another process in its place."""
+        self.stage.say(f"SIGTERM {role} {actor.name}")
+        assert actor.stop() == 0
+        actor.start()
+        self._wait_for(actor)
+
+    def _wait_for(self, actor: Actor) -> None:
+        """Return when a replica or a compactor says that it has begun, and SIGTERM means something to it."""
+        actor.wait_for_line('"event": "serving"' if actor in self.replicas.values() else '"event": "compacting"')
+
+    def pause(self, actor: Actor, role: str, high: float) -> None:
+        """SIGSTOP, and SIGCONT after a while, with the role that it had at first."""
+        self.stage.say(f"(the next one is the {role})")
+        self.stage.pause(actor, 0.5, high)
+
+    def pause_bucket(self) -> None:
+        """Everybody's requests hang."""
+        seconds = self.stage.chance.uniform(0.5, 4.0)
+        self.stage.say(f"SIGSTOP MinIO for {seconds:.2f} s")
+        self.minio.pause()
+        try:
+            time.sleep(seconds)
+        finally:
+            self.minio.resume()
+
+    def writer(self) -> Actor:
+        return self.stage.chance.choice(self.writers)
+
+    def actions(self, role: str) -> list[Callable[[], None]]:
+        """What is done to a role. A leader that stands still for longer than its lease finds another one."""
+        return {
+            "leader": [
+                lambda: self.kill(self.leader, "leader"),
+                lambda: self.pause(self.leader, "leader", 6.0),
+                lambda: self.terminate(self.leader, "leader"),
+            ],
+            "follower": [
+                lambda: self.kill(self.follower, "follower"),
+                lambda: self.pause(self.follower, "follower", 4.0),
+            ],
+            "compactor": [
+                lambda: self.kill(self.compactor, "compactor"),
+                lambda: self.pause(self.compactor, "compactor", 4.0),
+                lambda: self.terminate(self.compactor, "compactor"),
+            ],
+            "writer": [
+                lambda: self.stage.kill_client(self.writer()),
+                lambda: self.stage.replace_client(self.writer()),
+                lambda: self.stage.pause(self.writer(), 0.5, 4.0),
+            ],
+            "reader": [
+                lambda: self.stage.kill_client(self.reader),
+                lambda: self.stage.pause(self.reader, 0.5, 4.0),
+            ],
+            "bucket": [self.pause_bucket],
+        }[role]
+
+    def everything(self) -> list[Callable[[], None]]:
+        """Each action of each role."""
+        return [action for role in ROLES for action in self.actions(role)]
+
+
+ROLES = ("leader", "follower", "compactor", "writer", "reader", "bucket")
+
+
+@pytest.mark.parametrize(("role", "seed"), [(role, seed) for seed, role in enumerate(ROLES, start=1)])
+def test_nothing_is_lost_when_a_role_dies(minio: MinioServer, tmp_path: Path, role: str, seed: int) -> None:
+    """Acknowledged commits are there, whole and once; the history is linearizable, and the bucket is sound."""
+    with Stage(tmp_path, seed) as stage:
+        platform = PlatformStage(stage, minio)
+        stage.disturb(SECONDS, platform.actions(role), rest=REST)
+        clients = (*platform.writers, platform.reader)
+        assert [actor.stop() for actor in clients] == [0] * len(clients)
+        for writer in platform.writers:
+            assert set(writer.elder_codes()) <= {FENCED}, "a writer that was replaced stops"
+        lines = stage.histories()
+        with platform.connect() as store:
+            verdict = judge(lines, store)
+            compacted = any(sst.epoch == 0 for sst in store.version().find_table(TABLE).levels.ssts())
+        stage.say(f"{verdict}; the longest pause between two answers to commits was {longest_pause(lines):.2f} s")
+        assert verdict.commits > 50
+        assert verdict.snapshots > 20
+        assert compacted, "the compactor had work"
+        assert platform.compactor.stop() == 0
+        for replica in platform.replicas.values():
+            assert replica.stop() == 0
+        assert problems_in_bucket(platform.store_url) == []
