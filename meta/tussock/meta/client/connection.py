@@ -42,6 +42,8 @@ class Attempts:
 
     unknown: bool = False
     """An attempt got no answer, so it may have taken effect."""
+    sent: float = 0.0
+    """By the monotonic clock: when the last one was."""
 
 
 @dataclass
@@ -146,7 +148,10 @@ class MetaConnection:
             if self._closed:
                 raise StoreClosed(f"{name}: the connection to the meta service was closed")
             address = self._leader
-            left = deadline - self._system.monotonic()
+            now = self._system.monotonic()
+            left = deadline - now
+            if attempts is not None:
+                attempts.sent = now
             try:
                 if left <= 0:
                     raise MetaUnavailable(f"{name}: the time was up")
@@ -245,10 +250,11 @@ class MetaConnection:
                 slots=held.slots,
             )
             self._open_request(request)
-            sent = self._system.monotonic()
-            opened = self.call("OpenSession", request, timeout=timeout)
+            # The lease counts from the attempt that was answered: the first may have found no service yet.
+            attempts = Attempts()
+            opened = self.call("OpenSession", request, timeout=timeout, attempts=attempts)
             assert isinstance(opened, pb.OpenSessionResponse)
-            self._session = _Session(opened, sent)
+            self._session = _Session(opened, attempts.sent)
             self.on_opened(opened)
         self.reconnect()
         return opened
@@ -263,16 +269,16 @@ class MetaConnection:
             request = pb.HeartbeatRequest(
                 session_id=self.session_id, oldest_upload=held.oldest_upload, tasks=held.tasks, slots=held.slots
             )
-            session, sent = self._session, self._system.monotonic()
+            session, attempts = self._session, Attempts()
             try:
-                answer = self.call("Heartbeat", request)
+                answer = self.call("Heartbeat", request, attempts=attempts)
             except TussockError as error:
                 if not self._closed:
                     log.warning("no heartbeat reached the meta service", session=self.session_id, error=str(error))
                 continue
             assert isinstance(answer, pb.HeartbeatResponse)
             if self._session is session:
-                session.acknowledged = max(session.acknowledged, sent)
+                session.acknowledged = max(session.acknowledged, attempts.sent)
             if answer.lost_tasks:
                 self.on_lost_tasks(answer.lost_tasks)
 
