@@ -11,7 +11,7 @@ notices: the version says which watermark compaction has used (`compacted_epoch`
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -149,7 +149,7 @@ class PinKeeper:
                     "commit it or wait for it first"
                 )
             try:
-                return self._pinned(self._fresh(wanted, owner or self._owner, token))
+                return self._pinned(self._fresh(wanted, owner or self._owner, token), self._check_kept)
             except SnapshotExpired:
                 # The newest epoch of a moment ago can expire only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
@@ -159,9 +159,25 @@ class PinKeeper:
     def adopt(self, info: PinInfo) -> Pin:
         """Hold a pin that another process took, under its id; `SnapshotExpired` if its epoch is no longer kept.
 
-        Safe however late it is: the pin is written anew and then checked like a fresh one.
+        Retention is not asked: it was when the pin was taken. If the pin's object is there and has not run out, every
+        compaction so far has minded it, and those to come will; then its epoch is exact unless one has passed it in
+        spite of that. If nobody has kept the object alive, the epoch has to be above the safe epoch, as the proof in
+        `watermark.py` demands of a pin that is new.
         """
-        return self._pinned(replace(info, expires_ms=self._system.now_ms() + self.lease_ms))
+        was_kept = self._is_live(info.id)
+        renewed = replace(info, expires_ms=self._system.now_ms() + self.lease_ms)
+
+        def check(version: Version, _: PinInfo) -> None:
+            passed = version.compacted_epoch if was_kept else version.safe_epoch
+            if info.epoch < passed:
+                raise SnapshotExpired(
+                    f"the pin {info.id} on epoch {info.epoch} cannot be taken over: compaction may have passed it, up "
+                    f"to epoch {passed}; pin again",
+                    info.epoch,
+                    passed,
+                )
+
+        return self._pinned(renewed, check)
 
     def abandon(self) -> None:
         """Forget all pins and leave their objects in the bucket, to expire or to be adopted by another process."""
@@ -230,12 +246,20 @@ class PinKeeper:
             expires_ms=now_ms + self.lease_ms,
         )
 
-    def _pinned(self, info: PinInfo) -> Pin:
-        """Write the pin, then see whether its epoch is still kept."""
+    def _is_live(self, pin_id: str) -> bool:
+        """Whether the pin's object is there and has not run out, clocks taken as they are."""
+        path = f"pins/{pin_id}"
+        try:
+            return decode_pin(path, self._bucket.get(path)).expires_ms >= self._system.now_ms()
+        except (ObjectNotFound, CorruptLog):
+            return False
+
+    def _pinned(self, info: PinInfo, check: Callable[[Version, PinInfo], None]) -> Pin:
+        """Write the pin, then read the log and `check` whether its epoch is still kept."""
         deadline = self._system.monotonic() + self._lease_seconds
         try:
             self._bucket.put(f"pins/{info.id}", encode_pin(info))
-            self._check_kept(self._log.refresh(), info)
+            check(self._log.refresh(), info)
         except BaseException:
             self._remove(info.id)
             raise
