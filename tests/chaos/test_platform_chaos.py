@@ -153,9 +153,25 @@ ROLES = ("leader", "follower", "compactor", "writer", "reader", "bucket")
 @pytest.mark.parametrize(("role", "seed"), [(role, seed) for seed, role in enumerate(ROLES, start=1)])
 def test_nothing_is_lost_when_a_role_dies(minio: MinioServer, tmp_path: Path, role: str, seed: int) -> None:
     """Acknowledged commits are there, whole and once; the history is linearizable, and the bucket is sound."""
-    with Stage(tmp_path, seed) as stage:
+    run(minio, tmp_path, seed, lambda platform: platform.actions(role), SECONDS)
+
+
+def test_nothing_is_lost_when_everything_dies(minio: MinioServer, tmp_path: Path) -> None:
+    """Each role in every manner, one soon after the other."""
+    run(minio, tmp_path, 7, PlatformStage.everything, 2 * SECONDS)
+
+
+def run(
+    minio: MinioServer,
+    folder: Path,
+    seed: int,
+    actions: Callable[[PlatformStage], list[Callable[[], None]]],
+    seconds: float,
+) -> None:
+    """Start a platform, disturb it for so long, and judge what its clients saw."""
+    with Stage(folder, seed) as stage:
         platform = PlatformStage(stage, minio)
-        stage.disturb(SECONDS, platform.actions(role), rest=REST)
+        stage.disturb(seconds, actions(platform), rest=REST)
         clients = (*platform.writers, platform.reader)
         assert [actor.stop() for actor in clients] == [0] * len(clients)
         for writer in platform.writers:
@@ -163,11 +179,12 @@ def test_nothing_is_lost_when_a_role_dies(minio: MinioServer, tmp_path: Path, ro
         lines = stage.histories()
         with platform.connect() as store:
             verdict = judge(lines, store)
-            compacted = any(sst.epoch == 0 for sst in store.version().find_table(TABLE).levels.ssts())
+            state = store.version().find_table(TABLE)
         stage.say(f"{verdict}; the longest pause between two answers to commits was {longest_pause(lines):.2f} s")
         assert verdict.commits > 50
         assert verdict.snapshots > 20
-        assert compacted, "the compactor had work"
+        assert state is not None
+        assert any(sst.epoch == 0 for sst in state.levels.ssts()), "the compactor had work"
         assert platform.compactor.stop() == 0
         for replica in platform.replicas.values():
             assert replica.stop() == 0
