@@ -58,7 +58,7 @@ class MinioServer:
     """One server with one bucket, in one folder. `environment` is what a client of it needs."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        self._binary = binary
+        self.binary = binary
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._prefixes = count(1)
@@ -91,7 +91,7 @@ class MinioServer:
         log = self._folder / "minio.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [self._binary, "server", "--quiet", "--address", f"127.0.0.1:{self.port}", self._folder / "data"],
+                [self.binary, "server", "--quiet", "--address", f"127.0.0.1:{self.port}", self._folder / "data"],
                 env={
                     "PATH": os.environ.get("PATH", ""),
                     "HOME": str(self._folder),
