@@ -15,6 +15,7 @@ from tussock.compactor.executor import execute
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.picker import pick_manual
 from tussock.meta.service import EmbeddedMeta
+from tussock.meta.upkeep import Schedule
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.barriers import BarrierEvent, JobOptions
@@ -68,7 +69,7 @@ class EmbeddedBackend(EmbeddedMeta):
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
-        self._vacuumed = system.monotonic()
+        self._vacuuming = Schedule(system, lambda: max(self.version().gc_grace_ms / 1000, _VACUUM_SECONDS_MIN))
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
@@ -143,10 +144,11 @@ class EmbeddedBackend(EmbeddedMeta):
         """The thread's next piece of work; `False` if nothing is left to do."""
         if self._step():
             return True
-        pause = max(self.version().gc_grace_ms / 1000, _VACUUM_SECONDS_MIN)
-        if self._clock.monotonic() - self._vacuumed >= pause:
-            self._vacuumed = self._clock.monotonic()
+        if self._vacuuming.is_due:
+            # A failure ends the round with an error that the thread logs; the next commit's round may try again.
+            self._vacuuming.failed()
             report = self.vacuum()
+            self._vacuuming.succeeded()
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
         return False
 

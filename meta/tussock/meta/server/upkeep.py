@@ -5,6 +5,7 @@ from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.status import UpkeepStatus, VacuumStatus
+from tussock.meta.upkeep import Schedule
 from tussock.statestore.backend import VacuumReport
 from tussock.statestore.errors import TussockError
 from tussock.statestore.logs import get_logger
@@ -20,7 +21,9 @@ class Upkeep:
     def __init__(self, context: Context) -> None:
         self._context = context
         # A new leader knows of uploads in flight only once the clients have come back to it.
-        self._due = context.system.monotonic() + max(context.options.vacuum_interval, context.options.session_lease)
+        interval = context.options.vacuum_interval
+        first = max(interval, context.options.session_lease)
+        self._schedule = Schedule(context.system, lambda: interval, first_seconds=first)
         self._running = context.system.lock()
         self._last: VacuumStatus | None = None
 
@@ -35,24 +38,22 @@ class Upkeep:
 
     def status(self) -> UpkeepStatus:
         """What was done last, and when the next is due."""
-        if not self._context.options.vacuum_interval:
-            return UpkeepStatus(vacuum=self._last)
-        left = self._due - self._context.system.monotonic()
-        return UpkeepStatus(vacuum=self._last, next_vacuum_ms=self._context.system.now_ms() + int(max(left, 0) * 1000))
+        return UpkeepStatus(vacuum=self._last, next_vacuum_ms=self._schedule.due_ms)
 
     def run(self) -> None:
-        """Vacuum if it is due; errors are logged, and the next round tries again."""
-        if not self._context.options.vacuum_interval or self._context.system.monotonic() < self._due:
+        """Vacuum if it is due; errors are logged, and it is tried again soon."""
+        if not self._schedule.is_due:
             return
-        self._due = self._context.system.monotonic() + self._context.options.vacuum_interval
         try:
             report = self._vacuumed(dry_run=False)
         except TussockError as error:
+            self._schedule.failed()
             self._last = VacuumStatus(
                 finished_ms=self._context.system.now_ms(), deleted=0, bytes_freed=0, kept_young=0, error=str(error)
             )
             log.warning("vacuum failed, the next one tries again", error=str(error))
         else:
+            self._schedule.succeeded()
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
     def _vacuumed(self, *, dry_run: bool) -> VacuumReport:
