@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC
 
 from minio.credentials.providers import AssumeRoleProvider
+from urllib3 import PoolManager, Retry
 from urllib3.exceptions import HTTPError
 
 from tussock.meta.rpc import meta_pb2 as pb
@@ -25,6 +26,9 @@ __all__ = ["HandedOut", "credential_source", "policy"]
 
 HandedOut = Callable[[Role], pb.GetCredentialsResponse]
 """Credentials for a caller with these roles; `ObjectStoreUnavailable` if there are none to be had."""
+
+STS_SECONDS_MAX = 1.0
+"""Each of two attempts; a client takes a replica that is silent for some seconds for dead."""
 
 _WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
 
@@ -58,6 +62,7 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
             region=region,
             role_arn=chosen.role_arn or None,
             role_session_name="tussock-writer" if writes else "tussock-reader",
+            http_client=PoolManager(timeout=STS_SECONDS_MAX, retries=Retry(total=1, backoff_factor=0.1)),
         )
         try:
             found = provider.retrieve()
