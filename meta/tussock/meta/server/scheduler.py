@@ -48,8 +48,10 @@ class _Manual:
 
 
 def worker_name(session: Session) -> str:
-    """Names a compactor in the version and in the schedule: for people, and without the whole id of its session,
-    which nobody else may know."""
+    """Names a compactor in the version and in the schedule.
+
+    For people, and without the id of its session, which nobody else may know.
+    """
     return f"{session.name}/{hashlib.sha256(session.id.encode()).hexdigest()[:16]}"
 
 

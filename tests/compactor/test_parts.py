@@ -1,0 +1,177 @@
+"""Tasks cut into parts by key range: together they do what the task does, and slots share them fairly."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.ssts import Put, ordered, raw_spec, store_run, to_puts
+from support.versions import FakeSystem
+from tussock.compactor import execute, parts
+from tussock.compactor.jobs import Job, Jobs
+from tussock.compactor.parts import Part, borders, cut
+from tussock.meta.version import CompactionTask
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.catalog import SstInfo
+from tussock.statestore.iterators import ConcatIterator, ReadRange
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sstables import Sstables
+from tussock.statestore.uploads import Uploader
+
+
+def task_of(*runs: tuple[SstInfo, ...], task_id: str = "t", watermark: int = 0) -> CompactionTask:
+    return CompactionTask(
+        id=task_id, table_id=1, kind="manual", inputs=runs, target_level=1, bottom=True, watermark=watermark,
+        owner="o", claimed_ms=0, expires_ms=1,
+    )  # fmt: skip
+
+
+def run_of(bucket: ObjectStore, keys: range, epoch: int, **options: int) -> tuple[SstInfo, ...]:
+    puts = [Put(b"%06d" % key, epoch, b"v" * 50) for key in keys]
+    return store_run(bucket, puts, epoch=epoch, block_bytes=1000, **options)
+
+
+# --- Cutting -----------------------------------------------------------------------------------------------------
+
+
+def test_borders_part_the_inputs_evenly() -> None:
+    """By the bytes of all runs together, not by their keys: a dense range gets more parts than a sparse one."""
+    bucket = open_bucket("memory://")
+    sstables = Sstables(bucket, 1 << 20, FakeSystem())
+    task = task_of(run_of(bucket, range(3000), 2), run_of(bucket, range(2000, 5000), 1))
+    keys = [None, *borders(sstables, task, 4), None]
+    assert len(keys) == 5
+    counts = [
+        sum(len(rows) for run in task.inputs for rows in ConcatIterator(sstables, run, ReadRange(start=low, end=high)))
+        for low, high in pairwise(keys)
+    ]
+    assert sum(counts) == 6000
+    assert max(counts) - min(counts) < 100
+    sstables.close()
+
+
+def test_with_many_ssts_no_meta_is_read() -> None:
+    """Their smallest keys are borders enough; metas of a large table would not fit into memory."""
+    bucket = open_bucket("memory://")
+    run = run_of(bucket, range(10000), 1, sst_bytes=2000)
+    assert len(run) > 2 * 32
+    bucket.delete([info.path for info in bucket.list("sst/")])
+    sstables = Sstables(bucket, 1 << 20, FakeSystem())
+    (middle,) = borders(sstables, task_of(run), 2)
+    assert b"004500" < middle < b"005500"
+    sstables.close()
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "slots", "count"),
+    [(1, 4, 1), (16, 4, 2), (64, 4, 4), (64, 1, 1), (1000, 2, 8), (10_000, 1, 1), (100_000, 4, 256)],
+)
+def test_how_many_parts(monkeypatch: pytest.MonkeyPatch, mebibytes: int, slots: int, count: int) -> None:
+    """As many as slots, but none below 8 MiB; more of a large task, so that no slot is busy with one for long."""
+    asked: list[int] = []
+    monkeypatch.setattr(parts, "borders", lambda _, __, count: asked.append(count) or [])
+    sst = SstInfo(
+        id="0" * 32, smallest=b"a", largest=b"b", rows=1, deletes=0, data_bytes=mebibytes << 20, meta_bytes=0,
+        epoch=1, min_epoch=1, max_epoch=1,
+    )  # fmt: skip
+    made = cut(None, raw_spec(), task_of((sst,)), "horizon", slots)  # type: ignore[arg-type]  # no meta is read
+    assert asked == [count]
+    assert [(part.start, part.end, part.gc_horizon) for part in made] == [(None, None, "horizon")]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sets(st.tuples(st.integers(0, 30), st.integers(1, 6)), min_size=1), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.integers(0, 8),
+)
+def test_parts_put_out_what_the_task_does(runs: list[set[tuple[int, int]]], count: int, watermark: int) -> None:
+    """One after the other their outputs are one sorted run with the same rows, and no key lies in two of them."""
+    bucket, system = open_bucket("memory://"), FakeSystem()
+    sstables, uploader = Sstables(bucket, 1 << 20, system), Uploader(bucket, system)
+    inputs = []
+    for number, run in enumerate(runs):
+        # Epochs of an older run are lower, as in a table.
+        puts = [Put(b"%02d" % key, epoch + 10 * (len(runs) - number), b"v") for key, epoch in run]
+        inputs.append(store_run(bucket, ordered(puts), block_bytes=40, sst_bytes=200))
+    task = task_of(*inputs, watermark=watermark)
+    spec = raw_spec(block_bytes=40)
+
+    def rows_of(found: tuple[SstInfo, ...]) -> list[Put]:
+        return [put for rows in ConcatIterator(sstables, found, ReadRange()) for put in to_puts(rows)]
+
+    whole = execute(sstables, uploader, spec, task, cancelled=lambda: False, sst_bytes=100)
+    joined: list[SstInfo] = []
+    read = 0
+    for low, high in pairwise([None, *borders(sstables, task, count), None]):
+        progress = [0]
+        joined += execute(
+            sstables, uploader, spec, task, cancelled=lambda: False, progress=progress.append, start=low, end=high,
+            sst_bytes=100,
+        )  # fmt: skip
+        read += progress[-1]
+    assert rows_of(tuple(joined)) == rows_of(whole)
+    assert all(before.largest < after.smallest for before, after in pairwise(joined))
+    assert read == sum(sst.rows for run in inputs for sst in run)
+    uploader.close()
+    sstables.close()
+
+
+# --- Sharing slots -----------------------------------------------------------------------------------------------
+
+
+def job(task_id: str) -> Job:
+    return Job(task=task_of(task_id=task_id), spec=raw_spec(), gc_horizon="", oldest_upload="")
+
+
+def parts_of(owner: Job, count: int) -> list[Part]:
+    return [Part(task=owner.task, spec=owner.spec, start=None, end=None, gc_horizon="") for _ in range(count)]
+
+
+def test_a_free_slot_goes_to_the_task_with_the_fewest_slots() -> None:
+    """So a task in many parts keeps no other waiting for longer than one part takes."""
+    jobs, large, small = Jobs(), job("large"), job("small")
+    jobs.add(large)
+    first = jobs.take()
+    assert first is not None
+    assert (first.job, first.part) == (large, None)
+    assert jobs.take() is None, "nobody else cuts it meanwhile"
+    assert jobs.cut(large, parts_of(large, 4)) == 0
+    second = jobs.take()
+    assert second is not None
+    assert (second.job, second.part) == (large, 1)
+    jobs.add(small)
+    assert not jobs.leave(large)
+    third = jobs.take()
+    assert third is not None
+    assert third.job is small
+    jobs.cut(small, parts_of(small, 1))
+    assert jobs.leave(small)
+    fourth = jobs.take()
+    assert fourth is not None
+    assert (fourth.job, fourth.part) == (large, 2)
+
+
+def test_the_last_slot_ends_a_task_and_only_one_does() -> None:
+    """A task that fails is ended when all that work on it have stopped; its other parts are not begun."""
+    jobs, broken = Jobs(), job("broken")
+    jobs.add(broken)
+    jobs.take()
+    jobs.cut(broken, parts_of(broken, 5))
+    jobs.take()
+    broken.error = ValueError("defect")
+    assert jobs.take() is None
+    assert not jobs.leave(broken)
+    assert jobs.leave(broken)
+    assert not jobs.may_end(broken)
+
+
+def test_a_task_that_no_slot_has_is_ended_by_who_stops_it() -> None:
+    """It was waiting when it was lost."""
+    jobs, waiting = Jobs(), job("waiting")
+    jobs.add(waiting)
+    assert not jobs.may_end(waiting)
+    waiting.lost = True
+    assert jobs.may_end(waiting)
+    assert jobs.take() is None
