@@ -27,7 +27,7 @@ def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tm
         reader = stage.client("read", url, "reader-0")
         upkeep = stage.client("upkeep", url, "upkeep-0")
         for actor in stage.actors.values():
-            actor.wait_until_ready()
+            actor.wait_until_begun()
 
         def pause_bucket() -> None:
             seconds = stage.chance.uniform(0.5, 3.0)

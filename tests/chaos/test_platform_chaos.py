@@ -34,11 +34,13 @@ class PlatformStage:
         self.url = f"tussock://{addresses}"
         with self.connect() as store:
             store.create_table(TABLE)
-        self.compactor = stage.add("compactor", *COMMAND, "compactor", "--meta", addresses, "--name", "compactor")
+        self.compactor = stage.add(
+            "compactor", *COMMAND, "compactor", "--meta", addresses, begun='"event": "compacting"'
+        )
         self.writers = [stage.client("write", self.url, f"writer-{number}") for number in range(2)]
         self.reader = stage.client("read", self.url, "reader-0")
         for actor in (*self.writers, self.reader):
-            actor.wait_until_ready()
+            actor.wait_until_begun()
 
     def _replica(self, port: int) -> Actor:
         settings = {
@@ -50,7 +52,7 @@ class PlatformStage:
             "compaction.l0-merge-min": "4",
         }
         flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        return self.stage.add(f"meta-{port}", *COMMAND, "meta", "serve", *flags)
+        return self.stage.add(f"meta-{port}", *COMMAND, "meta", "serve", *flags, begun='"event": "serving"')
 
     def connect(self) -> StateStore:
         return connect(self.url, retention=3600, gc_grace=8, deadline=30.0)
@@ -76,29 +78,18 @@ class PlatformStage:
         leader = self.leader
         return next(replica for replica in self.replicas.values() if replica is not leader)
 
-    def kill(self, actor: Actor, role: str) -> None:
+    def kill(self, actor: Actor, role: str = "") -> None:
         """`kill -9`, and another process in its place after a while."""
-        self.stage.say(f"kill -9 {role} {actor.name}")
+        self.stage.say(f"kill -9 {f'{role} {actor.name}'.strip()}")
         actor.kill()
         time.sleep(self.stage.chance.uniform(0.1, 2.0))
         actor.start()
-        self._wait_for(actor)
 
-    def terminate(self, actor: Actor, role: str) -> None:
+    def terminate(self, actor: Actor, role: str = "") -> None:
         """SIGTERM, and another process in its place."""
-        self.stage.say(f"SIGTERM {role} {actor.name}")
+        self.stage.say(f"SIGTERM {f'{role} {actor.name}'.strip()}")
         assert actor.stop() == 0
         actor.start()
-        self._wait_for(actor)
-
-    def _wait_for(self, actor: Actor) -> None:
-        """Return when a replica or a compactor says that it has begun, and SIGTERM means something to it."""
-        actor.wait_for_line('"event": "serving"' if actor in self.replicas.values() else '"event": "compacting"')
-
-    def pause(self, actor: Actor, role: str, high: float) -> None:
-        """SIGSTOP, and SIGCONT after a while, with the role that it had at first."""
-        self.stage.say(f"(the next one is the {role})")
-        self.stage.pause(actor, 0.5, high)
 
     def pause_bucket(self) -> None:
         """Everybody's requests hang."""
@@ -118,17 +109,17 @@ class PlatformStage:
         return {
             "leader": [
                 lambda: self.kill(self.leader, "leader"),
-                lambda: self.pause(self.leader, "leader", 6.0),
+                lambda: self.stage.pause(self.leader, 0.5, 6.0, "leader"),
                 lambda: self.terminate(self.leader, "leader"),
             ],
             "follower": [
                 lambda: self.kill(self.follower, "follower"),
-                lambda: self.pause(self.follower, "follower", 4.0),
+                lambda: self.stage.pause(self.follower, 0.5, 4.0, "follower"),
             ],
             "compactor": [
-                lambda: self.kill(self.compactor, "compactor"),
-                lambda: self.pause(self.compactor, "compactor", 4.0),
-                lambda: self.terminate(self.compactor, "compactor"),
+                lambda: self.kill(self.compactor),
+                lambda: self.stage.pause(self.compactor, 0.5, 4.0),
+                lambda: self.terminate(self.compactor),
             ],
             "writer": [
                 lambda: self.stage.kill_client(self.writer()),

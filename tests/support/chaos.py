@@ -27,8 +27,10 @@ LOG_BYTES_SHOWN = 3000
 class Actor:
     """One process of a role; when it is started again, it is a new process with the same name and log."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str | Path], log: Path, begun: str) -> None:
+        """`begun` is what it logs when it has begun its work, and knows what SIGTERM means."""
         self.name = name
+        self.begun = begun
         self.command = list(command)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,14 +44,10 @@ class Actor:
             # In a session of its own, so that what it starts can be ended with it.
             self._process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
-    def wait_until_ready(self) -> None:
-        """Return when a process of `chaos_child.py` has said that it is."""
-        self.wait_for_line(READY)
-
-    def wait_for_line(self, text: str) -> None:
-        """Return when the process that runs now has logged that."""
+    def wait_until_begun(self) -> None:
+        """Return when the process that runs now says that it has begun."""
         deadline = time.monotonic() + START_SECONDS_MAX
-        while text not in self.log.read_text(errors="replace")[self._logged :]:
+        while self.begun not in self.log.read_text(errors="replace")[self._logged :]:
             assert self.is_alive, f"{self.name} ended with code {self._process and self._process.returncode}"
             assert time.monotonic() < deadline, f"{self.name} did not start within {START_SECONDS_MAX} s"
             time.sleep(0.02)
@@ -83,8 +81,9 @@ class Actor:
         self._process = None
 
     def stop(self) -> int:
-        """SIGTERM, and wait; answers the exit code."""
+        """SIGTERM, once it has begun, and wait; answers the exit code."""
         assert self._process is not None
+        self.wait_until_begun()
         self._process.terminate()
         return self._process.wait(STOP_SECONDS_MAX)
 
@@ -135,9 +134,9 @@ class Stage:
                     log.seek(max(actor.log.stat().st_size - LOG_BYTES_SHOWN, 0))
                     print(f"--- {actor.name}\n{log.read().decode(errors='replace')}")
 
-    def add(self, name: str, *command: str | Path) -> Actor:
-        """Start a process under that name."""
-        actor = self.actors[name] = Actor(name, command, self.folder / f"{name}.log")
+    def add(self, name: str, *command: str | Path, begun: str) -> Actor:
+        """Start a process under that name; see `Actor` about `begun`."""
+        actor = self.actors[name] = Actor(name, command, self.folder / f"{name}.log", begun)
         actor.start()
         return actor
 
@@ -160,7 +159,8 @@ class Stage:
     def client(self, role: str, url: str, name: str, first: int = 0) -> Actor:
         """A process of `chaos_child.py`; its history is the file of its name."""
         history = self.folder / f"{name}.history"
-        return self.add(name, sys.executable, "-P", CHILD, role, url, history, name, str(self.seed), str(first))
+        command = [sys.executable, "-P", CHILD, role, url, history, name, str(self.seed), str(first)]
+        return self.add(name, *command, begun=READY)
 
     def histories(self) -> list[dict[str, Any]]:
         """All lines of all clients; those of one client in the order in which they were written."""
@@ -195,13 +195,15 @@ class Stage:
         elder = actor.pid
         actor.leave()
         self._succeed(actor, "SIGSTOP")
+        # Until it has taken over the name, the elder is right to go on.
+        actor.wait_until_begun()
         os.kill(elder, signal.SIGCONT)
         self.say(f"SIGCONT {actor.name}, pid {elder}, which was replaced")
 
-    def pause(self, actor: Actor, low: float, high: float) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+    def pause(self, actor: Actor, low: float, high: float, role: str = "") -> None:
+        """SIGSTOP, and SIGCONT after a while; `role` is what it is at this moment, where its name does not tell."""
         seconds = self.chance.uniform(low, high)
-        self.say(f"SIGSTOP {actor.name} for {seconds:.2f} s")
+        self.say(f"SIGSTOP {f'{role} {actor.name}'.strip()} for {seconds:.2f} s")
         actor.pause()
         time.sleep(seconds)
         actor.resume()
@@ -211,5 +213,3 @@ class Stage:
         actor.command[-1] = str(first)
         self.say(f"{how} {actor.name}; another one from batch {first} on")
         actor.start()
-        # Until then SIGTERM would just end it, and nobody would have taken over a writer's name.
-        actor.wait_until_ready()
