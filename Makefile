@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench lock clean simulate
+.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench bench-meta lock clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -58,6 +58,9 @@ format: setup-no-java ## Format the code and mend what ruff can mend
 
 bench: setup ## Measure against RocksDB, SlateDB and Parquet; prints a table of ratios
 	@$(PYTHON) benchmarks/run.py
+
+bench-meta: setup-no-java ## Measure the meta service: commits, push, failover, compaction; needs MinIO
+	@$(PYTHON) benchmarks/meta_bench.py
 
 lock: setup-no-java ## Write requirements.lock anew from pyproject.toml
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

@@ -57,7 +57,7 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _table(head: list[str], rows: list[list[str]], right: int) -> list[str]:
+def markdown_table(head: list[str], rows: list[list[str]], right: int) -> list[str]:
     """A Markdown table; the columns from `right` on are numbers."""
     return [_row(head), _row(["---" if at < right else "---:" for at in range(len(head))]), *map(_row, rows)]
 
@@ -70,7 +70,7 @@ def ratio_table(ratios: list[Ratio]) -> list[str]:
         rates = [_rate(value, one.unit) for value in (one.ours, one.theirs)]
         spread = f"{_number(one.lowest)} to {_number(one.highest)}"
         rows.append([one.title, one.peer, *rates, f"**{_number(one.ratio)}x**", spread, wanted])
-    return _table(["figure", "against", "Tussock", "peer", "ratio", "spread", "wanted"], rows, 2)
+    return markdown_table(["figure", "against", "Tussock", "peer", "ratio", "spread", "wanted"], rows, 2)
 
 
 def memory_table(memory: list[dict[str, Any]]) -> list[str]:
@@ -79,7 +79,7 @@ def memory_table(memory: list[dict[str, Any]]) -> list[str]:
         [MEMORY_CASES[one["case"]], f"{one['rows'] / 1e6:g} M", f"{one['peak_bytes'] / (1 << 20):,.0f} MiB"]
         for one in memory
     ]
-    return _table(["what", "rows", "peak resident memory"], rows, 1)
+    return markdown_table(["what", "rows", "peak resident memory"], rows, 1)
 
 
 def requests_table(samples: dict[str, list[dict[str, dict[str, Any]]]]) -> list[str]:
@@ -100,7 +100,7 @@ def requests_table(samples: dict[str, list[dict[str, dict[str, Any]]]]) -> list[
         )
         peaks = " / ".join(f"{first[engine]['peak_bytes'] / (1 << 20):,.0f}" for engine in figure.engines)
         rows.append([figure.title, told, peaks])
-    return _table(["figure", "Tussock's requests to the bucket, store opened and closed", "peak MiB"], rows, 2)
+    return markdown_table(["figure", "Tussock's requests to the bucket, store opened and closed", "peak MiB"], rows, 2)
 
 
 def markdown(results: Results, ratios: list[Ratio]) -> list[str]:
@@ -135,8 +135,8 @@ def markdown(results: Results, ratios: list[Ratio]) -> list[str]:
     return lines + requests_table(results["samples"])
 
 
-def publish(lines: list[str]) -> None:
-    """Put the tables into the page, between its two markers."""
-    before, rest = README.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    README.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + after)
+def publish(lines: list[str], begin: str = BEGIN, end: str = END) -> None:
+    """Put the tables into the page, between two of its markers."""
+    before, rest = README.read_text().split(begin)
+    after = rest.split(end)[1]
+    README.write_text("\n".join([before + begin, "", *lines, "", end]) + after)
