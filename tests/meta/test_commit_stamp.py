@@ -109,7 +109,7 @@ def test_an_upload_below_the_horizon_is_refused_and_at_it_is_accepted(version: V
     """Ids from the horizon on are safe from vacuum, so equality is accepted."""
     version = advance(version, [AdvanceHorizon(horizon=make_id(NOW))])
     with pytest.raises(StaleUpload, match="upload again"):
-        stamp(version, request(5, 1, sst(id=make_id(NOW - 1, 9))), NOW)
+        committed(version, request(5, 1, sst(id=make_id(NOW - 1, 9))))
     assert isinstance(stamp(version, request(5, 1, sst(id=make_id(NOW))), NOW), CommitEpoch)
 
 
@@ -118,11 +118,11 @@ def test_an_sst_cannot_be_committed_twice(version: Version) -> None:
     one = sst()
     version = committed(version, request(5, 1, one))
     with pytest.raises(InvalidBatch, match="already, since epoch 5: it was committed before"):
-        stamp(version, request(6, 1, one, sst(b"y", b"z")), NOW)
+        committed(version, request(6, 1, one, sst(b"y", b"z")))
     with pytest.raises(InvalidBatch, match="already, since epoch 5"):
-        stamp(version, request(6, 1, one, writer="w", batch_id=1), NOW)
+        committed(version, request(6, 1, one, writer="w", batch_id=1))
     with pytest.raises(InvalidBatch, match="twice"):
-        stamp(version, request(6, 1, (other := sst()), other), NOW)
+        committed(version, request(6, 1, (other := sst()), other))
 
 
 def test_a_commit_repeated_with_the_same_ssts_answers_the_first_epoch(version: Version) -> None:
@@ -137,9 +137,9 @@ def test_a_commit_repeated_with_the_same_ssts_answers_the_first_epoch(version: V
     assert stamp(version, replace(first, epoch=999, expect={1: 1}), NOW) == AlreadyCommitted(held)
     both = CommitRequest(epoch=5, tables={1: (*later.tables[1], *first.tables[1])})
     with pytest.raises(InvalidBatch, match="committed before"):
-        stamp(version, both, NOW)
+        committed(version, both)
     with pytest.raises(InvalidBatch, match="committed before"):
-        stamp(version, replace(first, tables={1: (*first.tables[1], run(sst()))}), NOW)
+        committed(version, replace(first, tables={1: (*first.tables[1], run(sst()))}))
 
 
 def test_a_repeated_commit_whose_ssts_were_compacted_is_told_so(version: Version) -> None:
@@ -148,7 +148,7 @@ def test_a_repeated_commit_whose_ssts_were_compacted_is_told_so(version: Version
     version = advance(version, [DropTable(table_id=1, at_ms=NOW), CreateTable(spec=spec("kv", 2))])
     again = replace(first, tables={2: first.tables[1]})
     with pytest.raises(InvalidBatch, match="was committed before, and has been compacted away since"):
-        stamp(version, again, NOW)
+        committed(version, again)
 
 
 def test_a_newer_generation_of_a_writer_fences_the_older_ones(version: Version) -> None:
@@ -190,7 +190,7 @@ def test_generations_come_one_after_the_other(version: Version) -> None:
 def test_runs_that_are_not_sorted_are_refused(version: Version, runs: tuple[object, ...]) -> None:
     """Each run has SSTs with ascending, separate ranges; touching bounds overlap."""
     with pytest.raises(InvalidBatch, match="nothing was committed"):
-        stamp(version, CommitRequest(epoch=5, tables={1: runs}), NOW)  # type: ignore[dict-item]
+        committed(version, CommitRequest(epoch=5, tables={1: runs}))  # type: ignore[dict-item]
 
 
 def test_bad_arguments_are_named(version: Version) -> None:
@@ -199,7 +199,7 @@ def test_bad_arguments_are_named(version: Version) -> None:
         stamp(version, request(5, writer="w"), NOW)
     for epoch in (0, -1, MAX_EPOCH + 1):
         with pytest.raises(InvalidBatch):
-            stamp(version, request(epoch), NOW)
+            committed(version, request(epoch))
     full = committed(version, request(MAX_EPOCH))
     with pytest.raises(EpochTooOld, match="largest"):
         stamp(full, request(5), NOW)

@@ -5,7 +5,6 @@ commit at once, the second is stamped again on the version that the first left. 
 """
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -36,8 +35,6 @@ __all__ = [
     "validate_commit",
     "validate_open",
 ]
-
-_ID = attrgetter("id")
 
 TIMELINE_SAMPLES_MAX = 2048
 TIMELINE_RESOLUTION = 32
@@ -79,15 +76,15 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     they were committed in one epoch, repeats a commit, and is answered with that epoch.
 
     Where another writer has committed the request's epoch or a newer one, the commit gets a fresh epoch, and its SSTs
-    are rewritten to carry that one (their rows carry none).
+    are rewritten to carry that one (their rows carry none). What the delta holds is checked by `validate_commit`, as it
+    is where it lands.
 
     Raises:
         Fenced: a newer generation of the writer was opened; or the batch is older than one that the writer has
             committed, and was never committed itself.
         Conflict: a table of `expect` has a newer epoch than the writer had read.
         TableNotFound: a table is not in `version`.
-        StaleUpload: an SST lies below the GC horizon.
-        InvalidBatch: the request contradicts itself.
+        InvalidOption, InvalidBatch: the request contradicts itself.
     """
     if (request.writer is None) != (request.batch_id is None):
         raise InvalidOption(
@@ -123,7 +120,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         raise EpochTooOld(
             f"epoch {version.max_committed_epoch} is committed and is the largest there is: no commit can follow"
         )
-    delta = CommitEpoch(
+    return CommitEpoch(
         epoch=epoch,
         at_ms=now_ms,
         tables={table: _at_epoch(runs, epoch) for table, runs in request.tables.items() if runs},
@@ -131,8 +128,6 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         batch_id=request.batch_id,
         generation=request.generation,
     )
-    validate_commit(version, delta)
-    return delta
 
 
 def validate_commit(version: Version, delta: CommitEpoch) -> None:
@@ -174,8 +169,8 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
                         f"SST {sst.id} is in table {state.spec.name!r} already, since epoch {held.min_epoch}: it was "
                         "committed before; a commit brings new SSTs"
                     )
-    if not named.isdisjoint(map(_ID, version.dropped)):
-        known = min(named.intersection(map(_ID, version.dropped)))
+    if not named.isdisjoint(dropped := version.dropped_sst_ids()):
+        known = min(named & dropped)
         raise InvalidBatch(
             f"SST {known} was committed before, and has been compacted away since: if this repeats a commit, that one "
             "happened, and its epoch is no longer known; nothing was committed now, since a commit brings new SSTs"
@@ -266,8 +261,14 @@ def _all_ssts(delta: CommitEpoch) -> Iterator[SstInfo]:
 
 def _find(levels: TableLevels, sst: SstInfo) -> SstInfo | None:
     """The SST of that id as the tree has it; found by its smallest key, so that a commit does not scan all SSTs."""
-    found = (find_in_run(run, sst) for run in levels.runs())
-    return next((held for held in found if held is not None), None)
+    key = sst.smallest
+    for run in levels.runs():
+        # Compared first: most runs of L0 hold one SST, and most SSTs that are looked for are new.
+        if run[0].smallest <= key <= run[-1].smallest:
+            found = find_in_run(run, sst)
+            if found is not None:
+                return found
+    return None
 
 
 def _epoch_of_ssts(version: Version, request: CommitRequest) -> int | None:

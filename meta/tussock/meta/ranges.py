@@ -40,7 +40,7 @@ def overlaps(left: SstInfo, right: SstInfo) -> bool:
 def hull(ssts: Iterable[SstInfo]) -> Range:
     """Smallest and largest key over all of `ssts`, of which there is at least one."""
     listed = list(ssts)
-    return min(sst.smallest for sst in listed), max(sst.largest for sst in listed)
+    return min(map(_SMALLEST, listed)), max(map(_LARGEST, listed))
 
 
 def overlap_in_run(run: Sequence[SstInfo], bounds: Range) -> tuple[SstInfo, ...]:
@@ -96,11 +96,20 @@ def locate(levels: TableLevels, parts: Sequence[Sequence[SstInfo]]) -> list[int]
     runs = ranked_runs(levels)
     for part in parts:
         # The iterator goes on where the part before was found, so all parts together take one pass over the runs.
-        rank = next((rank for rank, run in runs if all(find_in_run(run, sst) == sst for sst in part)), None)
+        rank = next((rank for rank, run in runs if _holds(run, part)), None)
         if rank is None:
             return None
         found.append(rank)
     return found
+
+
+def _holds(run: tuple[SstInfo, ...], part: Sequence[SstInfo]) -> bool:
+    """Whether all of `part`, exactly as they are, stand in the run."""
+    first = bisect_left(run, part[0].smallest, key=_SMALLEST)
+    # As a rule they are neighbours, which is told by one comparison.
+    if run[first : first + len(part)] == tuple(part):
+        return True
+    return all(find_in_run(run, sst) == sst for sst in part)
 
 
 def target_rank(levels: TableLevels, input_ranks: Iterable[int], target_level: int) -> int:

@@ -13,6 +13,7 @@ Both stay true while the task runs: its inputs are taken, and commits only add o
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
@@ -232,25 +233,33 @@ def _check_age_order(task: CompactionTask, levels: TableLevels, where: list[int]
     ids = set(map(_ID, task.ssts()))
     last = target_rank(levels, where, task.target_level)
     younger: list[SstInfo] = []
+    low, high = b"", b""
     for rank, run in ranked_runs(levels):
         if rank > last and not task.bottom:
             return
-        inputs = taken.get(rank, ())
-        # Where the whole run is an input nothing of it stays behind, which is so for most runs.
-        if younger and len(inputs) < len(run) and overlap_in_run(run, hull(younger)):
-            for sst in younger:
-                left = next(
-                    (old for old in overlap_in_run(run, (sst.smallest, sst.largest)) if old.id not in ids), None
+        # As a rule all that lies between the outermost keys of the younger inputs is an input too.
+        if younger and not ids.issuperset(map(_ID, overlap_in_run(run, (low, high)))):
+            _check_passing(task, run, younger, ids, deeper=rank > last)
+        inputs = taken.get(rank)
+        if inputs:
+            low = min(low, inputs[0].smallest) if younger else inputs[0].smallest
+            high = max(high, inputs[-1].largest)
+            younger.extend(inputs)
+
+
+def _check_passing(
+    task: CompactionTask, run: Sequence[SstInfo], younger: Sequence[SstInfo], ids: set[str], *, deeper: bool
+) -> None:
+    """Raise if one of the `younger` inputs shares keys with an SST of an older run that is no input."""
+    for sst in younger:
+        for older in overlap_in_run(run, (sst.smallest, sst.largest)):
+            if older.id in ids:
+                continue
+            if deeper:
+                raise _refused(
+                    task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}, in {older.id}"
                 )
-                if left is not None and rank <= last:
-                    raise _refused(
-                        task, f"input SST {sst.id} would pass the older SST {left.id}, which shares keys with it"
-                    )
-                if left is not None:
-                    raise _refused(
-                        task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}, in {left.id}"
-                    )
-        younger.extend(inputs)
+            raise _refused(task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it")
 
 
 def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
@@ -287,10 +296,9 @@ def _spliced(run: tuple[SstInfo, ...], gone: Sequence[SstInfo], new: Sequence[Ss
     end = bisect_right(run, high, first, key=_SMALLEST)
     ids = set(map(_ID, gone))
     part = [sst for sst in run[first:end] if sst.id not in ids]
-    # One copy of the run and one of the pointers; slices put together would copy it several times over.
-    whole = list(run)
-    whole[first:end] = sorted([*part, *new], key=_SMALLEST)
-    return tuple(whole)
+    # One pass: what copying a long run costs is to touch every SST's reference count, and slices that are put together
+    # touch each one several times.
+    return tuple(chain(islice(run, first), sorted([*part, *new], key=_SMALLEST), islice(run, end, None)))
 
 
 def _refused(task: CompactionTask, why: str) -> Conflict:

@@ -11,6 +11,7 @@ a dropped table leaves only its dropped SSTs.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,9 @@ BATCHES_REMEMBERED = 16
 """Batches of each writer that the ledger holds."""
 
 CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
+
+
+_dropped_ids: "tuple[tuple[DroppedSst, ...], frozenset[str]]" = ((), frozenset())
 
 
 class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +163,16 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     def live_sst_ids(self) -> set[str]:
         """Ids of all SSTs in the trees."""
         return {sst.id for state in self.tables.values() for sst in state.levels.ssts()}
+
+    def dropped_sst_ids(self) -> AbstractSet[str]:
+        """Ids of all SSTs that left the tree and whose objects may still be there."""
+        # Asked at every commit, and the same until the next compaction ends; so the last answer is kept, whoever's.
+        global _dropped_ids
+        dropped, ids = _dropped_ids
+        if dropped is not self.dropped:
+            ids = frozenset(sst.id for sst in self.dropped)
+            _dropped_ids = self.dropped, ids
+        return ids
 
     def busy_sst_ids(self) -> set[str]:
         """Ids of all SSTs that a live compaction task has claimed."""
