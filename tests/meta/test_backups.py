@@ -8,11 +8,11 @@ import pytest
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.backups import BACKUP_LEASE_MS, Backups
-from tussock.meta.delta import BeginBackup, DetachSource, FinishBackup, advance
+from tussock.meta.delta import BeginBackup, BeginStore, DetachSource, FinishBackup, advance
 from tussock.meta.framing import backup_path, decode_backup, snapshot_path
 from tussock.meta.picker import PickerConfig
 from tussock.meta.service import EmbeddedMeta
-from tussock.meta.version import Version
+from tussock.meta.version import Origin, Version
 from tussock.statestore.backend import BackupInfo
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
 from tussock.statestore.errors import (
@@ -24,6 +24,7 @@ from tussock.statestore.errors import (
     InvalidOption,
     ObjectStoreUnavailable,
     StaleUpload,
+    StoreNotEmpty,
 )
 from tussock.statestore.ids import new_sst_id
 
@@ -525,6 +526,9 @@ def test_deltas_that_do_not_fit_change_nothing() -> None:
         advance(Version(), [finish])
     with pytest.raises(StaleUpload):
         advance(version, [finish, finish])
+    origin = Origin(kind="clone", url="memory://x", backup="", backup_id="0" * 32, seq=1)
+    with pytest.raises(StoreNotEmpty, match="cannot begin anew"):
+        advance(version, [BeginStore(version=Version(), origin=origin)])
     with pytest.raises(Conflict):
         advance(version, [DetachSource(url="memory://x")])
     based = BeginBackup(name="b", id="1" * 32, owner="me", at_ms=1, expires_ms=2, base="0" * 32)

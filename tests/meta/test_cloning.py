@@ -267,6 +267,18 @@ def test_a_clone_lets_go_once_it_names_nothing_foreign(world: World) -> None:
     world.put("a", b"for the fixture")
 
 
+def test_an_iterator_on_an_old_version_of_the_clone_may_still_read_the_source(world: World) -> None:
+    """What the clone has replaced waits out its grace period before the hold goes, as its own SSTs do."""
+    world.clone("a", "b")
+    world.put("b", b"mine")
+    with open_on(world.bucket("b"), world.system, world.open, gc_grace=900) as store:
+        for seconds, held in ((1, True), (890, True), (20, False)):
+            world.system.forward(seconds)
+            store.vacuum()
+            store.vacuum()
+            assert bool(world.holds("a")) == held, seconds
+
+
 def test_a_backup_of_a_clone_keeps_its_source(world: World) -> None:
     """The clone lets go only when its own backups name nothing foreign either; a restore of one copies from there."""
     world.clone("a", "b")

@@ -3,17 +3,18 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.stores import InlineExecutor, TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.meta.framing import backup_path, entry_path
+from tussock.meta.framing import backup_path, decode_backup, encode_backup, entry_path
 from tussock.meta.invariants import problems
 from tussock.meta.log import VersionLog
 from tussock.meta.restoring import restore
 from tussock.meta.version import Origin
 from tussock.statestore import StateStore
-from tussock.statestore.catalog import SstInfo, data_path, object_sizes
+from tussock.statestore.catalog import SstInfo, SubLevel, data_path, object_sizes
 from tussock.statestore.errors import (
     BackupNotFound,
     CorruptLog,
@@ -167,6 +168,7 @@ def test_a_restore_interrupted_at_any_request_goes_on(
             done = entry_path(1) in target.objects
             assert done == (VersionLog(target, system, owner="test").refresh().seq == 1)
         there = {path: stored for path, stored in target.objects.items() if path.startswith("sst/")}
+        system.forward(1)  # so that an object's time tells when it was written
         do(source, target, system)
         assert {path: target.objects[path][1] for path in there} == {path: one[1] for path, one in there.items()}
         assert_restored(target, system)
@@ -199,6 +201,35 @@ def test_a_damaged_sst_is_named_and_no_store_is_made(
         source.objects[path] = (data, at)
         do(source, target, system)
         assert_restored(target, system)
+
+
+def test_an_object_of_another_size_is_copied_again(
+    source: ModelBucket, target: ModelBucket, system: InlineSystem
+) -> None:
+    """Whatever left it there, it is not what the backup names."""
+    do(source, target, system)
+    whole = {path: stored[0] for path, stored in target.objects.items() if path.startswith("sst/")}
+    target.objects.clear()
+    for path, data in whole.items():
+        target.put(path, data[:-1])
+    do(source, target, system)
+    assert {path: target.objects[path][0] for path in whole} == whole
+
+
+def test_a_meta_that_is_not_what_the_backup_names_is_refused(
+    source: ModelBucket, target: ModelBucket, system: InlineSystem
+) -> None:
+    """Both are intact, and of one SST, and contradict each other."""
+    version = VersionLog(source, system, owner="test").refresh()
+    path = backup_path("b", version.backups["b"].id)
+    content = decode_backup(path, source.get(path))
+    (table,) = content.version.tables.values()
+    (sub,) = table.levels.l0
+    lying = SubLevel(ssts=tuple(replace(sst, rows=sst.rows + 1) for sst in sub.ssts))
+    changed = replace(table, levels=replace(table.levels, l0=(lying,)))
+    source.put(path, encode_backup(replace(content, version=replace(content.version, tables={1: changed}))))
+    with pytest.raises(CorruptSst, match="not those that the backup names"):
+        do(source, target, system)
 
 
 # --- Places that are not empty ---------------------------------------------------------------------------------------
