@@ -48,7 +48,7 @@ def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
     open_bucket(f"s3://{BUCKET}/other").put("sst/a.data", b"b")
     ask = source(minio, url, FakeSystem(), mode="assume-role")
     for role in (Role.READER, Role.WRITER, Role.COMPACTOR, Role.ADMIN):
-        handed = ask(role)
+        handed = ask(role, ())
         assert handed.session_token
         bucket = bucket_with(minio, url, handed)
         assert bucket.get("sst/a.data") == b"a"
@@ -69,6 +69,10 @@ def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
             with pytest.raises(ObjectStoreUnavailable, match="access was denied"):
                 attempt()
     assert own.get("sst/a.data") == b"a"
+    cloned = bucket_with(minio, f"s3://{BUCKET}/other", ask(Role.WRITER, [f"s3://{BUCKET}/other"]))
+    assert cloned.get("sst/a.data") == b"b"
+    with pytest.raises(ObjectStoreUnavailable, match="access was denied"):
+        cloned.put("sst/c.data", b"c")
 
 
 @pytest.mark.minio
@@ -77,14 +81,14 @@ def test_credentials_are_renewed_in_time(minio: MinioServer) -> None:
     system = FakeSystem()
     system.wall_ms = RealSystem().now_ms()
     ask = source(minio, minio.fresh_url(), system, mode="assume-role", duration_seconds="7200")
-    first = ask(Role.WRITER)
+    first = ask(Role.WRITER, ())
     assert 7_100_000 < first.expires_ms - system.now_ms() < 7_300_000
-    assert ask(Role.COMPACTOR) == first
-    assert ask(Role.READER) != first
+    assert ask(Role.COMPACTOR, ()) == first
+    assert ask(Role.READER, ()) != first
     system.forward(3500)
-    assert ask(Role.WRITER) == first
+    assert ask(Role.WRITER, ()) == first
     system.forward(200)
-    second = ask(Role.WRITER)
+    second = ask(Role.WRITER, ())
     assert second.access_key_id != first.access_key_id
     assert second.expires_ms >= first.expires_ms
 
@@ -100,7 +104,7 @@ def test_sts_that_refuses_is_told_without_a_secret(minio: MinioServer) -> None:
         ask = credential_source(settings, minio.environment, FakeSystem())
         assert ask is not None
         with pytest.raises(ObjectStoreUnavailable, match="gave no credentials") as raised:
-            ask(Role.READER)
+            ask(Role.READER, ())
         assert "s3cret" not in f"{raised.value} {raised.value.__cause__} {raised.value.__context__}"
 
 

@@ -68,7 +68,11 @@ class Commits:
         with self._lock:
             self._sessions.get(request.session_id)
         hand_out = self._context.credentials
-        return hand_out(caller.roles) if hand_out else pb.GetCredentialsResponse()
+        return (
+            hand_out(caller.roles, sorted(self._context.meta.version().sources))
+            if hand_out
+            else pb.GetCredentialsResponse()
+        )
 
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
         state = self._context.meta.create_table(spec_from_message(request.spec))

@@ -1,6 +1,6 @@
 """What all parts of a replica share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tussock.meta.rpc import meta_pb2 as pb
@@ -24,5 +24,6 @@ class Context:
     options: NodeOptions
     nudge: Callable[[], None]
     """Something may be due: tick now."""
-    credentials: Callable[[Role], pb.GetCredentialsResponse] | None = None
-    """Credentials of the bucket for a caller of these roles, where the service hands them out."""
+    credentials: Callable[[Role, Sequence[str]], pb.GetCredentialsResponse] | None = None
+    """Credentials of the bucket for a caller of these roles, and of the stores with these URLs to read from, where the
+    service hands them out."""

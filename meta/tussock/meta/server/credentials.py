@@ -8,7 +8,7 @@ comes back before it is over.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 
 from minio.credentials.providers import AssumeRoleProvider
@@ -24,8 +24,9 @@ from tussock.statestore.system import System
 
 __all__ = ["HandedOut", "credential_source", "policy"]
 
-HandedOut = Callable[[Role], pb.GetCredentialsResponse]
-"""Credentials for a caller with these roles; `ObjectStoreUnavailable` if there are none to be had."""
+HandedOut = Callable[[Role, Sequence[str]], pb.GetCredentialsResponse]
+"""Credentials for a caller with these roles, who may also read the SSTs of other stores, by their URLs: those that this
+one was cloned from. `ObjectStoreUnavailable` if there are none to be had."""
 
 STS_SECONDS_MAX = 1.0
 """Each of two attempts; a client takes a replica that is silent for some seconds for dead."""
@@ -46,19 +47,19 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
             "credentials.secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if chosen.mode == "static":
-        return lambda _: pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret)
+        return lambda _, __: pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret)
     region = settings.bucket.region or environ.get("AWS_REGION", "us-east-1")
     endpoint = chosen.sts_endpoint or settings.bucket.endpoint or environ.get("AWS_ENDPOINT_URL", "")
     where = parse_bucket_url(settings.store)
 
-    def ask(roles: Role) -> pb.GetCredentialsResponse:
+    def ask(roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
         writes = bool(roles & _WRITING)
         provider = AssumeRoleProvider(
             sts_endpoint=endpoint or f"https://sts.{region}.amazonaws.com",
             access_key=key,
             secret_key=secret,
             duration_seconds=chosen.duration_seconds,
-            policy=json.dumps(policy(where, writes=writes)),
+            policy=json.dumps(policy(where, _buckets(sources), writes=writes)),
             region=region,
             role_arn=chosen.role_arn or None,
             role_session_name="tussock-writer" if writes else "tussock-reader",
@@ -91,27 +92,40 @@ class _Remembered:
         self._system = system
         self._left_ms_min = left_ms_min
         self._lock = threading.Lock()
-        self._known: dict[bool, pb.GetCredentialsResponse] = {}
+        self._known: dict[tuple[bool, tuple[str, ...]], pb.GetCredentialsResponse] = {}
 
-    def __call__(self, roles: Role) -> pb.GetCredentialsResponse:
-        writes = bool(roles & _WRITING)
+    def __call__(self, roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
+        rights = (bool(roles & _WRITING), tuple(sources))
         with self._lock:
-            known = self._known.get(writes)
+            known = self._known.get(rights)
         if known is None or known.expires_ms - self._system.now_ms() < self._left_ms_min:
-            known = self._ask(roles)
+            known = self._ask(roles, sources)
             with self._lock:
-                self._known[writes] = known
+                self._known[rights] = known
         return known
 
 
-def policy(where: BucketUrl, *, writes: bool) -> dict[str, object]:
-    """What a client may do in the bucket: an IAM policy."""
-    bucket = f"arn:aws:s3:::{where.bucket}"
-    ssts = f"{bucket}/{where.prefix}/sst/*" if where.prefix else f"{bucket}/sst/*"
-    objects = ["s3:GetObject"] + ["s3:PutObject", "s3:AbortMultipartUpload"] * writes
+def policy(where: BucketUrl, sources: Sequence[BucketUrl], *, writes: bool) -> dict[str, object]:
+    """What a client may do in the buckets: an IAM policy."""
+    stores = [where, *sources]
     statements = [
-        {"Effect": "Allow", "Action": objects, "Resource": [ssts]},
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [_ssts(store) for store in stores]},
         # Without it S3 answers a read of an object that vacuum has deleted with "denied" and not with "not found".
-        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket]},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:ListBucket"],
+            "Resource": sorted({f"arn:aws:s3:::{store.bucket}" for store in stores}),
+        },
     ]
+    if writes:
+        adding = ["s3:PutObject", "s3:AbortMultipartUpload"]
+        statements.append({"Effect": "Allow", "Action": adding, "Resource": [_ssts(where)]})
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _ssts(store: BucketUrl) -> str:
+    return f"arn:aws:s3:::{store.bucket}/{store.prefix}/sst/*" if store.prefix else f"arn:aws:s3:::{store.bucket}/sst/*"
+
+
+def _buckets(urls: Sequence[str]) -> list[BucketUrl]:
+    return [where for where in map(parse_bucket_url, urls) if where.scheme == "s3"]

@@ -5,7 +5,7 @@ callers to the leader; the leader answers. Which one leads is decided by a lease
 that only one can *change* anything is decided by the log, whose entries carry the leader's term.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from google.protobuf.message import Message
@@ -39,7 +39,7 @@ class MetaNode:
         requests: RequestCounts,
         system: System,
         options: NodeOptions,
-        credentials: Callable[[Role], pb.GetCredentialsResponse] | None = None,
+        credentials: Callable[[Role, Sequence[str]], pb.GetCredentialsResponse] | None = None,
     ) -> None:
         """Reads the version log; `requests` counts what each part asks of the bucket, which stays the caller's."""
         self.options = options

@@ -42,7 +42,8 @@ def serve(settings: MetaSettings) -> None:
 
     Raises what the settings turn out not to allow (`InvalidOption`), or what the bucket says.
     """
-    disable_created_metrics()  # a second series for each one, for which nobody asks
+    # A second series for each one, for which nobody asks.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     start_logging(settings.log.level, settings.log.format, sys.stderr)
     asyncio.run(_serve(settings))
 
