@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench bench-meta lock clean simulate
+.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench bench-meta lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -61,6 +61,9 @@ bench: setup ## Measure against RocksDB, SlateDB and Parquet; prints a table of 
 
 bench-meta: setup-no-java ## Measure the meta service: commits, push, failover, compaction; needs MinIO
 	@$(PYTHON) benchmarks/meta_bench.py
+
+proto: setup-no-java ## Generate the code of meta.proto anew
+	@$(PYTHON) -m grpc_tools.protoc -I meta --python_out=meta --pyi_out=meta meta/tussock/meta/rpc/meta.proto
 
 lock: setup-no-java ## Write requirements.lock anew from pyproject.toml
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

@@ -33,6 +33,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.Fenced: "FAILED_PRECONDITION",
     errors.InvalidBatch: "INVALID_ARGUMENT",
     errors.InvalidOption: "INVALID_ARGUMENT",
+    errors.MetaUnavailable: "UNAVAILABLE",
     errors.NotLeader: "FAILED_PRECONDITION",
     errors.ObjectNotFound: "DATA_LOSS",
     errors.ObjectStoreUnavailable: "UNAVAILABLE",
