@@ -11,12 +11,15 @@ from msgspec.structs import replace
 from support.command import ORDERS, Tussock, order
 from tussock.meta.commits import CommitEpoch
 from tussock.meta.framing import (
+    Lease,
     decode_entry,
     decode_snapshot,
     encode_entry,
+    encode_lease,
     encode_pin,
     encode_snapshot,
     entry_path,
+    lease_path,
     marker_path,
     snapshot_path,
 )
@@ -58,6 +61,9 @@ def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pins").mkdir(exist_ok=True)
     pin = PinInfo(id=PIN.removeprefix("pins/"), epoch=1, owner="test", created_ms=1, expires_ms=2)
     (folder / PIN).write_bytes(encode_pin(pin))
+    (folder / "leader").mkdir(exist_ok=True)
+    lease = Lease(term=4, holder="test", address="meta-0:7370", lease_ms=3000)
+    (folder / lease_path(4)).write_bytes(encode_lease(lease))
     return folder
 
 
@@ -96,7 +102,7 @@ def test_a_sound_store_passes(tussock: Tussock, store: Path) -> None:
     document = ran.json()
     assert (document["ok"], document["problems"]) == (True, [])
     checked = document["checked"]
-    assert (checked["snapshots"], checked["pins"], checked["SSTs"]) == (1, 1, 6)
+    assert (checked["snapshots"], checked["pins"], checked["leases"], checked["SSTs"]) == (1, 1, 1, 6)
     assert checked["log entries"] == len(list((store / "log").glob("*.delta")))
     assert checked["rows"] == 3 * 60 + 3 * 40 + 2 * 3
     assert checked["blocks"] > 9
@@ -172,6 +178,7 @@ FOREIGN = (
     "snapshot/latest",
     "log/boundary/x",
     "pins/mine",
+    "leader/mine",
     "stray.txt",
 )
 

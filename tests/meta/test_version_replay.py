@@ -282,3 +282,10 @@ def test_the_log_replays_a_history_through_a_bucket() -> None:
         log.append(lambda _, deltas=deltas: (deltas, None))
     assert log.version == history.version
     assert VersionLog(bucket, bucket.system, owner="b").refresh() == history.version
+
+
+def test_a_version_whose_fences_make_no_sense_is_found_out() -> None:
+    """A term without a leader, a generation that nobody could have got."""
+    assert problems(Version(term=3, leader="m", generations={"w": 1})) == []
+    assert "term 3" in problems(Version(term=3))[0]
+    assert "generation 0" in problems(Version(generations={"w": 0}))[0]

@@ -20,6 +20,7 @@ def problems(version: Version) -> list[str]:
         *_about_tables(version),
         *_about_epochs(version),
         *_about_tasks(version),
+        *_about_fences(version),
         *(problem for state in version.tables.values() for problem in _about_runs(state)),
     ]
 
@@ -59,6 +60,14 @@ def _about_epochs(version: Version) -> Iterator[str]:
         for sst in state.levels.ssts():
             if not 0 < sst.min_epoch <= sst.max_epoch <= newest or sst.epoch not in (0, sst.min_epoch):
                 yield f"SST {sst.id} has epochs {sst.min_epoch}..{sst.max_epoch}, stamp {sst.epoch}; newest is {newest}"
+
+
+def _about_fences(version: Version) -> Iterator[str]:
+    if version.term < 0 or bool(version.term) != bool(version.leader):
+        yield f"term {version.term} is led by {version.leader!r}: a leader that was replaced might not be told"
+    for writer, generation in version.generations.items():
+        if generation < 1 or not writer:
+            yield f"writer {writer!r} has generation {generation}; they count from 1"
 
 
 def _about_tasks(version: Version) -> Iterator[str]:
