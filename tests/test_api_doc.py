@@ -12,12 +12,14 @@ import pytest
 import tussock.statestore
 from tussock.statestore import errors
 from tussock.statestore.backend import BackupInfo, PinInfo, VacuumReport, VersionView
+from tussock.statestore.barriers import BarrierEvent
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
 PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore.__all__}
 CLASSES = {name: value for name, value in PUBLIC.items() if isinstance(value, type) and name not in errors.__all__}
 RECORDS: list[type[msgspec.Struct]] = [
+    BarrierEvent,
     BackupInfo,
     PinInfo,
     SstInfo,

@@ -49,7 +49,7 @@ class Checkpoint:
         options: JobOptions,
         callbacks: tuple[Callback | None, Callback | None, Callback | None],
     ) -> None:
-        """Nothing is sent yet; `start` joins. `callbacks`: on barrier, on committed, on restore."""
+        """Join; `callbacks`: on barrier, on committed, on restore."""
         self.job = job
         self.participant = participant
         self._core = core
@@ -78,6 +78,13 @@ class Checkpoint:
         self._closed = False
         self._failed: BaseException | None = None
         self._channel = core.backend.barrier_channel(job, participant, options, self._receive)
+        try:
+            self._join()
+            core.system.spawn("tussock-checkpoint", self._run)
+            self._await_start()
+        except BaseException:
+            self.abandon("it could not start")
+            raise
 
     # --- For the worker -------------------------------------------------------------------------------------------
 
@@ -162,37 +169,32 @@ class Checkpoint:
         else:
             self.abandon(f"{type(error).__name__}: {error}")
 
-    def start(self) -> None:
-        """Join, and wait until told where to write.
+    # --- Beginning ------------------------------------------------------------------------------------------------
 
-        A predecessor of the same name that died is waited for until its session lapses, if that is before the store's
-        deadline is over; else `DuplicateName`.
-        """
+    def _join(self) -> None:
+        """Join; a predecessor of the same name that died is waited for until its session lapses, or the deadline."""
         deadline = self._core.system.monotonic() + self._core.settings.deadline
-        try:
-            while True:
-                try:
-                    self._joined = self._channel.join(0)
-                    break
-                except DuplicateName:
-                    if self._core.system.monotonic() + _PREDECESSOR_PAUSE_SECONDS > deadline:
-                        raise
-                    self._core.system.sleep(_PREDECESSOR_PAUSE_SECONDS)
-            self._core.system.spawn("tussock-checkpoint", self._run)
-            with self._changed:
-                started = self._changed.wait_for(
-                    lambda: self._epoch > 0 or self._failed is not None, self._core.settings.deadline
-                )
-                self._check_usable()
-            if not started:
-                raise WaitTimeout(
-                    f"job {self.job!r}: participant {self.participant!r} has joined, but was not told where to write "
-                    f"within {self._core.settings.deadline} s; is the subscription up?",
-                    self.job,
-                )
-        except BaseException:
-            self.abandon("it could not start")
-            raise
+        while True:
+            try:
+                self._joined = self._channel.join(0)
+                return
+            except DuplicateName:
+                if self._core.system.monotonic() + _PREDECESSOR_PAUSE_SECONDS > deadline:
+                    raise
+                self._core.system.sleep(_PREDECESSOR_PAUSE_SECONDS)
+
+    def _await_start(self) -> None:
+        """Return when told where to write."""
+        patience = self._core.settings.deadline
+        with self._changed:
+            started = self._changed.wait_for(lambda: self._epoch > 0 or self._failed is not None, patience)
+            self._check_usable()
+        if not started:
+            raise WaitTimeout(
+                f"job {self.job!r}: participant {self.participant!r} has joined, but was not told where to write "
+                f"within {patience} s: the meta service is slow, or a checkpoint waits for the bucket; join again",
+                self.job,
+            )
 
     # --- The store's thread ---------------------------------------------------------------------------------------
 

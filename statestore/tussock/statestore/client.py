@@ -239,9 +239,7 @@ class StateStore:
             )
         options = job_options(job, participants, interval, timeout, on_missing)
         name = participant if participant is not None else self._core.system.random_bytes(8).hex()
-        checkpoint = Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_restore))
-        checkpoint.start()
-        return checkpoint
+        return Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_restore))
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
