@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
 from support.stores import InlineExecutor, TickingSystem, open_on, pairs
@@ -391,6 +392,13 @@ def test_a_clone_of_an_untouched_clone_reads_from_the_first_store(world: World) 
     world.put("a", b"new")
     world.vacuum("a")
     assert world.values("c") == {b"first"}
+
+
+def test_an_sst_without_a_hold_breaks_an_invariant(world: World) -> None:
+    """So the simulator and `tussock check` would notice."""
+    world.clone("a", "b")
+    (problem,) = problems(replace(world.version("b"), sources={}))
+    assert "lies in model://a, where the version has no hold" in problem
 
 
 def test_a_foreign_sst_that_was_lost_is_named_with_its_store(world: World) -> None:

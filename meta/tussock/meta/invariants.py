@@ -20,6 +20,7 @@ def problems(version: Version) -> list[str]:
         *_about_tables(version),
         *_about_epochs(version),
         *_about_tasks(version),
+        *_about_backups(version),
         *_about_fences(version),
         *(problem for state in version.tables.values() for problem in _about_runs(state)),
     ]
@@ -86,6 +87,16 @@ def _about_tasks(version: Version) -> Iterator[str]:
         for other_id, other in version.tasks.items():
             if task_id < other_id and task.kind != "trivial-move" and targets_collide(task, other):
                 yield f"tasks {task_id} and {other_id} write into the same range of level {task.target_level}"
+
+
+def _about_backups(version: Version) -> Iterator[str]:
+    for name, backup in version.backups.items():
+        if backup.name != name or backup.started_seq > version.seq or backup.seq > version.seq:
+            yield f"backup {backup.name!r} stands under {name!r}, or comes after entry {version.seq}"
+    # Without a hold there, that store's vacuum deletes them.
+    for sst in (*version.ssts(), *version.dropped):
+        if sst.source and sst.source not in version.sources:
+            yield f"SST {sst.id} lies in {sst.source}, where the version has no hold"
 
 
 def _about_runs(state: TableState) -> Iterator[str]:
