@@ -1,6 +1,9 @@
 """Who may call what: pure rules first, then a real service that is asked by clients of every kind."""
 
 import itertools
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -356,6 +359,31 @@ def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
     sent = dict(raised.value.trailing_metadata())
     assert b"tussock_wrong" not in sent[ERROR_METADATA]
     assert pb.ErrorDetail.FromString(sent[ERROR_METADATA]).kind == "Unauthenticated"
+
+
+def test_http_port_asks_as_the_other_does(guarded: Guarded) -> None:
+    """Metrics and status are for readers, over TLS; probes and the empty console are for everybody."""
+    context = ssl.create_default_context(cafile=str(guarded.authority.certificate))
+
+    def status(path: str, token: str | None, *, shown: bool = True) -> int:
+        if shown:
+            context.load_cert_chain(guarded.pair.certificate, guarded.pair.key)
+        request = urllib.request.Request(f"https://{guarded.process.http}{path}")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    for path in ("/metrics", "/api/status"):
+        assert status(path, guarded.tokens["reader"], shown=False) == 401
+    assert status("/healthz", None, shown=False) == 200
+    for path in ("/metrics", "/api/status"):
+        assert status(path, guarded.tokens["reader"]) == 200
+        assert status(path, "tussock_wrong") == 401
+        assert status(path, None) == 401
 
 
 def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ def test_odd_request_id_is_replaced(process: MetaProcess, odd: str) -> None:
     assert process.wait_for(request_id=first)["method"] == "GetStatus"
 
 
+def test_subscription_ends_with_its_subscriber(process: MetaProcess) -> None:
+    """A client that goes away leaves no call open: its stream is told as ended, once."""
+    request = pb.OpenSessionRequest(session_id="e" * 32, kind=pb.CLIENT).SerializeToString()
+    assert ask(process, "OpenSession", request)[0] == grpc.StatusCode.OK
+    with grpc.insecure_channel(process.address) as channel:
+        sent = [PROTOCOL, ("tussock-request-id", "stream-1")]
+        subscribed = pb.SubscribeRequest(session_id="e" * 32).SerializeToString()
+        events = channel.unary_stream(METHODS["Subscribe"].path)(subscribed, metadata=sent, timeout=60)
+        next(events)
+        events.cancel()
+        line = process.wait_for(event="call", request_id="stream-1")
+    assert (line["method"], line["code"], line["level"]) == ("Subscribe", "CANCELLED", "debug")
+
+
 def test_mistake_of_a_caller_is_told_once(process: MetaProcess) -> None:
     """One line, at `info`: nobody needs to be woken."""
     with connect(process.url) as store:

@@ -6,6 +6,7 @@ or the store is in trouble, `error` if the service itself failed. Nothing else l
 """
 
 import contextvars
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -114,6 +115,8 @@ class Call:
     def _end(self, code: str, error: str, *, trace: bool = False) -> None:
         seconds = self._gate.system.monotonic() - self._began
         self._gate.metrics.ended(self.method, code, seconds)
+        if code == "OK" and not log.isEnabledFor(logging.DEBUG):
+            return
         told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
             told["error"] = error

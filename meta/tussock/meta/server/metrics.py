@@ -40,22 +40,21 @@ class CallMetrics:
         self._open = Gauge(
             "tussock_meta_calls_open", "Calls and subscriptions that have not ended.", ["method"], registry=registry
         )
-        for method in METHODS.values():  # so that a rate has a beginning
-            self._calls.labels(method.name, "OK")
-            self._open.labels(method.name)
-            if not method.streams:
-                self._seconds.labels(method.name)
+        # Made beforehand, so that a rate has a beginning and a call costs no search for its labels.
+        self._answered = {name: self._calls.labels(name, "OK") for name in METHODS}
+        self._open_of = {name: self._open.labels(name) for name in METHODS}
+        self._seconds_of = {name: self._seconds.labels(name) for name in METHODS if not METHODS[name].streams}
 
     def began(self, method: Method) -> None:
         """A call has come in."""
-        self._open.labels(method.name).inc()
+        self._open_of[method.name].inc()
 
     def ended(self, method: Method, code: str, seconds: float) -> None:
         """A call has ended with that gRPC status."""
-        self._open.labels(method.name).dec()
-        self._calls.labels(method.name, code).inc()
+        self._open_of[method.name].dec()
+        (self._answered[method.name] if code == "OK" else self._calls.labels(method.name, code)).inc()
         if not method.streams:
-            self._seconds.labels(method.name).observe(seconds)
+            self._seconds_of[method.name].observe(seconds)
 
 
 class LogMetrics:
