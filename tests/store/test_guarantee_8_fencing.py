@@ -76,6 +76,8 @@ def test_a_writer_that_stalls_while_others_commit_loses_nothing_and_overwrites_n
     slow.create_table("kv")
     epoch = slow.new_epoch()
     slow.table("kv").ingest_batch([(b"slow", b"1")], epoch)
+    # Long enough for the writer to look at the truncation markers again, after its create.
+    system.forward(11)
     operation = "create" if moment == "before the create" else "list"
     bucket.stall(lambda call: call.operation == operation, lambda: _three_commits(fast))
     final = slow.commit_epoch(epoch)
