@@ -10,6 +10,7 @@ from support.versions import ModelBucket, request, spec, sst
 from tussock.meta.commits import AlreadyCommitted, stamp
 from tussock.meta.delta import CreateTable, Delta, advance
 from tussock.meta.framing import decode_entry, entry_path, marker_path, snapshot_path
+from tussock.meta.grouping import AnyCall, Call, CallQueue
 from tussock.meta.invariants import problems
 from tussock.meta.log import VersionLog
 from tussock.meta.recovery import apply_entry
@@ -24,6 +25,7 @@ from tussock.statestore.errors import (
     TableExists,
     TussockError,
 )
+from tussock.statestore.system import RealSystem
 
 
 class Store:
@@ -436,3 +438,52 @@ def test_a_store_without_a_leader_may_write_beside_one(bucket: ModelBucket) -> N
     leader.commit(request(5))
     assert decode_entry("x", 2, bucket.objects[entry_path(2)][0]).term == 0
     assert decode_entry("x", 3, bucket.objects[entry_path(3)][0]).term == 5
+
+
+def test_an_entry_waits_for_as_many_calls_as_the_last_one_had() -> None:
+    """Writers that were committed together come again together; each entry less is a request and a push less."""
+    system = RealSystem()
+    queue = CallQueue(system, 60.0)
+    calls = [Call(lambda version: ([], None), None, True, 0) for _ in range(4)]
+
+    def join(call: AnyCall) -> threading.Thread:
+        thread = threading.Thread(target=queue.enter, args=(call,))
+        thread.start()
+        return thread
+
+    assert queue.enter(calls[0])
+    second = join(calls[1])
+    while len(queue._waiting) < 2:
+        pass
+    assert queue.take() == calls[:2]
+    for call in calls[:2]:
+        call.succeed(None)
+    queue.leave()
+    second.join()
+    assert queue.enter(calls[2])
+    started = system.monotonic()
+    taken: list[AnyCall] = []
+    taking = threading.Thread(target=lambda: taken.extend(queue.take()))
+    taking.start()
+    fourth = join(calls[3])
+    taking.join()
+    assert taken == calls[2:]
+    assert system.monotonic() - started < 30
+    for call in calls[2:]:
+        call.succeed(None)
+    queue.leave()
+    fourth.join()
+
+
+def test_a_single_caller_never_waits_for_others() -> None:
+    """What one writer pays for a commit does not grow by the lingering."""
+    system = RealSystem()
+    queue = CallQueue(system, 60.0)
+    started = system.monotonic()
+    for _ in range(3):
+        call: AnyCall = Call(lambda version: ([], None), None, True, 0)
+        assert queue.enter(call)
+        assert queue.take() == [call]
+        call.succeed(None)
+        queue.leave()
+    assert system.monotonic() - started < 30

@@ -14,7 +14,7 @@ from tussock.meta.version import Version
 from tussock.statestore.errors import TussockError
 from tussock.statestore.system import System
 
-__all__ = ["Call", "CallQueue", "Plan", "plan_entry"]
+__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "plan_entry"]
 
 CALLS_AN_ENTRY_MAX = 256
 
@@ -58,8 +58,11 @@ AnyCall = Call[Any]
 class CallQueue:
     """Calls that wait for their entry, in the order in which they came; one caller at a time appends."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, linger_seconds: float) -> None:
+        """`linger_seconds`: how long an entry may wait for as many calls as the one before it had."""
         self._changed = system.condition()
+        self._linger_seconds = linger_seconds
+        self._last_taken = 0
         self._waiting: deque[AnyCall] = deque()
         self._appending = False
 
@@ -67,6 +70,8 @@ class CallQueue:
         """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`."""
         with self._changed:
             self._waiting.append(call)
+            if self._lingers():
+                self._changed.notify_all()
             try:
                 self._changed.wait_for(lambda: call.done or not self._appending)
             except BaseException:
@@ -80,14 +85,25 @@ class CallQueue:
             return True
 
     def take(self) -> list[AnyCall]:
-        """The calls for the next entry: the oldest ones, of one term, since an entry has one term."""
+        """The calls for the next entry: the oldest ones, of one term, since an entry has one term.
+
+        Where several came together, they come together again as a rule: writers that go on once their commit is in.
+        Each entry costs a request, and is pushed to every client, so it pays to wait for them for a moment. A single
+        writer never waits.
+        """
         with self._changed:
+            if self._lingers():
+                self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
             taken: list[AnyCall] = []
             while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX:
                 if taken and self._waiting[0].term != taken[0].term:
                     break
                 taken.append(self._waiting.popleft())
+            self._last_taken = len(taken)
             return taken
+
+    def _lingers(self) -> bool:
+        return self._linger_seconds > 0 and self._last_taken > 1
 
     def wake(self) -> None:
         """Let the callers go whose calls are done."""

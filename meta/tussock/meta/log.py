@@ -86,7 +86,9 @@ class _Learned(NamedTuple):
 class VersionLog:
     """The log of one bucket, and the newest version read from it. Safe to share between threads."""
 
-    def __init__(self, bucket: ObjectStore, system: System, *, owner: str, snapshot_every: int = 64) -> None:
+    def __init__(
+        self, bucket: ObjectStore, system: System, *, owner: str, snapshot_every: int = 64, linger_seconds: float = 0.0
+    ) -> None:
         """No request is made yet.
 
         Args:
@@ -94,12 +96,13 @@ class VersionLog:
             system: clocks, entropy and locks.
             owner: written into each entry, for people.
             snapshot_every: entries between two snapshots; fewer make opening faster and appends dearer.
+            linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
         """
         self._bucket = bucket
         self._system = system
         self._owner = owner
         self._snapshot_every = snapshot_every
-        self._queue = CallQueue(system)
+        self._queue = CallQueue(system, linger_seconds)
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
         self._version: Version | None = None

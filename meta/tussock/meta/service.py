@@ -52,6 +52,7 @@ class EmbeddedMeta:
         pin_lease_seconds: float = 60.0,
         config: PickerConfig | None = None,
         snapshot_every: int = 64,
+        linger_seconds: float = 0.0,
         open_source: Callable[[str], ObjectStore] = open_bucket,
     ) -> None:
         """Read the log; raises `ObjectStoreUnavailable` or `CorruptLog` if that cannot be done.
@@ -65,6 +66,7 @@ class EmbeddedMeta:
             pin_lease_seconds: how long a pin outlives its process.
             config: when to compact.
             snapshot_every: log entries between two snapshots.
+            linger_seconds: how long a log entry waits for as many calls as the last one had, if those were several.
             open_source: opens the bucket of the store that this one was cloned from, by its URL.
         """
         if (retention_seconds or 0) < 0 or (gc_grace_seconds or 0) < 0:
@@ -75,7 +77,9 @@ class EmbeddedMeta:
         self._system = system
         self._retention_ms = None if retention_seconds is None else int(retention_seconds * 1000)
         self._grace_ms = None if gc_grace_seconds is None else int(gc_grace_seconds * 1000)
-        self._log = VersionLog(bucket, system, owner=self.owner, snapshot_every=snapshot_every)
+        self._log = VersionLog(
+            bucket, system, owner=self.owner, snapshot_every=snapshot_every, linger_seconds=linger_seconds
+        )
         self._keeper = PinKeeper(
             bucket,
             system,

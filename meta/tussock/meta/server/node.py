@@ -52,6 +52,7 @@ class MetaNode:
             gc_grace_seconds=options.gc_grace,
             pin_lease_seconds=options.pin_lease,
             config=options.picker,
+            linger_seconds=options.linger,
         )
         self._lease = LeaderLease(
             requests.for_caller("lease"),

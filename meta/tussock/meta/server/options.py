@@ -22,6 +22,8 @@ class NodeOptions:
     pin_lease: float = 60.0
     log_poll: float = 0.5
     """How often to look for log entries of others: of the leader, and of embedded processes."""
+    linger: float = 0.005
+    """How long an entry waits for as many commits as the last one had, if those were several."""
     retention: float | None = None
     gc_grace: float | None = None
     picker: PickerConfig = field(default_factory=PickerConfig)
