@@ -32,20 +32,27 @@ def run() -> Iterator[tuple[StateStore, Lines]]:
             epoch = store.new_epoch()
             kv.ingest_batch(sorted((key.encode(), value.encode()) for key, value in wrote.items()), epoch)
             saw = {COUNTER: None} if COUNTER in wrote else {}
-            lines.append({"client": writer, "batch": batch, "at": next(clock), "saw": saw, "wrote": wrote})
+            lines.append({"client": writer, "batch": batch, "pid": 1, "at": next(clock), "saw": saw, "wrote": wrote})
             final = store.commit_epoch(epoch, writer=writer, batch_id=batch)
-            lines.append({"client": writer, "batch": batch, "at": next(clock), "epoch": final})
+            lines.append({"client": writer, "batch": batch, "pid": 1, "at": next(clock), "epoch": final})
             state = {**state, **wrote}
             for kind in ("snapshot", "plain", "kept"):
                 times = {"called": next(clock), "returned": next(clock)}
                 lines.append({"client": "r", "kind": kind, "epoch": final, "rows": state, **times})
         # Never answered, and never there.
-        lines.append({"client": "w", "batch": 2, "at": next(clock), "saw": {}, "wrote": {"k0": "w.2"}})
+        lines.append({"client": "w", "batch": 2, "pid": 1, "at": next(clock), "saw": {}, "wrote": {"k0": "w.2"}})
         # Refused, since the counter was read too early.
         lines.append(
-            {"client": "v", "batch": 2, "at": next(clock), "saw": {COUNTER: None}, "wrote": {COUNTER: "1 v.2"}}
+            {
+                "client": "v",
+                "batch": 2,
+                "pid": 1,
+                "at": next(clock),
+                "saw": {COUNTER: None},
+                "wrote": {COUNTER: "1 v.2"},
+            }
         )
-        lines.append({"client": "v", "batch": 2, "at": next(clock), "conflict": True})
+        lines.append({"client": "v", "batch": 2, "pid": 1, "at": next(clock), "conflict": True})
         yield store, lines
 
 
@@ -71,6 +78,33 @@ def test_a_true_history_passes(run: tuple[StateStore, Lines]) -> None:
     assert judge(unanswered, store)[:3] == (3, 2, 1)
 
 
+def test_a_writer_and_its_successor_may_try_a_batch_with_different_rows(run: tuple[StateStore, Lines]) -> None:
+    """One of the two is there; the other one's outcome is unknown, or it was refused."""
+    store, lines = run
+    wrote = {COUNTER: "2 v.1"}
+    tried = {"client": "v", "batch": 1, "pid": 2, "at": 3, "saw": {COUNTER: "1 w.7"}, "wrote": wrote}
+    assert judge([*lines, tried], store)[:3] == (4, 2, 0)
+    assert judge([*lines, tried, {"client": "v", "batch": 1, "pid": 2, "at": 9, "conflict": True}], store)[:2] == (4, 1)
+    both = [*lines, tried, {**answer(lines, "v", 1), "pid": 2}]
+    with pytest.raises(AssertionError, match="was acknowledged at"):
+        judge(both, store)
+
+
+def test_two_tries_of_one_batch_that_both_took_effect_are_found() -> None:
+    """Each is whole and there once, and yet the batch is there twice."""
+    lines: Lines = []
+    with connect("memory://", compaction=False) as store:
+        kv = store.create_table(TABLE)
+        for pid in (1, 2):
+            wrote = {COUNTER: f"{pid} v.0"}
+            epoch = store.new_epoch()
+            kv.ingest_batch([(COUNTER.encode(), wrote[COUNTER].encode())], epoch)
+            store.commit_epoch(epoch)
+            lines.append({"client": "v", "batch": 0, "pid": pid, "at": pid, "saw": {}, "wrote": wrote})
+        with pytest.raises(AssertionError, match="batch 0 of v is there 2 times"):
+            judge(lines, store)
+
+
 def add(lines: Lines, **line: Any) -> None:
     lines.append(line)
 
@@ -89,8 +123,8 @@ def stale(lines: Lines) -> None:
 HARM: dict[str, tuple[Callable[[Lines], object], str]] = {
     "an acknowledged commit is not there": (
         lambda lines: (
-            add(lines, client="x", batch=0, at=900, saw={}, wrote={"k5": "x.0"}),
-            add(lines, client="x", batch=0, at=901, epoch=77),
+            add(lines, client="x", batch=0, pid=1, at=900, saw={}, wrote={"k5": "x.0"}),
+            add(lines, client="x", batch=0, pid=1, at=901, epoch=77),
         ),
         "batch 0 of x was acknowledged at 77 and is at",
     ),
@@ -99,11 +133,11 @@ HARM: dict[str, tuple[Callable[[Lines], object], str]] = {
         "batch 0 of w was acknowledged at",
     ),
     "two answers differ": (
-        lambda lines: add(lines, client="w", batch=1, at=950, epoch=12),
+        lambda lines: add(lines, client="w", batch=1, pid=1, at=950, epoch=12),
         "and then 12",
     ),
     "a refused commit is there": (
-        lambda lines: add(lines, client="w", batch=1, at=950, conflict=True),
+        lambda lines: add(lines, client="w", batch=1, pid=1, at=950, conflict=True),
         "was acknowledged and refused",
     ),
     "a commit of nobody is there": (
@@ -154,6 +188,6 @@ def test_a_row_that_is_committed_twice_is_found() -> None:
             epoch = store.new_epoch()
             kv.ingest_batch([(b"k0", b"v.0")], epoch)
             store.commit_epoch(epoch, writer=writer, batch_id=0)
-        lines = [{"client": "v", "batch": 0, "at": 1, "saw": {}, "wrote": {"k0": "v.0"}}]
+        lines = [{"client": "v", "batch": 0, "pid": 1, "at": 1, "saw": {}, "wrote": {"k0": "v.0"}}]
         with pytest.raises(AssertionError, match="batch 0 of v is there 2 times"):
             judge(lines, store)

@@ -63,7 +63,7 @@ class History:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def add(self, **what: object) -> None:
-        os.write(self._file, json.dumps(what).encode() + b"\n")
+        os.write(self._file, json.dumps({**what, "pid": os.getpid()}).encode() + b"\n")
 
 
 def now() -> int:

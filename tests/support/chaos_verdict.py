@@ -12,6 +12,8 @@ from tussock.statestore import StateStore
 ALL_KEYS = [*KEYS, COUNTER]
 
 Line = dict[str, Any]
+Name = tuple[str, int, tuple[tuple[str, str], ...]]
+"""Writer, batch, rows."""
 
 
 class Verdict(NamedTuple):
@@ -78,23 +80,31 @@ def judge(lines: Sequence[Line], store: StateStore) -> Verdict:
 
 
 def commits_of(lines: Sequence[Line]) -> list[Commit]:
-    """The commits that may have taken effect. A batch that was repeated is one commit, from its first call on."""
-    found: dict[tuple[str, int], Commit] = {}
+    """The commits that may have taken effect.
+
+    A batch that a successor repeats, with the same rows, is one commit, from its first call on. Where the rows depended
+    on a read, a writer and the one that replaced it may have tried the same batch with different rows: those are two
+    commits, of which the store may take one.
+    """
+    found: dict[Name, Commit] = {}
     refused = set()
+    called: dict[tuple[str, int, int], Name] = {}
     for line in lines:
         if "batch" not in line:
             continue
-        name = (line["client"], line["batch"])
+        process = (line["client"], line["batch"], line["pid"])
         if "wrote" in line:
-            one = found.setdefault(name, Commit(*name, line["at"], None, None, line["saw"], line["wrote"]))
-            assert one.wrote == line["wrote"], f"{name} was repeated with other rows: the test is wrong"
-        elif "epoch" in line:
-            one = found[name]
-            assert one.epoch in (None, line["epoch"]), f"{name} was answered {one.epoch} and then {line['epoch']}"
-            if one.returned is None:
-                found[name] = one._replace(returned=line["at"], epoch=line["epoch"])
-        else:
+            name = called[process] = (line["client"], line["batch"], tuple(sorted(line["wrote"].items())))
+            found.setdefault(name, Commit(*name[:2], line["at"], None, None, line["saw"], line["wrote"]))
+            continue
+        name = called[process]
+        if "epoch" not in line:
             refused.add(name)
+            continue
+        one = found[name]
+        assert one.epoch in (None, line["epoch"]), f"{name} was answered {one.epoch} and then {line['epoch']}"
+        if one.returned is None:
+            found[name] = one._replace(returned=line["at"], epoch=line["epoch"])
     for name in sorted(refused):
         assert found[name].epoch is None, f"{name} was acknowledged and refused"
     return [one for name, one in found.items() if name not in refused]
@@ -117,11 +127,14 @@ def _check_commits(commits: Sequence[Commit], truth: dict[int, dict[str, str]]) 
         assert len(set(rows.values())) == 1, f"epoch {epoch} mixes commits: {rows}"
         epochs_of.setdefault(next(iter(rows.values())), []).append(epoch)
     took_effect = 0
+    epochs_of_batch: dict[tuple[str, int], list[int]] = {}
     for one in commits:
         value = next(iter(one.wrote.values()))
         at = epochs_of.pop(value, [])
         name = f"batch {one.batch} of {one.client}"
-        assert len(at) <= 1, f"{name} is there {len(at)} times, at {at}"
+        of_batch = epochs_of_batch.setdefault((one.client, one.batch), [])
+        of_batch += at
+        assert len(of_batch) <= 1, f"{name} is there {len(of_batch)} times, at {of_batch}"
         if one.epoch is not None:
             assert at == [one.epoch], f"{name} was acknowledged at {one.epoch} and is at {at}"
         elif one.returned is None and at:
