@@ -19,6 +19,7 @@ from tussock.meta.delta import (
     DropTable,
     ForgetDropped,
     OpenWriter,
+    PauseCompaction,
     ReleaseCompaction,
     ReportCompaction,
     StartTerm,
@@ -123,7 +124,10 @@ def history() -> list[tuple[Delta, ...]]:
         ),
         (FinishBackup(name="nightly", id=BACKUP_ID, seq=14, epoch=4, ssts=3, bytes=13_824),),
         (DropTable(table_id=2, at_ms=AT_MS + 7),),
-        (Configure(retention_ms=60_000, gc_grace_ms=30_000),),
+        (
+            Configure(retention_ms=60_000, gc_grace_ms=30_000),
+            PauseCompaction(paused=True, reason="maintenance"),
+        ),
     ]
 
 

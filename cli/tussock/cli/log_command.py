@@ -26,6 +26,7 @@ from tussock.meta.delta import (
     FinishBackup,
     ForgetDropped,
     OpenWriter,
+    PauseCompaction,
     ReleaseCompaction,
     ReportCompaction,
     StartTerm,
@@ -109,6 +110,8 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"set retention to {retention_ms / 1000:,.10g} s and grace to {gc_grace_ms / 1000:,.10g} s"
         case ForgetDropped(ids=ids):
             return f"forget {plural(len(ids), 'deleted SST')}"
+        case PauseCompaction(paused=paused, reason=reason):
+            return f"pause compaction: {reason}" if paused else "resume compaction"
         case OpenWriter(writer=writer, generation=generation):
             return f"open writer {writer}, generation {generation}"
         case StartTerm(term=term, leader=leader, address=address):

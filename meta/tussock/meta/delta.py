@@ -33,6 +33,7 @@ from tussock.meta.commits import (
 )
 from tussock.meta.tasks import (
     ClaimCompaction,
+    PauseCompaction,
     ReleaseCompaction,
     ReportCompaction,
     apply_claim,
@@ -65,6 +66,7 @@ __all__ = [
     "FinishBackup",
     "ForgetDropped",
     "OpenWriter",
+    "PauseCompaction",
     "ReleaseCompaction",
     "ReportCompaction",
     "StartTerm",
@@ -126,6 +128,7 @@ Delta: TypeAlias = (
     | ForgetDropped
     | Configure
     | OpenWriter
+    | PauseCompaction
     | StartTerm
     | BeginBackup
     | FinishBackup
@@ -174,7 +177,7 @@ def validate(version: Version, delta: Delta) -> None:
             validate_open(version, delta)
         case StartTerm():
             validate_term(version, delta)
-        case ForgetDropped():
+        case ForgetDropped() | PauseCompaction():
             pass
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
             validate_backup(version, delta)
@@ -208,6 +211,8 @@ def apply(version: Version, delta: Delta) -> Version:
             return apply_open(version, delta)
         case StartTerm():
             return apply_term(version, delta)
+        case PauseCompaction(paused=paused, reason=reason):
+            return replace(version, pause=reason if paused else None)
         case ForgetDropped(ids=ids):
             forgotten = set(ids)
             return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))

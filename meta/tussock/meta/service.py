@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import Configure, CreateTable, Delta, DropTable, OpenWriter, ReleaseCompaction
+from tussock.meta.delta import (
+    Configure,
+    CreateTable,
+    Delta,
+    DropTable,
+    OpenWriter,
+    PauseCompaction,
+    ReleaseCompaction,
+)
 from tussock.meta.log import VersionLog
 from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
@@ -244,6 +252,16 @@ class EmbeddedMeta:
         """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
         self.claims.release([(task.id, self.owner)])
 
+    def pause_compaction(self, reason: str | None) -> None:
+        """From now on nobody begins a compaction without being asked, for that reason; `None`: they do again."""
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            if version.pause == reason:
+                return [], None
+            return [PauseCompaction(paused=reason is not None, reason=reason or "")], None
+
+        self._log.append(decide)
+
     def write_stall(self, table_id: int) -> Stall | None:
         """Why writes to the table should wait for compaction, or `None`; no request."""
         state = self._log.version.tables.get(table_id)
@@ -321,6 +339,8 @@ class EmbeddedMeta:
         if manual:
             picked = pick_manual(states[0], tasks, self.config)
             return (states[0].spec.id, picked) if picked else None
+        if version.pause is not None:
+            return None
         ranked = []
         for state in states:
             scored = candidates(state, tasks, self.config, watermark)

@@ -27,6 +27,7 @@ from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOpt
 
 __all__ = [
     "ClaimCompaction",
+    "PauseCompaction",
     "ReleaseCompaction",
     "ReportCompaction",
     "apply_claim",
@@ -69,6 +70,14 @@ class ReleaseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="release_
     owner: str
     """Who releases."""
     at_ms: int
+
+
+class PauseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="pause_compaction", tag_field="type"):
+    """Nobody begins a compaction by itself from now on, or all do again; what runs may end."""
+
+    paused: bool
+    reason: str = ""
+    """For people."""
 
 
 def validate_claim(version: Version, delta: ClaimCompaction) -> None:

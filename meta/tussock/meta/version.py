@@ -112,6 +112,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients find it."""
     generations: dict[str, int] = {}
     """Per writer that was opened the number of its newest generation; older ones can commit nothing."""
+    pause: str | None = None
+    """Why no compaction is begun; `None` if they are."""
 
     backups: dict[str, BackupInfo] = {}
     """By name: backups, and holds of clones of this store; those still being made too."""

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 from tussock.meta.claims import Chosen
 from tussock.meta.picker import pick_manual
 from tussock.meta.rpc import meta_pb2 as pb
@@ -79,10 +81,8 @@ class Scheduler:
         """A tick came while a round was under way."""
         self._quiet_until = 0.0
         self._pause = _PAUSE_SECONDS
-        self._paused = False
-        self._paused_reason = ""
 
-    def handlers(self) -> dict[str, Callable[..., object]]:
+    def handlers(self) -> dict[str, Callable[..., Message]]:
         """The RPCs answered here."""
         return {
             "Compact": self._compact,
@@ -101,7 +101,7 @@ class Scheduler:
         with self._lock:
             due = bool(self._schedule.overdue(version, now, self._context.system.now_ms()))
             # The most that a watermark can be: whether there is work is found out without listing the pins.
-            due = due or (not self._paused and self._choose(version, version.max_committed_epoch, ()) is not None)
+            due = due or self._choose(version, version.max_committed_epoch, ()) is not None
         if due:
             self._working, self._missed = True, False
             self._context.system.spawn("tussock-scheduler", self._round)
@@ -134,8 +134,8 @@ class Scheduler:
             rows_read = self._schedule.rows_read()
             compactors, slots = self._schedule.workers(), self._schedule.slots()
         return CompactionStatus(
-            paused=self._paused,
-            reason=self._paused_reason,
+            paused=version.pause is not None,
+            reason=version.pause or "",
             compactors=compactors,
             slots=slots,
             tasks=task_statuses(version, rows_read),
@@ -146,8 +146,7 @@ class Scheduler:
     def _round(self) -> None:
         try:
             self._take_back()
-            if not self._paused:
-                self._hand_out()
+            self._hand_out()
             self._pause = _PAUSE_SECONDS
         except Fenced as error:
             # This leadership is over; whoever leads now finds the tasks in the version.
@@ -211,6 +210,8 @@ class Scheduler:
                 self._send(compactors[task.owner], [task])
 
     def _choose(self, version: Version, watermark: int, chosen: Sequence[CompactionTask]) -> Chosen | None:
+        if version.pause is not None:
+            return None
         return self._schedule.choose(version, watermark, chosen, self._now())
 
     def _send(self, session: Session, tasks: Iterable[CompactionTask]) -> None:
@@ -287,7 +288,7 @@ class Scheduler:
             raise TableNotFound(f"table {request.table!r} is not in the store; nothing to compact", request.table)
         tasks = [task for task in version.tasks.values() if task.table_id == state.spec.id]
         with self._lock:
-            answer = pb.CompactResponse(compactors=self._schedule.workers(), paused=self._paused)
+            answer = pb.CompactResponse(compactors=self._schedule.workers(), paused=version.pause is not None)
             manual = self._manual.get(state.spec.id)
             if manual is not None and not (manual.done or manual.error or manual.task_id in version.tasks):
                 manual = None  # taken back by somebody else
@@ -307,7 +308,7 @@ class Scheduler:
         return answer
 
     def _pause_compaction(self, request: pb.PauseCompactionRequest, caller: Caller) -> pb.PauseCompactionResponse:
-        self._paused, self._paused_reason = request.paused, request.reason[:_REASON_CHARACTERS_MAX]
+        self._context.meta.pause_compaction(request.reason[:_REASON_CHARACTERS_MAX] if request.paused else None)
         log.info("compaction paused" if request.paused else "compaction resumed", by=caller.identity)
         self._context.nudge()
         return pb.PauseCompactionResponse()
