@@ -23,9 +23,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tussock.statestore import StateStore, connect
+from tussock.statestore import CheckpointAborted, StateStore, connect
 from tussock.statestore.barriers import BarrierEvent
-from tussock.statestore.errors import CheckpointAborted
 
 HALVES = (0, 1)
 WORDS = pa.schema([("half", pa.int64()), ("word", pa.string()), ("count", pa.int64())])

@@ -203,6 +203,8 @@ def test_one_that_joins_during_a_barrier_begins_after_it() -> None:
     next_epoch = job.sent[-1].event.next_epoch
     assert job.join("c") == [("c", "started")]
     assert (job.sent[-1].event.epoch, job.sent[-1].event.next_epoch) == (0, next_epoch)
+    with pytest.raises(Fenced, match="barrier 1 is not under way"):
+        job.collect("c")
     job.collect("a")
     job.collect("b")
     assert job.committed(500) == [("a", "committed"), ("b", "committed")]

@@ -9,10 +9,21 @@ from typing import Any
 import pytest
 
 from support.platform import Platform
-from tussock.statestore import Fenced, InvalidOption, StateStore, StoreClosed, TableNotFound, WaitTimeout, connect
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.statestore import (
+    CheckpointAborted,
+    DuplicateName,
+    Fenced,
+    InvalidOption,
+    ObjectStoreUnavailable,
+    StateStore,
+    StoreClosed,
+    TableNotFound,
+    WaitTimeout,
+    connect,
+)
 from tussock.statestore.barriers import BarrierEvent
 from tussock.statestore.checkpoint import Checkpoint
-from tussock.statestore.errors import CheckpointAborted, DuplicateName
 
 HEAR_SECONDS_MAX = 20.0
 INTERVAL = 0.05
@@ -177,7 +188,7 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
         held_up.set()
         assert go_on.wait(HEAR_SECONDS_MAX)
 
-    options = {"on_missing": on_missing, "timeout": 0.2}
+    options = {"on_missing": on_missing, "timeout": 1.0 if on_missing == "abort" else 0.1}
     b = Worker(platform, "b", **options, on_barrier=dawdle)
     restored: queue.Queue[BarrierEvent] = queue.Queue()
     a = Worker(platform, "a", **options, on_restore=restored.put)
@@ -202,15 +213,15 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
 
 def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) -> None:
     """`on_barrier` is not called before the worker has asked for its epoch: it could save a state that is not there."""
-    a = Worker(platform, "a", timeout=0.2)
+    a = Worker(platform, "a", timeout=1.0)
     barriers: queue.Queue[BarrierEvent] = queue.Queue()
     store = platform.connect()
     restoring = store.join_checkpoint(
-        "job", participant="b", participants=2, interval=INTERVAL, timeout=0.2, on_barrier=barriers.put
+        "job", participant="b", participants=2, interval=INTERVAL, timeout=1.0, on_barrier=barriers.put
     )
-    for _ in range(2):  # longer than a barrier may take: the others are told, who restores is not
-        with pytest.raises(CheckpointAborted, match="was not collected"):
-            a.write_on("1")
+    # It takes longer than a barrier may: the others are told, who restores is not.
+    with pytest.raises(CheckpointAborted, match="was not collected"):
+        a.write_on("1")
     assert barriers.empty()
     with restoring.writing() as epoch:
         store.table("kv").upsert([(b"b", b"1")], epoch)
@@ -335,3 +346,99 @@ def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
         while state(b.store) != {"a": "3", "b": "3"}:
             after = b.hear("committed", after=after.barrier)
         assert after.committed_epoch > before.committed_epoch
+
+
+def test_commit_that_the_bucket_delays_happens_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that got no answer may have happened: the same commit is repeated, and nothing is aborted."""
+    commits: Any = platform.leader.node.leadership.commits
+    commit, attempts = commits.commit, []
+
+    def trouble(request: Any) -> int:
+        attempts.append(request.batch_id)
+        epoch = commit(request)
+        if len(attempts) == 1:
+            raise ObjectStoreUnavailable("the answer was lost")
+        return epoch
+
+    monkeypatch.setattr(commits, "commit", trouble)
+    a, b = Worker(platform, "a"), Worker(platform, "b")
+    a.write("1")
+    held = b.committed_write("1")
+    a.write("2")
+    b.committed_write("2")
+    assert attempts[:2] == [attempts[0], attempts[0]]
+    ledger = platform.leader.node.meta.version().ledger["checkpoint:job"]
+    assert [batch for batch, _ in ledger] == sorted({batch for batch, _ in ledger})
+    assert held.committed_epoch in [epoch for _, epoch in ledger]
+
+
+def test_broken_subscriptions_cost_nothing(platform: Platform) -> None:
+    """Events that were lost with a stream are told again on the next one: no abort, and no row is missing."""
+    restored: list[str] = []
+    workers = [Worker(platform, name, on_restore=lambda event: restored.append(event.what)) for name in ("a", "b")]
+    for number in range(20):
+        for worker in workers:
+            worker.write(str(number))
+            connection: Any = worker.store._core.backend._connection
+            connection.reconnect()
+    leaving = [threading.Thread(target=worker.checkpoint.leave) for worker in workers]
+    for thread in leaving:
+        thread.start()
+    for thread in leaving:
+        thread.join(HEAR_SECONDS_MAX)
+    assert restored == ["started", "started"]
+    assert state(platform.connect()) == {"a": "19", "b": "19"}
+
+
+def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> None:
+    """Its session protects nothing any more; the barrier under way does."""
+    held_up, go_on = threading.Event(), threading.Event()
+
+    def dawdle(barrier: BarrierEvent) -> None:
+        held_up.set()
+        assert go_on.wait(HEAR_SECONDS_MAX)
+
+    a = Worker(platform, "a", on_missing="wait", interval=0.5, on_barrier=dawdle)
+    b = Worker(platform, "b", on_missing="wait", interval=0.5)
+    b.write("precious")
+    assert held_up.wait(HEAR_SECONDS_MAX)
+    leadership: Any = platform.leader.node.leadership
+    for _ in range(1000):
+        if leadership.checkpoints.oldest_uploads():
+            break
+        threading.Event().wait(0.01)
+    (job,) = leadership.checkpoints.status()
+    assert [(one.name, one.connected, one.collected) for one in job.participants] == [
+        ("a", True, False),
+        ("b", True, True),
+    ]
+    b.store.close()
+    (collected,) = leadership.checkpoints.oldest_uploads()
+    assert collected in leadership._in_flight()
+    assert a.store.vacuum().deleted == ()
+    go_on.set()
+    for _ in range(1000):
+        if state(a.store)["b"] == "precious":
+            break
+        threading.Event().wait(0.01)
+    assert state(a.store)["b"] == "precious"
+    (job,) = leadership.checkpoints.status()
+    assert (job.state, [one.connected for one in job.participants]) == ("waiting", [True, False])
+    assert leadership.checkpoints.oldest_uploads() == []
+
+
+def test_call_from_another_session_is_fenced(platform: Platform) -> None:
+    """Nobody collects for another client's worker, even if it knows the generation."""
+    a, other = Worker(platform, "a"), platform.connect()
+    connection: Any = other._core.backend._connection
+    request = pb.CollectBarrierRequest(
+        session_id=connection.session_id,
+        job="job",
+        participant="a",
+        generation=a.checkpoint._state.generation,
+        barrier=1,
+    )
+    with pytest.raises(Fenced, match="is gone or was replaced"):
+        connection.call("CollectBarrier", request)
+    with pytest.raises(Fenced, match="not known to this leader"):
+        connection.call("CollectBarrier", pb.CollectBarrierRequest(session_id=connection.session_id, job="none"))

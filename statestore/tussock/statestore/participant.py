@@ -76,10 +76,11 @@ def _placed(state: Participant, event: BarrierEvent) -> tuple[Participant, list[
     todo: list[Todo] = []
     if state.barrier and event.barrier >= state.barrier:
         state, todo = _resolve(state, event)
+    # It has passed the barrier under way, or there is none; or it has not seen that barrier yet.
+    there = (event.epoch, event.next_epoch) == (state.ended, state.epoch)
+    there = there or (not state.barrier and event.epoch == state.epoch)
     # Of an older generation it is unknown what it had collected, so all that it wrote counts for nothing.
-    same = event.generation == state.generation
-    under_way = state.barrier and event.epoch == state.ended and event.next_epoch == state.epoch
-    if same and (under_way or (not state.barrier and state.epoch in (event.epoch, event.next_epoch))):
+    if there and event.generation == state.generation:
         return state, todo
     state, aborted = _abort(replace(state, generation=event.generation), replace(event, next_epoch=where))
     return state, [*todo, *aborted]

@@ -1,0 +1,131 @@
+"""What a participant makes of the coordinator's events, also of repeated, late and missing ones."""
+
+from typing import Any
+
+from tussock.statestore.barriers import BarrierEvent
+from tussock.statestore.participant import Participant, react
+
+GENERATION = 5
+
+
+def event(what: Any, barrier: int = 0, **fields: Any) -> BarrierEvent:
+    return BarrierEvent(what=what, barrier=barrier, **{"generation": GENERATION, **fields})
+
+
+def after(*events: BarrierEvent) -> tuple[Participant, list[tuple[str, tuple[int, ...]]]]:
+    """A new participant after these events, and what the last one made it do, with the epochs concerned."""
+    state, todos = Participant(), []
+    for one in events:
+        state, todos = react(state, one)
+    return state, [(todo.what, todo.epochs) for todo in todos]
+
+
+START = event("started", next_epoch=10)
+FIRST = event("barrier", 1, epoch=10, next_epoch=20)
+HELD = event("committed", 1, epoch=10, next_epoch=20, committed_epoch=10)
+SECOND = event("barrier", 2, epoch=20, next_epoch=30, committed_epoch=10)
+
+
+def test_life_of_an_epoch() -> None:
+    """Started, ended by a barrier, committed, and the next one."""
+    state, todos = after(START)
+    assert (state.epoch, todos) == (10, [("start", ())])
+    state, todos = after(START, FIRST)
+    assert (state.epoch, state.barrier, state.ended, todos) == (20, 1, 10, [("barrier", (10,))])
+    state, todos = after(START, FIRST, HELD)
+    assert (state.epoch, state.barrier, state.ended, todos) == (20, 0, 0, [("committed", (10,))])
+    assert after(START, FIRST, HELD, SECOND)[1] == [("barrier", (20,))]
+
+
+def test_repeated_events_do_nothing_again() -> None:
+    """A barrier that comes twice is collected twice, which is a no-op there."""
+    assert after(START, START)[1] == []
+    assert after(START, FIRST, FIRST)[1] == [("collect", (10,))]
+    assert after(START, FIRST, HELD, HELD)[1] == []
+    assert after(START, FIRST, HELD, FIRST)[1] == []
+    aborted = event("aborted", 1, epoch=10, next_epoch=30)
+    assert after(START, FIRST, aborted)[1] == [("aborted", (10, 20))]
+    assert after(START, FIRST, aborted, aborted)[1] == []
+    assert after(START, FIRST, aborted, FIRST)[1] == []
+    assert after(START, FIRST, aborted, HELD)[1] == []
+
+
+def test_abort_takes_all_epochs() -> None:
+    """The open one, and the one whose barrier is under way; work goes on at the epoch that is told."""
+    state, todos = after(START, event("aborted", next_epoch=15))
+    assert (state.epoch, todos) == (15, [("aborted", (10,))])
+    state, todos = after(START, FIRST, event("aborted", 1, epoch=10, next_epoch=30))
+    assert (state.epoch, state.barrier, state.ended) == (30, 0, 0)
+
+
+def test_events_of_another_generation_are_not_meant() -> None:
+    """They are for one of this name before it, or for its successor."""
+    for generation in (GENERATION - 1, GENERATION + 1):
+        for one in (FIRST, HELD, event("aborted", next_epoch=99)):
+            other = BarrierEvent(**{**{f: getattr(one, f) for f in one.__struct_fields__}, "generation": generation})
+            assert after(START, FIRST, other)[1] == []
+    assert after(START, event("started", generation=GENERATION - 1, next_epoch=99))[1] == []
+
+
+def test_start_during_a_barrier_begins_before_it() -> None:
+    """The first event got lost; the barrier that follows ends the epoch that it starts at."""
+    state, todos = after(event("started", epoch=10, next_epoch=20))
+    assert (state.epoch, todos) == (10, [("start", ())])
+    assert after(event("started", epoch=10, next_epoch=20), FIRST)[1] == [("barrier", (10,))]
+
+
+def test_nothing_was_missed() -> None:
+    """The greeting after a broken subscription finds the participant where it should be."""
+    assert after(START, event("started", next_epoch=10))[1] == []
+    assert after(START, event("started", epoch=10, next_epoch=20))[1] == []
+    assert after(START, FIRST, event("started", epoch=10, next_epoch=20))[1] == []
+    assert after(START, FIRST, HELD, event("started", 1, next_epoch=20, committed_epoch=10))[1] == []
+
+
+def test_missed_commit_is_found_out() -> None:
+    """By the number of the newest checkpoint, or by the barrier after it."""
+    state, todos = after(START, FIRST, event("started", 1, next_epoch=20, committed_epoch=10))
+    assert (state.epoch, state.barrier, todos) == (20, 0, [("committed", (10,))])
+    greeting = event("started", 1, epoch=20, next_epoch=30, committed_epoch=10)
+    assert after(START, FIRST, greeting)[1] == [("committed", (10,))]
+    assert after(START, FIRST, greeting, SECOND)[1] == [("barrier", (20,))]
+    assert after(START, FIRST, SECOND)[1] == [("committed", (10,)), ("barrier", (20,))]
+
+
+def test_missed_abort_is_found_out() -> None:
+    """The epoch to write at is another one; a barrier under way ends that."""
+    state, todos = after(START, event("started", next_epoch=30))
+    assert (state.epoch, todos) == (30, [("aborted", (10,))])
+    state, todos = after(START, FIRST, event("started", next_epoch=30))
+    assert (state.epoch, state.barrier, todos) == (30, 0, [("aborted", (10, 20))])
+    state, todos = after(START, FIRST, event("started", epoch=30, next_epoch=40))
+    assert (state.epoch, todos) == (30, [("aborted", (10, 20))])
+    # Committed first, aborted then: only what came after the checkpoint is given up.
+    state, todos = after(START, FIRST, event("started", 1, next_epoch=30, committed_epoch=10))
+    assert (state.epoch, todos) == (30, [("committed", (10,)), ("aborted", (20,))])
+
+
+def test_new_generation_begins_anew() -> None:
+    """The coordinator does not know what an older generation had collected, even where the epochs are the same."""
+    newer = GENERATION + 1
+    for events in ((START,), (START, FIRST), (START, FIRST, HELD)):
+        for next_epoch in (10, 20, 30):
+            again = event("started", events[-1].barrier, generation=newer, next_epoch=next_epoch)
+            state, todos = after(*events, again)
+            assert (state.generation, state.epoch) == (newer, next_epoch)
+            assert todos[-1][0] == "aborted"
+
+
+def test_abort_says_why() -> None:
+    """Also where no event does."""
+    state, _ = after(START)
+    _, (todo,) = react(state, event("started", generation=GENERATION + 1, next_epoch=30))
+    assert (todo.event.what, todo.event.reason) == ("aborted", "the coordinator has begun anew")
+    _, (todo,) = react(state, event("aborted", next_epoch=30, reason="b is gone"))
+    assert todo.event.reason == "b is gone"
+
+
+def test_seen_is_the_largest_number() -> None:
+    """Told to a new leader, which numbers its barriers above it."""
+    assert after(START, FIRST, HELD, SECOND)[0].seen == 2
+    assert after(START, FIRST, HELD, SECOND, event("started", 1, epoch=20, next_epoch=30))[0].seen == 2
