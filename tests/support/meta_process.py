@@ -1,4 +1,4 @@
-"""`tussock meta serve` as a process of its own, and what it wrote to its log."""
+"""`tussock meta serve` and `tussock compactor` as processes of their own, and what they wrote to their logs."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 TUSSOCK = Path(sys.executable).with_name("tussock")
 WAIT_SECONDS_MAX = 60
@@ -17,16 +17,13 @@ WAIT_SECONDS_MAX = 60
 Line = dict[str, Any]
 
 
-class MetaProcess:
-    """A replica. Ports are free ones unless the settings say otherwise."""
+class ServiceProcess:
+    """A `tussock` command that runs until it is told to stop."""
 
-    def __init__(self, store: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TUSSOCK_")}
         self.process = subprocess.Popen(
-            [
-                *(TUSSOCK, "meta", "serve", "--store", store),
-                *("--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", *arguments),
-            ],
+            [TUSSOCK, *arguments],
             env={**environ, **(environment or {})},
             stderr=subprocess.PIPE,
             text=True,
@@ -37,24 +34,6 @@ class MetaProcess:
         self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    @property
-    def address(self) -> str:
-        """Where its gRPC port is, once it serves."""
-        return str(self.wait_for(event="serving")["address"])
-
-    @property
-    def url(self) -> str:
-        return f"tussock://{self.address}"
-
-    @property
-    def http(self) -> str:
-        """Where its HTTP port is: `host:port`."""
-        return str(self.wait_for(event="serving")["http"])
-
-    def wait_until_it_leads(self) -> "MetaProcess":
-        self.wait_for(event="leading")
-        return self
 
     def wait_for(self, when: Callable[[Line], bool] = lambda _: True, **fields: object) -> Line:
         """The first line of the log with these fields; waits for it."""
@@ -77,7 +56,7 @@ class MetaProcess:
         self._reader.join(WAIT_SECONDS_MAX)
         return code
 
-    def __enter__(self) -> "MetaProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -99,3 +78,53 @@ class MetaProcess:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+class MetaProcess(ServiceProcess):
+    """A replica. Ports are free ones unless the settings say otherwise."""
+
+    def __init__(self, store: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(
+            *("meta", "serve", "--store", store),
+            *("--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", *arguments),
+            environment=environment,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where its gRPC port is, once it serves."""
+        return str(self.wait_for(event="serving")["address"])
+
+    @property
+    def url(self) -> str:
+        return f"tussock://{self.address}"
+
+    @property
+    def http(self) -> str:
+        """Where its HTTP port is: `host:port`."""
+        return str(self.wait_for(event="serving")["http"])
+
+    def wait_until_it_leads(self) -> Self:
+        self.wait_for(event="leading")
+        return self
+
+
+class CompactorProcess(ServiceProcess):
+    """A compactor node at that service."""
+
+    def __init__(
+        self, meta: MetaProcess, name: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__("compactor", "--meta", meta.address, "--name", name, *arguments, environment=environment)
+
+    def wait_until_connected(self) -> Self:
+        self.wait_for(event="compacting")
+        return self
+
+    def slots(self) -> list[int]:
+        """Process ids of its slots that have had work."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        children = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+        named = [(int(pid), Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in children]
+        # Python's spawn starts a process that looks after shared resources, too.
+        return [pid for pid, command in named if b"spawn_main" in command]

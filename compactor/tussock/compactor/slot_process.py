@@ -38,8 +38,8 @@ log = get_logger("tussock.compactor")
 
 _SPAWN = multiprocessing.get_context("spawn")
 _POLL_SECONDS = 0.05
-_END_SECONDS = 5.0
-"""How long a process has to end by itself before it is killed."""
+_END_SECONDS = 3.0
+"""How long a process has to stop what it does, or to end, before it is killed."""
 
 _ROWS, _CANCEL = 0, 1
 
@@ -63,6 +63,7 @@ class ProcessSlot:
         self._name = name
         self._settings = settings
         self._credentials = credentials
+        self._system = RealSystem()
         self._shared: Any = _SPAWN.RawArray(ctypes.c_int64, 2)
         self._process: BaseProcess | None = None
         self._parts: Connection
@@ -80,6 +81,7 @@ class ProcessSlot:
         self._shared[_ROWS] = self._shared[_CANCEL] = 0
         try:
             self._parts.send_bytes(msgspec.msgpack.encode(part))
+            told = 0.0
             while not self._parts.poll(0):
                 ready = wait([self._parts, self._secrets], _POLL_SECONDS)
                 if self._secrets in ready:
@@ -87,6 +89,10 @@ class ProcessSlot:
                 progress(self._shared[_ROWS])
                 if cancelled():
                     self._shared[_CANCEL] = 1
+                    told = told or self._system.monotonic()
+                    if self._system.monotonic() - told >= _END_SECONDS:
+                        self._kill()
+                        raise CompactionCancelled(f"the process of {self._name} did not stop when told to: killed")
             answer = self._parts.recv()
         except (EOFError, OSError) as error:
             raise self._crashed(part) from error
@@ -102,10 +108,14 @@ class ProcessSlot:
         self._parts.close()
         self._secrets.close()
         self._process.join(_END_SECONDS)
+        self._kill()
+        self._process = None
+
+    def _kill(self) -> None:
+        assert self._process is not None
         if self._process.is_alive():
             self._process.kill()
-            self._process.join()
-        self._process = None
+        self._process.join()
 
     def _start(self) -> None:
         self.close()
