@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.platform import Platform
+from support.platforms import Platform
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import (
     CheckpointAborted,
@@ -64,9 +64,11 @@ class Worker:
     def committed_write(self, value: str) -> BarrierEvent:
         """Write, and wait until that is in a checkpoint."""
         self.write(value)
-        barrier = self.hear("barrier").barrier
-        # A barrier that was heard before may have come before the write; the one after it has not.
-        return self.hear("committed", after=barrier)
+        newest = 0
+        while not self.heard.empty():
+            newest = max(newest, self.heard.get().barrier)
+        # The newest barrier that was heard of by now may have come before the write; the one after it has not.
+        return self.hear("committed", after=newest)
 
 
 @pytest.fixture
