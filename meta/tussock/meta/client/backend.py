@@ -165,6 +165,7 @@ class PlatformBackend:
         When it returns, the version here has the epoch.
         """
         message = commit_to_message(self._connection.session_id, request)
+        message.known_seq = self._pushed.version.seq
         deadline = self._system.monotonic() + self._deadline
         attempts = Attempts()
         while True:
@@ -186,7 +187,8 @@ class PlatformBackend:
         if self._stalled and not message.waited_ms:
             log.info("writes are no longer held back", tables=sorted(self._stalled))
             self._stalled.clear()
-        self._catch_up(answer.seq)
+        if not self._pushed.learn(answer.update):
+            self._catch_up(answer.seq)
         return answer.epoch
 
     def committed_batch(self, writer: str, batch_id: int) -> int | None:

@@ -309,7 +309,7 @@ class OpenWriterResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "waited_ms")
+    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "known_seq", "waited_ms")
     class ExpectEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +324,7 @@ class CommitRequest(_message.Message):
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXPECT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_SEQ_FIELD_NUMBER: _ClassVar[int]
     WAITED_MS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     epoch: int
@@ -332,20 +333,23 @@ class CommitRequest(_message.Message):
     batch_id: int
     generation: int
     expect: _containers.ScalarMap[int, int]
+    known_seq: int
     waited_ms: int
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., waited_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., known_seq: _Optional[int] = ..., waited_ms: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
-    __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason")
+    __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason", "update")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     STALL_REASON_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     seq: int
     retry_after_ms: int
     stall_reason: str
-    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ...) -> None: ...
+    update: VersionUpdate
+    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class PinInfo(_message.Message):
     __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms")

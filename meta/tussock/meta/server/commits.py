@@ -8,6 +8,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.feed import Feed
 from tussock.meta.server.sessions import Sessions
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.epochs import next_epoch
@@ -21,10 +22,12 @@ __all__ = ["Commits"]
 class Commits:
     """Serves the RPCs about versions, tables and epochs."""
 
-    def __init__(self, context: Context, sessions: Sessions, lock: Lock) -> None:
+    def __init__(self, context: Context, sessions: Sessions, lock: Lock, feed: Feed) -> None:
+        """`lock` is held around the sessions."""
         self._context = context
         self._sessions = sessions
         self._lock = lock
+        self._feed = feed
         self._newest_epoch = 0
 
     def handlers(self) -> Handlers:
@@ -97,7 +100,9 @@ class Commits:
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
         epoch = self.commit(request)
         self._context.nudge()
-        return pb.CommitResponse(epoch=epoch, seq=self._seq())
+        # With the entries, so that the client need not wait for them to be pushed.
+        update = self._feed.after(message.known_seq)
+        return pb.CommitResponse(epoch=epoch, seq=update.seq, update=update)
 
     def _seq(self) -> int:
         return self._context.meta.version().seq

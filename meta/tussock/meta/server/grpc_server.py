@@ -29,6 +29,8 @@ LEADER_SERVICE = f"{SERVICE}/leader"
 """What the health service is asked for to learn whether this replica leads."""
 CALL_THREADS = 64
 HEALTH_SECONDS = 0.5
+PUSH_SECONDS_MIN = 0.01
+"""Between two messages to one subscriber; the first after a pause goes at once."""
 
 Context = Any
 """A `grpc.aio.ServicerContext`; the stubs' is generic in two messages that a handler here does not know."""
@@ -146,6 +148,9 @@ class GrpcServer:
                     if mailbox.closed:
                         call.answered()
                         return
+                    # What comes meanwhile goes together: with many commits and many subscribers, sending each entry
+                    # to each by itself is most of the service's work.
+                    await asyncio.sleep(PUSH_SECONDS_MIN)
             except (asyncio.CancelledError, GeneratorExit):
                 call.cancelled()
                 raise

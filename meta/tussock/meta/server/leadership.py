@@ -40,7 +40,7 @@ class Leadership:
         self.sessions = Sessions(context.system, context.options.session_lease)
         self.pinning = Pinning(context, self.sessions, self._lock)
         self.scheduler = Scheduler(context, self.sessions, self._lock)
-        self.commits = Commits(context, self.sessions, self._lock)
+        self.commits = Commits(context, self.sessions, self._lock, feed)
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
         self.upkeep = Upkeep(context)
         context.meta.protect(self._in_flight)
@@ -65,27 +65,24 @@ class Leadership:
 
     def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """A fresh mailbox for the session, which begins with all that it missed."""
-        mailbox = Mailbox()
+        mailbox = Mailbox(self._feed.after, request.after_seq)
         with self._lock:
             session = self.sessions.owned(request.session_id, caller.identity)
             if session.mailbox is not None:
                 session.mailbox.close("subscribed again")
             session.mailbox = mailbox
-            # Under the lock, so that no version is learnt between what is sent here and what is pushed from now on.
-            update = self._feed.after(request.after_seq)
-            mailbox.put(pb.Event(version=update).SerializeToString())
         self.scheduler.greet(session)
         self.checkpoints.greet(session)
         return mailbox
 
     def learn(self, entry: bytes | None, version: Version) -> None:
-        """The log has moved on: tell all subscribers, with bytes that are serialized once."""
+        """The log has moved on: tell all subscribers."""
+        self._feed.learn(entry, version)
         with self._lock:
-            self._feed.learn(entry, version)
-            if not any(session.mailbox for session in self.sessions.all()):
-                return
-            update = self._feed.after(version.seq - 1)
-            self.sessions.broadcast(pb.Event(version=update).SerializeToString())
+            mailboxes = [session.mailbox for session in self.sessions.all()]
+        for mailbox in mailboxes:
+            if mailbox is not None:
+                mailbox.wake()
 
     def tick(self) -> None:
         """Do what is due."""

@@ -1,8 +1,9 @@
-"""A session's mailbox: events on their way to one subscriber.
+"""A session's mailbox: what is on its way to one subscriber.
 
-The leader puts, without ever waiting for a subscriber; whoever serves the stream takes. A subscriber that falls so far
-behind that the mailbox is full is told to subscribe again, which brings it up to date by a snapshot: cheaper for both
-than a queue without end.
+Versions are not queued: the mailbox knows how far the subscriber has come, and takes from the feed whatever leads on
+from there, as much at once as has come together, so no subscriber is too slow for them. Other events are queued, and a
+subscriber that lets them pile up is told to subscribe again. The leader puts, and never waits for anybody; whoever
+serves the stream takes.
 """
 
 import threading
@@ -17,10 +18,14 @@ EVENTS_MAX = 4096
 
 
 class Mailbox:
-    """A bounded queue of serialized events. Safe to share between threads."""
+    """Versions and a bounded queue of serialized events. Safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: Callable[[int], pb.VersionUpdate], seq: int) -> None:
+        """The subscriber has the version of `seq`; `after` answers what leads from one to the newest."""
         self._lock = threading.Lock()
+        self._after = after
+        self._seq = seq
+        self._has_news = True
         self._events: deque[bytes] = deque()
         self._ready: Callable[[], None] | None = None
         self.closed = False
@@ -39,6 +44,16 @@ class Mailbox:
         if ready is not None:
             ready()
 
+    def wake(self) -> None:
+        """There is a newer version."""
+        with self._lock:
+            if self._has_news or self.closed:
+                return
+            self._has_news = True
+            ready = self._ready
+        if ready is not None:
+            ready()
+
     def close(self, reason: str) -> None:
         """Tell the subscriber to subscribe again, and accept nothing more; a second call changes nothing."""
         with self._lock:
@@ -49,17 +64,26 @@ class Mailbox:
             ready()
 
     def take(self) -> list[bytes]:
-        """All events that wait, in order; does not block."""
+        """All that waits, the version first: what an event speaks of is in the version when it comes. Does not block.
+
+        One thread takes.
+        """
         with self._lock:
             events = list(self._events)
             self._events.clear()
-            return events
+            has_news, self._has_news = self._has_news, False
+        if has_news:
+            update = self._after(self._seq)
+            self._seq = max(self._seq, update.seq)
+            if update.entries or update.snapshot:
+                events.insert(0, pb.Event(version=update).SerializeToString())
+        return events
 
     def on_ready(self, ready: Callable[[], None]) -> None:
         """Call `ready`, from whatever thread, when there may be something to take, and now if there is."""
         with self._lock:
             self._ready = ready
-            waiting = bool(self._events) or self.closed
+            waiting = bool(self._events) or self._has_news or self.closed
         if waiting:
             ready()
 

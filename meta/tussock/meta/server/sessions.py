@@ -5,7 +5,6 @@ all that it holds, wherever the leader is; so a change of leader loses none. Dea
 clock.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tussock.meta.pins import Pin
@@ -104,7 +103,9 @@ class Sessions:
         """The live session of that id, if it is this caller's; `AccessDenied` if it is another's."""
         session = self.get(session_id)
         if session.identity != identity:
-            raise AccessDenied(f"session {session_id[:8]}... is not one of {identity!r}; open one of your own", identity)
+            raise AccessDenied(
+                f"session {session_id[:8]}... is not one of {identity!r}; open one of your own", identity
+            )
         return session
 
     def renew(self, session: Session, oldest_upload: str, slots: int) -> None:
@@ -135,9 +136,3 @@ class Sessions:
     def oldest_uploads(self) -> list[str]:
         """Per session that has uploads in flight, an id that none of them is below."""
         return [session.oldest_upload for session in self.all() if session.oldest_upload]
-
-    def broadcast(self, event: bytes, when: Callable[[Session], bool] = lambda _: True) -> None:
-        """Push one serialized event to all."""
-        for session in self.all():
-            if when(session):
-                session.push(event)
