@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from support.compactors import start_compactor
-from support.platform import Platform, Replica
+from support.platforms import Platform, Replica
 from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node import CompactorNode

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import Message
 
-from support.platform import QUIET, Platform
+from support.platforms import QUIET, Platform
 from tussock.meta.delta import AdvanceHorizon
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from support.chromium import Browser, NoChromium, Page, find_chromium
 from support.pictures import png_pixels
-from support.platform import Platform
+from support.platforms import Platform
 from support.statuses import StoreStatus
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.caller import ANYONE, Caller

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from support.platform import QUIET, Platform, addresses
+from support.platforms import QUIET, Platform, addresses
 from support.stores import pairs
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, SnapshotExpired

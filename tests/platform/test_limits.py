@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from support.platform import Platform
+from support.platforms import Platform
 from support.versions import FakeSystem
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error

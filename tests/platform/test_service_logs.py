@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from support.meta_process import MetaProcess
-from support.platform import Platform
+from support.platforms import Platform
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.service_logs import start_logging

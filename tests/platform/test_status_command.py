@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from support.minio import free_port
-from support.platform import Platform
+from support.platforms import Platform
 from tussock.cli.main import main
 from tussock.meta.server.status import Status
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from support.certificates import Authority, Pair, serial_number
-from support.platform import Replica
+from support.platforms import Replica
 from support.versions import FakeSystem
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.transport import Transport

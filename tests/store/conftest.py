@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.minio import MinioServer
-from support.platform import QUIET, Platform
+from support.platforms import QUIET, Platform
 from tussock.statestore import StateStore, connect
 
 _names = count(1)
