@@ -16,13 +16,12 @@ pytestmark = [pytest.mark.minio, pytest.mark.slow]
 SECONDS = 25.0
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tmp_path: Path, seed: int) -> None:
+def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tmp_path: Path) -> None:
     """Writers, readers and one that compacts and vacuums; each is killed and stopped, MinIO too."""
     url = minio.fresh_url()
     with connect(url, retention=3600, compaction=False) as store:
         store.create_table(TABLE)
-    with Stage(tmp_path, seed) as stage:
+    with Stage(tmp_path, 1) as stage:
         writers = [stage.client("write", url, f"writer-{number}") for number in range(3)]
         reader = stage.client("read", url, "reader-0")
         upkeep = stage.client("upkeep", url, "upkeep-0")

@@ -113,9 +113,10 @@ class Stage:
     """The actors of one test. At its end all processes are gone; if the test failed, it shows their logs."""
 
     def __init__(self, folder: Path, seed: int) -> None:
+        """`$CHAOS_SEED` is added to the seed, for runs that differ."""
         self.folder = folder
-        self.seed = seed
-        self.chance = random.Random(seed)
+        self.seed = seed + int(os.environ.get("CHAOS_SEED", "0"))
+        self.chance = random.Random(self.seed)
         self.actors: dict[str, Actor] = {}
         self.killed: list[str] = []
         self._began = time.monotonic()
@@ -191,6 +192,8 @@ class Stage:
 
     def replace_client(self, actor: Actor) -> None:
         """Stop it, start another under its name, let the first go on: it must not harm."""
+        # One that stands still before it has taken the name would take it from its successor later, rightly.
+        actor.wait_until_begun()
         actor.pause()
         elder = actor.pid
         actor.leave()
