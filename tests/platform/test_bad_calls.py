@@ -314,3 +314,51 @@ def test_method_that_does_not_exist(service: Service) -> None:
 def test_uploaded_rows_stand_for_no_epoch_yet(service: Service) -> None:
     """What the helper above uploads is what clients upload: its epoch comes with the commit."""
     assert uploaded(service).epoch == UNCOMMITTED_EPOCH
+
+
+def carried(service: Service) -> tuple[SstInfo, bytes]:
+    """An SST of the table `kv` that is not in the bucket, and its object."""
+    sst = uploaded(service)
+    bucket = service.platform.leader.bucket
+    data = bucket.get(data_path(sst.id))
+    bucket.delete([data_path(sst.id)])
+    return sst, data
+
+
+def test_small_sst_may_come_with_its_commit(service: Service) -> None:
+    """The leader puts it into the bucket; the same commit again answers the same."""
+    sst, data = carried(service)
+    request = commit_of(sst, payloads={sst.id: data})
+    assert [service.call("Commit", request).epoch for _ in range(2)] == [7, 7]
+    assert service.platform.leader.bucket.get(data_path(sst.id)) == data
+
+
+def test_payload_that_is_damaged_or_stands_under_another_id(service: Service) -> None:
+    """Nothing of it gets into the bucket."""
+    sst, data = carried(service)
+    spoilt = bytearray(data)
+    spoilt[len(data) // 3] ^= 1
+    other = new_sst_id(service.platform.leader.system)
+    for request in (
+        commit_of(sst, payloads={sst.id: bytes(spoilt)}),
+        commit_of(sst, payloads={sst.id: data[:-1]}),
+        commit_of(sst, payloads={sst.id: b""}),
+        commit_of(msgspec.structs.replace(sst, id=other), payloads={other: data}),
+        commit_of(msgspec.structs.replace(sst, id="../../pins/x"), payloads={"../../pins/x": data}),
+    ):
+        code, error = service.refused("Commit", request)
+        assert code == grpc.StatusCode.INVALID_ARGUMENT or type(error) is errors.StaleUpload
+    assert [one.path for one in service.platform.leader.bucket.list("sst/")] == []
+
+
+def test_payload_cannot_replace_what_is_there(service: Service) -> None:
+    """Whoever may commit must not overwrite an SST that others have committed."""
+    sst = uploaded(service)
+    bucket = service.platform.leader.bucket
+    there = bucket.get(data_path(sst.id))
+    service.call("Commit", commit_of(sst))
+    foreign, data = carried(service)
+    request = commit_of(msgspec.structs.replace(foreign, id=sst.id), payloads={sst.id: data})
+    code, _ = service.refused("Commit", request)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert bucket.get(data_path(sst.id)) == there

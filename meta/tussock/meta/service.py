@@ -173,6 +173,11 @@ class EmbeddedMeta:
 
         self._log.append(decide)
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """None: the client of an embedded store uploads as well as this could."""
+        return 0
+
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, all or nothing; answers the epoch that holds. See `commits.stamp` for what it refuses.
 

@@ -51,6 +51,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Per table id the sorted runs of this epoch, newest first (several where the shared buffer was spilled)."""
     writer: str | None = None
     batch_id: int | None = None
+    payloads: dict[str, bytes] = {}
+    """By id, the whole objects of small SSTs that are not in the bucket yet: whoever commits puts them there first."""
     expect: dict[int, int] = {}
     """Per table id the epoch that the writer had read: the commit fails if the table has a newer one."""
     generation: int | None = None
@@ -143,6 +145,10 @@ class Backend(Protocol):
 
     def drop_table(self, name: str) -> None:
         """Remove a table; `TableNotFound` if there is none."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """SSTs whose object has at most so many bytes may be payloads of a commit; 0: none may."""
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch; answers the epoch that holds.

@@ -32,7 +32,8 @@ def commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> in
     """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
-            committed = core.backend.commit(replace(request, tables=dict(core.upload_epoch(buffer))))
+            tables = core.upload_epoch(buffer, payload_bytes_max=core.backend.payload_bytes_max)
+            committed = core.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
             break
         except StaleUpload:
             # The upload took longer than the grace period, and vacuum took it for garbage: do it again.

@@ -237,12 +237,15 @@ class Core:
             levels.insert(0, self._upload_run(spec, _batches(sorted_newest(Rows.concat(held))), UNCOMMITTED_EPOCH))
         return levels
 
-    def upload_epoch(self, buffer: EpochBuffer) -> dict[int, tuple[SubLevel, ...]]:
-        """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first."""
+    def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[SubLevel, ...]]:
+        """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first.
+
+        Small SSTs, of at most `payload_bytes_max` bytes, go into the buffer's payloads.
+        """
         for table, runs in buffer.runs.items():
             if table not in buffer.uploaded:
                 fresh = [run.block.rows for run in runs if run.block is not None]
-                levels = [self._upload(table, buffer.epoch, fresh)] if fresh else []
+                levels = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
                 buffer.uploaded[table] = (*levels, *(run.level for run in runs if run.level is not None))
         return buffer.uploaded
 
@@ -252,6 +255,7 @@ class Core:
         Spilled rows are read back from their old SSTs; `StaleUpload` if vacuum was faster.
         """
         buffer.uploaded.clear()
+        buffer.payloads.clear()
         for table, runs in buffer.runs.items():
             for run in runs:
                 if run.level is None:
@@ -272,16 +276,31 @@ class Core:
             raise TableNotFound(f"table with id {table} was dropped while epoch {epoch} held rows for it", table)
         return state.spec
 
-    def _upload(self, table: int, epoch: int, runs: list[Rows]) -> SubLevel:
+    def _upload(
+        self,
+        table: int,
+        epoch: int,
+        runs: list[Rows],
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+    ) -> SubLevel:
         rows = Rows.merge(runs)
         if len(runs) > 1:
             rows = rows.newest()
-        return self._upload_run(self._spec(table, epoch), _batches(rows.with_epochs(epoch)), epoch)
+        batches = _batches(rows.with_epochs(epoch))
+        return self._upload_run(self._spec(table, epoch), batches, epoch, payloads, payload_bytes_max)
 
-    def _upload_run(self, spec: TableSpec, batches: Iterable[Rows], epoch: int) -> SubLevel:
+    def _upload_run(
+        self,
+        spec: TableSpec,
+        batches: Iterable[Rows],
+        epoch: int,
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+    ) -> SubLevel:
         self.buffer.note_upload(epoch, id_floor(self.system.now_ms()))
         writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
-        infos = self.uploader.upload(writer.write(batches))
+        infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max)
         return SubLevel(
             ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
         )

@@ -47,6 +47,8 @@ class EpochBuffer:
     sealed: bool = False
     runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
     uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
+    payloads: dict[str, bytes] = field(default_factory=dict)
+    """Of `uploaded`, what is not in the bucket but goes along with the commit, by SST id."""
     oldest_upload: str | None = None
     """No SST of this epoch has a smaller id; `None` if none was uploaded."""
 

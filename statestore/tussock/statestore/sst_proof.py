@@ -12,7 +12,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst_meta import LoadedMeta, decode_meta
 from tussock.statestore.sst_writer import value_schema
 
-__all__ = ["prove_sst"]
+__all__ = ["prove_bytes", "prove_sst"]
 
 WHOLE_BYTES_MAX = 256 << 10
 """Objects up to this size are read whole and all their blocks checked."""
@@ -25,11 +25,9 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
     if sst.source:
         raise CorruptSst(f"{where}: it is in the store {sst.source}, and a commit brings SSTs of its own store")
     if sst.meta_in_data and sst.data_bytes <= WHOLE_BYTES_MAX:
-        whole = bucket.get(path)
-        _check_length(where, len(whole), sst.data_bytes + sst.meta_bytes)
-        meta = decode_meta(whole[sst.data_bytes :], sst.id, where)
-        _check_blocks(where, meta, whole)
-    elif sst.meta_in_data:
+        prove_bytes(bucket.get(path), sst, spec, where)
+        return
+    if sst.meta_in_data:
         tail = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes + 1))
         _check_length(where, sst.data_bytes + len(tail), sst.data_bytes + sst.meta_bytes)
         meta = decode_meta(tail, sst.id, where)
@@ -37,6 +35,23 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
         meta = decode_meta(bucket.get(meta_path(sst.id)), sst.id, f"{bucket.url}/{meta_path(sst.id)}")
         last = bucket.get_range(path, max(sst.data_bytes - 1, 0), 2)
         _check_length(where, sst.data_bytes - 1 + len(last), sst.data_bytes)
+    _check_meta(where, meta, sst, spec)
+
+
+def prove_bytes(whole: bytes, sst: SstInfo, spec: TableSpec, where: str) -> None:
+    """Raise `CorruptSst` unless `whole` is the object of a small SST, as `sst` describes it, every block checked."""
+    _check_length(where, len(whole), sst.data_bytes + sst.meta_bytes)
+    meta = decode_meta(whole[sst.data_bytes :], sst.id, where)
+    view = memoryview(whole)
+    for block in range(meta.blocks):
+        start, length = int(meta.offset[block]), int(meta.length[block])
+        # The stored checksum is the last four bytes of a block, over all before it.
+        if crc32c(view[start : start + length - 4]) != meta.crc[block]:
+            raise CorruptSst(f"{where}: block {block} at offset {start} does not match its checksum; it is damaged")
+    _check_meta(where, meta, sst, spec)
+
+
+def _check_meta(where: str, meta: LoadedMeta, sst: SstInfo, spec: TableSpec) -> None:
     said = (sst.rows, sst.deletes, sst.smallest, sst.largest, sst.data_bytes)
     found = (meta.rows, meta.deletes, meta.smallest, meta.largest, meta.data_bytes)
     if said != found:
@@ -51,12 +66,3 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
 def _check_length(where: str, found: int, expected: int) -> None:
     if found != expected:
         raise CorruptSst(f"{where}: expected {expected} bytes, found {found}; the upload is not whole")
-
-
-def _check_blocks(where: str, meta: LoadedMeta, whole: bytes) -> None:
-    view = memoryview(whole)
-    for block in range(meta.blocks):
-        start, length = int(meta.offset[block]), int(meta.length[block])
-        # The stored checksum is the last four bytes of a block, over all before it.
-        if crc32c(view[start : start + length - 4]) != meta.crc[block]:
-            raise CorruptSst(f"{where}: block {block} at offset {start} does not match its checksum; it is damaged")

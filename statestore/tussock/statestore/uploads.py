@@ -29,8 +29,13 @@ class Uploader:
         self._horizon = horizon
         self._pool = system.pool("tussock-upload", 2 * _IN_FLIGHT)
 
-    def upload(self, ssts: Iterable[EncodedSst]) -> tuple[SstInfo, ...]:
-        """Upload all of a sorted run, in order; when this returns, every object is durable."""
+    def upload(
+        self, ssts: Iterable[EncodedSst], payloads: dict[str, bytes] | None = None, payload_bytes_max: int = 0
+    ) -> tuple[SstInfo, ...]:
+        """Upload all of a sorted run, in order; when this returns, every object is durable.
+
+        Those that are one object of at most `payload_bytes_max` bytes are put into `payloads` by their id instead.
+        """
         done: list[SstInfo] = []
         flying: list[tuple[SstInfo, list[Future[None]]]] = []
         try:
@@ -38,7 +43,8 @@ class Uploader:
                 if len(flying) == _IN_FLIGHT:
                     done.append(_landed(*flying[0]))
                     del flying[0]
-                flying.append(self._start(sst))
+                started = self._start(sst, payloads, payload_bytes_max)
+                flying.append(started)
             done.extend(_landed(*one) for one in flying)
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
@@ -47,9 +53,14 @@ class Uploader:
                     put.cancel() or put.exception()
         return tuple(done)
 
-    def _start(self, sst: EncodedSst) -> tuple[SstInfo, list[Future[None]]]:
+    def _start(
+        self, sst: EncodedSst, payloads: dict[str, bytes] | None, payload_bytes_max: int
+    ) -> tuple[SstInfo, list[Future[None]]]:
         sst_id = new_sst_id(self._system, self._horizon())
         info, objects = sst.objects(sst_id)
+        if payloads is not None and info.meta_in_data and info.data_bytes + info.meta_bytes <= payload_bytes_max:
+            payloads[sst_id] = b"".join(*objects.values())
+            return info, []
         return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
 
     def close(self) -> None:

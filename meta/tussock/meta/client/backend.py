@@ -3,6 +3,7 @@
 `tussock.statestore.connect` loads this module by name for `tussock://` URLs, as it loads the embedded one for others.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -33,12 +34,17 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import (
     BackupNotFound,
+    Conflict,
+    EpochTooOld,
+    Fenced,
+    InvalidBatch,
     InvalidOption,
     MetaUnavailable,
     ObjectStoreUnavailable,
     StaleUpload,
     TableExists,
     TableNotFound,
+    TussockError,
     WaitTimeout,
     WriteStalled,
 )
@@ -50,6 +56,8 @@ __all__ = ["PlatformBackend", "addresses_in", "open_store"]
 
 log = get_logger("tussock.meta.client")
 
+PAYLOAD_BYTES_MAX = 64 << 10
+"""SSTs with at most so many bytes travel with the commit; larger ones are put into the bucket by the client."""
 REFRESH_SECONDS = 0.25
 """Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25
@@ -159,6 +167,11 @@ class PlatformBackend:
         assert isinstance(answer, pb.OpenWriterResponse)
         return answer.generation
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """Small SSTs go along with the commit: one request less for the client, and for the leader's check of them."""
+        return PAYLOAD_BYTES_MAX
+
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch; waits while compaction is behind, and raises `WriteStalled` if that outlasts the deadline.
 
@@ -179,6 +192,10 @@ class PlatformBackend:
                         f"to tell whether it happened ({error}); look at the store before repeating it, or name a "
                         "writer and a batch, which makes every repetition safe"
                     ) from error
+                self._learn_why()
+                raise
+            except (Conflict, EpochTooOld, Fenced, InvalidBatch, TableNotFound):
+                self._learn_why()
                 raise
             assert isinstance(answer, pb.CommitResponse)
             if not answer.retry_after_ms:
@@ -190,6 +207,11 @@ class PlatformBackend:
         if not self._pushed.learn(answer.update):
             self._catch_up(answer.seq)
         return answer.epoch
+
+    def _learn_why(self) -> None:
+        """See what the leader saw when it refused: who reads again and retries must not meet the old version."""
+        with contextlib.suppress(TussockError):
+            self.refresh()
 
     def committed_batch(self, writer: str, batch_id: int) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""

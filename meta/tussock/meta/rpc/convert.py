@@ -71,6 +71,7 @@ def commit_to_message(session_id: str, request: CommitRequest) -> pb.CommitReque
         batch_id=request.batch_id,
         generation=request.generation,
         expect=request.expect,
+        payloads=request.payloads,
     )
 
 
@@ -83,6 +84,7 @@ def commit_from_message(message: pb.CommitRequest) -> CommitRequest:
         batch_id=message.batch_id if message.HasField("batch_id") else None,
         generation=message.generation if message.HasField("generation") else None,
         expect=dict(message.expect),
+        payloads=dict(message.payloads),
     )
 
 

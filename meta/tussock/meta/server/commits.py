@@ -4,6 +4,10 @@ A commit is checked against the bucket before it is stamped: an SST that is miss
 into a version. Commits that come at the same time share one log entry (`log.py`).
 """
 
+import re
+
+from msgspec.structs import replace
+
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
@@ -11,12 +15,15 @@ from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.sessions import Sessions
 from tussock.statestore.backend import CommitRequest
+from tussock.statestore.catalog import SstInfo, TableSpec, data_path
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
-from tussock.statestore.sst_proof import prove_sst
+from tussock.statestore.sst_proof import prove_bytes, prove_sst
 from tussock.statestore.system import Lock
 
 __all__ = ["Commits"]
+
+SST_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Commits:
@@ -49,23 +56,35 @@ class Commits:
             return self._newest_epoch
 
     def commit(self, request: CommitRequest) -> int:
-        """Check the SSTs of a commit and append it; answers the epoch that holds."""
+        """Check the SSTs of a commit, put those into the bucket that came along, and append it; answers the epoch."""
         version = self._context.meta.version()
         for table_id, runs in request.tables.items():
             state = version.tables.get(table_id)
-            for run in runs:
-                for sst in run.ssts:
-                    if state is None or sst.id < version.gc_horizon:
-                        continue  # the stamp refuses it, with the better error
-                    try:
-                        prove_sst(self._context.bucket, sst, state.spec)
-                    except (ObjectNotFound, CorruptSst) as error:
-                        raise InvalidBatch(
-                            f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be "
-                            f"committed: {error}; nothing was committed, upload it again",
-                            sst.id,
-                        ) from error
-        return self._context.meta.commit(request)
+            for sst in (sst for run in runs for sst in run.ssts):
+                if state is None or sst.id < version.gc_horizon:
+                    continue  # the stamp refuses it, with the better error
+                try:
+                    self._secure(sst, state.spec, request.payloads.get(sst.id))
+                except (ObjectNotFound, CorruptSst) as error:
+                    raise InvalidBatch(
+                        f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be "
+                        f"committed: {error}; nothing was committed, upload it again",
+                        sst.id,
+                    ) from error
+        return self._context.meta.commit(replace(request, payloads={}))
+
+    def _secure(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
+        """Make sure that the SST is in the bucket and what it is said to be."""
+        bucket = self._context.bucket
+        if payload is not None:
+            path = data_path(sst.id)
+            if not SST_ID.fullmatch(sst.id) or not sst.meta_in_data:
+                raise CorruptSst(f"{path}: only an SST that is one object can come with its commit, under a proper id")
+            prove_bytes(payload, sst, spec, path)
+            # Created, never overwritten: whoever may commit must not replace what others have committed.
+            if bucket.create(path, payload):
+                return
+        prove_sst(bucket, sst, spec)
 
     def _get_credentials(self, request: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         with self._lock:

@@ -64,8 +64,6 @@ class Sessions:
         if len(request.session_id) != SESSION_ID_DIGITS or set(request.session_id) - set("0123456789abcdef"):
             raise InvalidOption(f"session id {request.session_id[:64]!r} is not {SESSION_ID_DIGITS} hex digits")
         is_compactor = request.kind == pb.COMPACTOR
-        if is_compactor and request.slots < 1:
-            raise InvalidOption(f"compactor {request.name!r} offers {request.slots} slots; it needs at least one")
         for other in self.all():
             if is_compactor and other.is_compactor and other.name == request.name and other.id != request.session_id:
                 raise DuplicateName(
