@@ -252,9 +252,6 @@ def test_second_compactor_of_the_same_name(service: Service) -> None:
     code, error = service.refused("OpenSession", request)
     assert (code, type(error)) == (grpc.StatusCode.ALREADY_EXISTS, errors.DuplicateName)
     assert "'c1'" in str(error)
-    request.name, request.slots = "c2", 0
-    code, error = service.refused("OpenSession", request)
-    assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidOption)
 
 
 def test_report_for_a_task_that_was_taken_back(service: Service) -> None:

@@ -94,9 +94,10 @@ def _about_backups(version: Version) -> Iterator[str]:
         if backup.name != name or backup.started_seq > version.seq or backup.seq > version.seq:
             yield f"backup {backup.name!r} stands under {name!r}, or comes after entry {version.seq}"
     # Without a hold there, that store's vacuum deletes them.
-    for sst in (*version.ssts(), *version.dropped):
-        if sst.source and sst.source not in version.sources:
-            yield f"SST {sst.id} lies in {sst.source}, where the version has no hold"
+    named = [(sst.id, sst.source) for sst in version.ssts()] + [(sst.id, sst.source) for sst in version.dropped]
+    for sst_id, source in named:
+        if source and source not in version.sources:
+            yield f"SST {sst_id} lies in {source}, where the version has no hold"
 
 
 def _about_runs(state: TableState) -> Iterator[str]:
