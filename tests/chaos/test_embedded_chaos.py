@@ -43,8 +43,7 @@ def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tm
         stage.disturb(
             SECONDS,
             [
-                any_writer,
-                any_writer,
+                *[any_writer] * 4,
                 lambda: stage.replace_client(stage.chance.choice(writers)),
                 lambda: stage.pause(stage.chance.choice(writers), 0.2, 3.0),
                 lambda: stage.kill_client(upkeep),

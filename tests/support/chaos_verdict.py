@@ -54,9 +54,8 @@ def judge(lines: Sequence[Line], store: StateStore) -> Verdict:
     took_effect = _check_commits(commits, truth)
     states = _states(truth)
     reads = [line for line in lines if "rows" in line]
-    for line in reads:
-        _check_content(line, states)
-    _check_order([line for line in reads if line["kind"] != "kept"])
+    epochs = [_epoch_shown(line, states) for line in reads]
+    _check_order([(line, epoch) for line, epoch in zip(reads, epochs, strict=True) if line["kind"] != "kept"])
     history = [Operation(one.client, one.called, one.returned, one.saw, one.wrote) for one in commits]
     snapshots = [line for line in reads if line["kind"] == "snapshot"]
     history += [
@@ -155,22 +154,29 @@ def _states(truth: dict[int, dict[str, str]]) -> dict[int, dict[str, str]]:
     return states
 
 
-def _check_content(line: Line, states: dict[int, dict[str, str]]) -> None:
-    """A read at an epoch shows the store as of that epoch: nothing half, and a snapshot never changes."""
+def _epoch_shown(line: Line, states: dict[int, dict[str, str]]) -> int:
+    """The epoch of the rows that were read: that of the snapshot, and of other reads, the one that has such rows.
+
+    So nothing half is seen, and a snapshot never changes. Each commit changes some row, so no two epochs are equal.
+    """
+    who = f"{line['client']} read ({line['kind']})"
+    if line["epoch"] is None:
+        found = [epoch for epoch, rows in states.items() if rows == line["rows"]]
+        assert found, f"{who} {line['rows']}, which the store held at no epoch"
+        return found[0]
     # An epoch of another table, or of none, changes no row.
-    epoch = max((epoch for epoch in states if epoch <= line["epoch"]), default=0)
-    assert line["rows"] == states[epoch], (
-        f"{line['client']} read ({line['kind']}) at {line['epoch']} {line['rows']}, expected {states[epoch]}"
-    )
+    epoch = max(epoch for epoch in states if epoch <= line["epoch"])
+    assert line["rows"] == states[epoch], f"{who} at {line['epoch']} {line['rows']}, expected {states[epoch]}"
+    return epoch
 
 
-def _check_order(reads: Sequence[Line]) -> None:
+def _check_order(reads: Sequence[tuple[Line, int]]) -> None:
     """No reader goes back; nor does its successor, when the reader was killed and comes again."""
     newest: dict[str, int] = {}
-    for line in reads:
+    for line, epoch in reads:
         before = newest.get(line["client"], 0)
-        assert line["epoch"] >= before, f"{line['client']} went back from {before} to {line['epoch']} ({line['kind']})"
-        newest[line["client"]] = line["epoch"]
+        assert epoch >= before, f"{line['client']} went back from {before} to {epoch} ({line['kind']})"
+        newest[line["client"]] = epoch
 
 
 def _whole(rows: dict[str, str]) -> dict[str, str | None]:
