@@ -16,6 +16,11 @@ class Plan(NamedTuple):
     """One cluster and its troubles."""
 
     processes: int
+    metas: int
+    """Replicas of the meta service; 0: all processes are embedded."""
+    compactors: int
+    mixed: bool
+    """One process is embedded beside the meta service."""
     writers: int
     readers: int
     batches: int
@@ -37,6 +42,7 @@ class Plan(NamedTuple):
     """Per process: mean seconds from one to the next; 0: none. Likewise below."""
     stalls: float
     cuts: float
+    """Cut off from the bucket, or from the other nodes."""
     jumps: float
     jump_seconds: float
     zombies: bool
@@ -50,6 +56,7 @@ def make_plan(choose: random.Random) -> Plan:
     def maybe(value: float, chance: float = 0.5) -> float:
         return value * choose.random() if choose.random() < chance else 0.0
 
+    metas = choose.choice([0, 0, 1, 2, 3])
     faults = Faults(
         lose_request=maybe(0.08),
         lose_answer=maybe(0.12),
@@ -63,6 +70,9 @@ def make_plan(choose: random.Random) -> Plan:
     )
     return Plan(
         processes=choose.choice([1, 2, 2, 3]),
+        metas=metas,
+        compactors=choose.choice([0, 1, 2]) if metas else 0,
+        mixed=choose.random() < 0.3,
         writers=choose.choice([1, 2, 3]),
         readers=choose.choice([1, 2, 3]),
         batches=choose.choice([4, 8, 16]),

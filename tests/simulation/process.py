@@ -27,6 +27,8 @@ PICKER = PickerConfig(
 class Process:
     """A store opened by one node, and the checks of what it answers."""
 
+    is_remote = False
+
     def __init__(self, world: "World", node: Node) -> None:
         self.world = world
         self.node = node
@@ -44,10 +46,10 @@ class Process:
         self._touched: list[tuple[str, set[bytes]]] = []
         self._seen: Any = None
 
-    def connect(self) -> None:
-        """Open the store, however often the network has to be tried."""
+    def settings(self) -> Settings:
+        """The store's options, by the plan."""
         plan = self.world.plan
-        settings = Settings(
+        return Settings(
             "sim://",
             retention=plan.retention,
             gc_grace=plan.gc_grace,
@@ -55,6 +57,10 @@ class Process:
             buffer_bytes=plan.buffer_bytes,
             compaction=plan.background_compaction,
         )
+
+    def connect(self) -> None:
+        """Open the store, however often the network has to be tried."""
+        settings = self.settings()
         while True:
             try:
                 self.store = open_store(settings, self.system, self.bucket)
@@ -63,7 +69,7 @@ class Process:
                 self.system.sleep(1.0)
         backend: Any = self.store._core.backend
         backend.config = PICKER
-        backend._log._snapshot_every = plan.snapshot_every
+        backend._log._snapshot_every = self.world.plan.snapshot_every
         self.check_memory()
 
     def check_memory(self) -> None:

@@ -45,6 +45,8 @@ class Node:
         """Seconds by which its wall clock is ahead."""
         self.cut_off_until = 0.0
         """No request of it gets through before then."""
+        self.parted_until = 0.0
+        """No other node hears of it before then, nor it of them."""
         self.calls = 0
         self.crash_at_call = 0
         """The request of that number finds it dead: before it is sent, or when its answer comes; 0: none does."""

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 
+from simulation.planted import BUGS, planted
 from simulation.world import Outcome, run_seed
 
 __all__ = ["main"]
@@ -23,6 +24,27 @@ def _told(outcome: Outcome) -> str:
     return f"{type(outcome.failure).__name__}: {outcome.failure}" if outcome.failure is not None else ""
 
 
+def _hunted(job: tuple[int, int, int]) -> tuple[int, int, str]:
+    """Plant the bug of that number, and look for it: its number, the seeds that it took (0: not found), what it broke."""
+    number, first, most = job
+    with planted(BUGS[number]):
+        for seed in range(first, first + most):
+            if told := _one(seed)[1]:
+                return number, seed - first + 1, told
+    return number, 0, ""
+
+
+def hunt(first: int, most: int, processes: int, only: str) -> bool:
+    """Print how many seeds each planted bug takes; whether all were found."""
+    jobs = [(number, first, most) for number, bug in enumerate(BUGS) if only in bug.name]
+    missed = False
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for number, seeds, told in pool.imap(_hunted, jobs):
+            print(f"{BUGS[number].name}: {f'{seeds} seeds: {told[:200]}' if seeds else 'NOT FOUND'}", flush=True)
+            missed |= not seeds
+    return not missed
+
+
 def _outcomes(seeds: range, processes: int) -> Iterator[tuple[int, str, float, dict[str, int]]]:
     if processes == 1:
         yield from map(_one, seeds)
@@ -37,6 +59,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="this one only, with its trace")
+    parser.add_argument("--hunt", nargs="?", const="", metavar="NAME", help="plant bugs, and count seeds to find each")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--seconds", type=float, help="begin no further seeds after so long")
     parser.add_argument("--failures", type=int, default=5, help="stop after so many")
@@ -47,6 +70,8 @@ def main() -> int:
             traceback.print_exception(outcome.failure)
         print(f"seed {outcome.seed}: trace {outcome.trace_hash}, {outcome.seconds:.0f} s simulated, {outcome.counts}")
         return outcome.failure is not None
+    if options.hunt is not None:
+        return not hunt(options.first, options.seeds, options.processes, options.hunt)
     started, simulated, failures, done = time.monotonic(), 0.0, 0, 0
     totals: dict[str, int] = {}
     seeds = range(options.first, options.first + options.seeds)

@@ -12,12 +12,16 @@ from tussock.statestore.errors import (
     EpochOutOfOrder,
     EpochTooOld,
     Fenced,
+    MetaUnavailable,
     ObjectStoreUnavailable,
     SnapshotExpired,
     StaleUpload,
     StoreClosed,
     WaitTimeout,
+    WriteStalled,
 )
+
+UNAVAILABLE = (MetaUnavailable, ObjectStoreUnavailable, WriteStalled)
 
 __all__ = ["ACCOUNTS", "BANKS", "OPENING_BALANCE", "Job", "maintain", "read", "write"]
 
@@ -62,7 +66,7 @@ def write(process: Process, job: Job) -> None:
                 batch = None
                 batch = _next_batch(process, job)
             _commit(process, job, batch)
-        except ObjectStoreUnavailable:
+        except UNAVAILABLE:
             if job.kind == "anonymous":
                 # Nobody can tell whether it happened, so it is not brought again.
                 job.current = None
@@ -155,12 +159,12 @@ def _commit(process: Process, job: Job, batch: Batch) -> None:
                     expect=batch.expect or None,
                 )
                 break
-            except (ObjectStoreUnavailable, EpochOutOfOrder):
+            except (*UNAVAILABLE, EpochOutOfOrder):
                 # Out of order: another writer of this process holds older rows of the same table.
                 if attempt == attempts:
                     raise
                 process.system.sleep(random.random())
-    except (ObjectStoreUnavailable, EpochOutOfOrder, StaleUpload):
+    except (*UNAVAILABLE, EpochOutOfOrder, StaleUpload):
         store.abort_epoch(epoch)
         raise
     finally:
@@ -208,7 +212,7 @@ def read(process: Process) -> None:
         way = random.choices([one for one, _ in ways], [weight for _, weight in ways])[0]
         try:
             way(process, random.choice(world.tables))
-        except ObjectStoreUnavailable:
+        except UNAVAILABLE:
             continue
         process.check_memory()
 
@@ -366,11 +370,11 @@ def maintain(process: Process) -> None:
                 world.check_dry_run(before, report)
             elif what < 0.75:
                 process.store.compact(random.choice(world.tables))
-            else:
+            elif not process.is_remote:
                 backend: Any = process.store._core.backend
                 while backend._step():
                     pass
-        except (ObjectStoreUnavailable, WaitTimeout):
+        except (*UNAVAILABLE, WaitTimeout):
             continue
         except (EpochTooOld, StoreClosed) as error:
             raise Violation(f"{process.node}: upkeep failed: {error!r}") from error

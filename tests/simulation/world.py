@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from simulation.bucket import Faults, SimBucket
+from simulation.network import Network
 from simulation.oracle import Batch, Oracle
 from simulation.plan import Plan, make_plan
 from simulation.process import Process
 from simulation.scheduler import Node, Scheduler, Violation
+from simulation.services import RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
 from tussock.statestore import core
@@ -19,6 +21,8 @@ __all__ = ["Outcome", "World", "run_seed"]
 STEPS_MAX = 400_000
 SECONDS_MAX = 40_000.0
 LIFE_SECONDS = 400.0
+PLATFORM_SECONDS = 100.0
+"""Of a history with a meta service, whose clocks tick all the time."""
 CALM = Faults()
 
 
@@ -46,6 +50,9 @@ class World:
         self.bucket = SimBucket(self.scheduler, self.oracle, self.plan.bucket_clock)
         self.bucket.objects = objects
         self.faults = CALM
+        self.network = Network(self.scheduler, lambda: self.faults)
+        self.services: list[Node] = []
+        """Replicas of the meta service and compactor nodes."""
         self.closing = False
         self.tables = [f"kv{number}" for number in range(self.plan.tables)]
         if self.plan.with_bank:
@@ -54,7 +61,7 @@ class World:
         self.processes: list[Process] = []
         self._running = 0
         self._ready = False
-        self._troubled = False
+        self._auditing = False
         self._owners: dict[str, Process] = {}
         self._pinned: dict[int, tuple[Process, Any]] = {}
 
@@ -66,11 +73,16 @@ class World:
             return [b"a%02d" % number for number in range(ACCOUNTS)]
         return [b"k%02d" % number for number in range(max(self.plan.keys, 2))]
 
+    def addresses(self) -> list[str]:
+        """Where the replicas of the meta service are."""
+        return [f"meta{number}:7070" for number in range(self.plan.metas)]
+
     def may_lose_pins(self) -> bool:
         """Whether leases may lapse: something stood still, a clock jumped, or requests went astray."""
         faults, plan = self.plan.faults, self.plan
         lost = faults.lose_request + faults.lose_answer + faults.late + faults.slow
-        return bool(plan.stalls or plan.cuts or plan.jumps or lost or abs(plan.bucket_clock) > 20)
+        crashes = plan.metas and plan.crashes
+        return bool(crashes or plan.stalls or plan.cuts or plan.jumps or lost or abs(plan.bucket_clock) > 20)
 
     def note_pin(self, process: Process, token: int, snapshot: Any) -> None:
         """The process holds this pin, unless its lease may have lapsed without its knowing."""
@@ -96,10 +108,14 @@ class World:
         try:
             self._found()
             self.faults = self.plan.faults
+            for number in range(self.plan.metas):
+                self._serve(f"meta{number}", 1)
+            for number in range(self.plan.compactors):
+                self._serve(f"compactor{number}", 1)
             for number in range(self.plan.processes):
                 self._start(f"p{number}", 1)
             self._troubles()
-            self.scheduler.at(LIFE_SECONDS, self._close)
+            self.scheduler.at(PLATFORM_SECONDS if self.plan.metas else LIFE_SECONDS, self._close)
             self._until(lambda: self.closing and not self._running)
             self._audit()
         finally:
@@ -140,10 +156,11 @@ class World:
 
     def _start(self, name: str, incarnation: int) -> None:
         """A process with its share of the jobs; whoever had this name before may still run, or have died."""
-        process = Process(self, Node(name, incarnation))
+        number = int(name[1:])
+        is_remote = self.plan.metas and not (self.plan.mixed and number == 0)
+        process = (RemoteProcess if is_remote else Process)(self, Node(name, incarnation))
         self.processes.append(process)
         self._owners[name] = process
-        number = int(name[1:])
 
         def work(process: Process) -> None:
             for place, job in enumerate(self.jobs):
@@ -176,14 +193,25 @@ class World:
 
         self.scheduler.spawn(node, name, counted)
 
+    def _serve(self, name: str, incarnation: int) -> None:
+        """A replica of the meta service, or a compactor node."""
+        node = Node(name, incarnation)
+        self.services.append(node)
+        if name.startswith("meta"):
+            self.scheduler.spawn(node, "main", lambda: lead_or_follow(self, node, f"{name}:7070"))
+        else:
+            self.scheduler.spawn(node, "main", lambda: compact(self, node))
+
+    def _nodes(self) -> list[Node]:
+        return [*(process.node for process in self.processes), *self.services]
+
     def _close(self) -> None:
         """No more trouble; workloads end with what they are at."""
         self.closing = True
         self.faults = CALM
-        for process in self.processes:
-            process.node.resumes_at = 0.0
-            process.node.cut_off_until = 0.0
-            process.node.crash_at_call = 0
+        for node in self._nodes():
+            node.resumes_at = node.cut_off_until = node.parted_until = 0.0
+            node.crash_at_call = 0
 
     # --- Troubles --------------------------------------------------------------------------------------------------
 
@@ -200,38 +228,47 @@ class World:
                 self._again(mean, trouble)
         self.scheduler.at(1.0, self._look_after)
 
-    def _again(self, mean: float, trouble: Callable[[Process], None]) -> None:
+    def _again(self, mean: float, trouble: Callable[[Node], None]) -> None:
         def happen() -> None:
             if self.closing:
                 return
-            living = [process for process in self.processes if process.node.alive]
+            living = [node for node in self._nodes() if node.alive]
             if living:
                 trouble(self.random.choice(living))
             self._again(mean, trouble)
 
         self.scheduler.at(self.random.expovariate(1 / mean), happen)
 
-    def _crash_soon(self, process: Process) -> None:
+    def _crash_soon(self, node: Node) -> None:
         """It dies at one of its next requests, before that is sent or when the answer comes."""
-        process.node.crash_at_call = process.node.calls + self.random.randint(1, 30)
-        process.node.crash_after = self.random.random() < 0.5
+        node.crash_at_call = node.calls + self.random.randint(1, 30)
+        node.crash_after = self.random.random() < 0.5
 
-    def _stall(self, process: Process) -> None:
-        self.scheduler.stall(process.node, self.random.choice([1.0, 25.0, 70.0, 150.0]) * self.random.random())
-        name = process.node.name
-        if self.plan.zombies and self._owners[name] is process:
-            self._start(name, process.node.incarnation + 1)
+    def _stall(self, node: Node) -> None:
+        self.scheduler.stall(node, self.random.choice([1.0, 25.0, 70.0, 150.0]) * self.random.random())
+        owner = self._owners.get(node.name)
+        if self.plan.zombies and owner is not None and owner.node is node:
+            self._start(node.name, node.incarnation + 1)
 
-    def _cut_off(self, process: Process) -> None:
-        process.node.cut_off_until = self.scheduler.now + self.random.random() * 40.0
-        self.scheduler.trace(f"{process.node} is cut off from the bucket")
+    def _cut_off(self, node: Node) -> None:
+        until = self.scheduler.now + self.random.random() * 40.0
+        if self.plan.metas and self.random.random() < 0.5:
+            node.parted_until = until
+            self.scheduler.trace(f"{node} is cut off from the other nodes")
+        else:
+            node.cut_off_until = until
+            self.scheduler.trace(f"{node} is cut off from the bucket")
 
-    def _jump(self, process: Process) -> None:
-        process.node.wall_offset += (self.random.random() * 2 - 1) * self.plan.jump_seconds
-        self.scheduler.trace(f"the wall clock of {process.node} jumps to {process.node.wall_offset:+.1f} s")
+    def _jump(self, node: Node) -> None:
+        node.wall_offset += (self.random.random() * 2 - 1) * self.plan.jump_seconds
+        self.scheduler.trace(f"the wall clock of {node} jumps to {node.wall_offset:+.1f} s")
 
     def _look_after(self) -> None:
         """Bury the dead, and start successors; a supervisor that never sleeps."""
+        for node in [node for node in self.services if not node.alive]:
+            self.services.remove(node)
+            if not self._auditing:
+                self._serve(node.name, node.incarnation + 1)
         for process in list(self.processes):
             node = process.node
             if node.alive:
@@ -243,17 +280,19 @@ class World:
                 self.oracle.pins.pop(token, None)
             if not self.closing and self._owners[node.name] is process:
                 self._start(node.name, node.incarnation + 1)
-        if self._running:
+        if not self.closing and not any(job.left for job in self.jobs):
+            self._close()
+        if not self._auditing:
             self.scheduler.at(0.2 + self.random.random() * 5, self._look_after)
 
     # --- The end ---------------------------------------------------------------------------------------------------
 
     def _audit(self) -> None:
         """On a healed cluster, an auditor finds every commit, and vacuum leaves what is needed and nothing else."""
-        for process in self.processes:
-            self.scheduler.crash(process.node)
+        for node in self._nodes():
+            self.scheduler.crash(node)
         self.processes.clear()
-        self._ready = False
+        self._ready, self._auditing = False, True
         self._spawn(Process(self, Node("auditor", 1)), "auditor", self._audited)
         self._until(lambda: self._ready)
 

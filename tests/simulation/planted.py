@@ -1,0 +1,245 @@
+"""Bugs to plant: each changes one line or two of the code under test, and the simulation has to find it.
+
+A patch replaces a piece of a function's source and swaps the function's code, so that every reference to it, and each
+object of its class, has the bug. A piece that is not found exactly once is an error: the list follows the code.
+"""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from tussock.compactor import executor, retention
+from tussock.meta import claims, commits, log, pins, recovery, service, tasks, truncation, vacuum, watermark
+from tussock.statestore import core, reading, shared_buffer
+
+__all__ = ["BUGS", "Bug", "planted"]
+
+
+class Bug(NamedTuple):
+    """One bug: `old` becomes `new` in the source of `function`."""
+
+    name: str
+    what: str
+    function: Callable[..., Any]
+    old: str
+    new: str
+
+
+BUGS = [
+    Bug(
+        "no boundary check after the create",
+        "a stalled writer creates a truncated number again and believes that it committed",
+        log.VersionLog._created,
+        "if not self._check.holds():",
+        "if False:",
+    ),
+    Bug(
+        "reader trusts a missing entry",
+        "a reader that lags behind a truncation takes a deleted entry for the tail",
+        log.VersionLog.refresh,
+        "if not self._check.holds():",
+        "if False:",
+    ),
+    Bug(
+        "lost answer taken for a failure",
+        "an entry whose create was answered with an error is decided anew",
+        log.VersionLog._created,
+        "ours = self._read_back(after.seq, entry.id, error)",
+        "ours = self._read_back(after.seq, b'', error)",
+    ),
+    Bug(
+        "lost answer taken for success",
+        "an entry whose create was answered with an error counts as created",
+        log.VersionLog._created,
+        "ours = self._read_back(after.seq, entry.id, error)",
+        "ours = True",
+    ),
+    Bug(
+        "outcome of a pending entry forgotten",
+        "a repeated call does not hear that its first try had landed",
+        log.VersionLog._repeats,
+        "known = self._outcomes.take(call.key)",
+        "known = None",
+    ),
+    Bug(
+        "marker after the deletes",
+        "a crash between leaves a deleted number that may be used again",
+        truncation.truncate,
+        "    if plan.is_new:\n        bucket.create(marker_path(plan.boundary), str(plan.boundary).encode())\n"
+        "    bucket.delete([info.path for info, _ in plan.garbage])",
+        "    bucket.delete([info.path for info, _ in plan.garbage])\n"
+        "    if plan.is_new:\n        bucket.create(marker_path(plan.boundary), str(plan.boundary).encode())",
+    ),
+    Bug(
+        "entries past the snapshots truncated",
+        "the boundary follows the age of entries alone",
+        truncation.plan_truncation,
+        "seq > marked and (seq > covered or info.modified_ms > oldest_young_ms)",
+        "seq > marked and info.modified_ms > oldest_young_ms",
+    ),
+    Bug(
+        "load ignores the marker",
+        "a process that opens the store between marker and snapshot misses what came after",
+        recovery.truncation_boundary,
+        "highest = max(highest, seq)",
+        "highest = highest",
+    ),
+    Bug(
+        "stamp outside the retry loop",
+        "of two writers that commit at once, the second keeps an epoch that is too old",
+        service.EmbeddedMeta.commit,
+        "stamped = stamp(version, request,",
+        "stamped = stamp(self._log.version if request.writer else version, request,",
+    ),
+    Bug(
+        "ledger not consulted",
+        "a repeated (writer, batch) is committed again",
+        commits.stamp,
+        "if holding is not None:",
+        "if False:",
+    ),
+    Bug(
+        "conflict not seen",
+        "a commit that read an old epoch of a table overwrites what came since",
+        commits.stamp,
+        "if state.last_epoch > read_epoch:",
+        "if False:",
+    ),
+    Bug(
+        "half an epoch applied",
+        "of a commit to several tables, one appears",
+        commits.apply_commit,
+        "for table_id, runs in delta.tables.items():",
+        "for table_id, runs in list(delta.tables.items())[:1]:",
+    ),
+    Bug(
+        "upload below the horizon accepted",
+        "a commit names SSTs that vacuum may have deleted",
+        commits.check_uploads,
+        "if sst_id < version.gc_horizon",
+        "if False",
+    ),
+    Bug(
+        "horizon not advanced before the delete",
+        "vacuum takes an upload that is about to be committed",
+        vacuum.Vacuum._horizon_deltas,
+        "if horizon > version.gc_horizon:",
+        "if False:",
+    ),
+    Bug(
+        "vacuum judges by the version before its append",
+        "what was committed between the listing and the horizon is taken for garbage",
+        vacuum.Vacuum.run,
+        "        held = self._backups.held()\n        version = held.version\n    ssts",
+        "        held = self._backups.held()\n        held = held._replace(version=version)\n    ssts",
+    ),
+    Bug(
+        "vacuum ignores what is in flight",
+        "rows that this very process has spilled are gone before their commit",
+        vacuum.Vacuum.run,
+        "known = in_flight()",
+        "known = ()",
+    ),
+    Bug(
+        "deletes dropped above the bottom",
+        "an older row below comes back to life",
+        retention.retained,
+        "if bottom and rows.deletes is not None:",
+        "if rows.deletes is not None:",
+    ),
+    Bug(
+        "oldest version kept instead of the newest",
+        "of the versions at or below the watermark, compaction keeps the wrong one",
+        executor.execute,
+        "for run in task.inputs]",
+        "for run in reversed(task.inputs)]",
+    ),
+    Bug(
+        "watermark ignores pins",
+        "compaction drops what a pinned snapshot still reads",
+        watermark.low_watermark,
+        "return edge if smallest_pin is None else min(edge, smallest_pin)",
+        "return edge",
+    ),
+    Bug(
+        "no second look at the pins",
+        "a pin that was written while a compaction was claimed is not obeyed",
+        claims.Claims.claim,
+        "return [replace(task, watermark=min(task.watermark, pinned)) for task in claimed]",
+        "return claimed",
+    ),
+    Bug(
+        "pin written after the log is read",
+        "the safe epoch may pass between",
+        pins.PinKeeper._pinned,
+        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n'
+        "        self._check_kept(self._log.refresh(), info)\n",
+        "        self._check_kept(self._log.refresh(), info)\n"
+        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n',
+    ),
+    Bug(
+        "pins not renewed",
+        "a reader that takes its time loses its snapshot",
+        pins.PinKeeper.renew,
+        "pin.deadline = started + self._lease_seconds",
+        "pass",
+    ),
+    Bug(
+        "input of another task claimed",
+        "two compactors merge the same SSTs",
+        tasks.validate_claim,
+        "if sst.id in busy:",
+        "if False:",
+    ),
+    Bug(
+        "read checked on one version, done on another",
+        "an unpinned epoch is read on a version whose compaction has passed it",
+        core.Core.view,
+        "if unpinned is not None and unpinned < version.safe_epoch:",
+        "if False:",
+    ),
+    Bug(
+        "own rows taken after the version",
+        "a commit moves rows from the buffer to the version while they are looked for",
+        reading.TableReader._find_many,
+        "    buffered = self._buffered(epoch)\n    view = self._view(epoch)\n",
+        "    view = self._view(epoch)\n    buffered = self._buffered(epoch)\n",
+    ),
+    Bug(
+        "older run of an epoch wins",
+        "a key written twice in one epoch gets its first value",
+        shared_buffer.SharedBuffer.add,
+        "(run, *buffer.runs.get(table, ()))",
+        "(*buffer.runs.get(table, ()), run)",
+    ),
+]
+
+
+def _patched(bug: Bug) -> CodeType:
+    function: Any = inspect.unwrap(bug.function)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(bug.old) == 1, f"{bug.name}: the code has changed; look for the bug's place anew"
+    names: dict[str, Any] = {}
+    code = compile(source.replace(bug.old, bug.new), inspect.getfile(function), "exec", dont_inherit=True)
+    exec(code, dict(sys.modules[function.__module__].__dict__), names)
+    compiled: FunctionType = names[function.__name__]
+    return compiled.__code__
+
+
+@contextmanager
+def planted(bug: Bug | None) -> Iterator[None]:
+    """Inside, the code has the bug."""
+    if bug is None:
+        yield
+        return
+    function: Any = inspect.unwrap(bug.function)
+    code = function.__code__
+    function.__code__ = _patched(bug)
+    try:
+        yield
+    finally:
+        function.__code__ = code

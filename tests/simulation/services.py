@@ -1,0 +1,116 @@
+"""The processes of a platform: replicas of the meta service, compactor nodes, and clients that go through them."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulation.bucket import NodeBucket
+from simulation.process import PICKER, Process
+from simulation.scheduler import Node
+from simulation.system import SimSystem
+from tussock.compactor.node import CompactorNode
+from tussock.compactor.slots import InlineSlot, Slot
+from tussock.meta.client.backend import PlatformBackend
+from tussock.meta.client.connection import MetaConnection
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.node import MetaNode
+from tussock.meta.server.options import NodeOptions
+from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.client import StateStore
+from tussock.statestore.core import Core
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
+from tussock.statestore.sstables import Sstables
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+__all__ = ["RemoteProcess", "compact", "lead_or_follow"]
+
+SST_BYTES = 500
+
+
+class RemoteProcess(Process):
+    """A process whose store is kept by the meta service."""
+
+    is_remote = True
+
+    def connect(self) -> None:
+        """Open the store, however often the service has to be asked."""
+        while True:
+            connection = MetaConnection(
+                self.world.addresses(),
+                self.system,
+                self.world.network.dial(self.node),
+                name=repr(self.node),
+                deadline=15.0,
+            )
+            backend = PlatformBackend(connection, self.system, 15.0)
+            try:
+                backend.start()
+                break
+            except (MetaUnavailable, ObjectStoreUnavailable):
+                connection.close()
+                self.system.sleep(1.0)
+        requests = RequestCounts(self.bucket)
+        settings = self.settings()
+        sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, self.system, requests.opener("read"))
+        self.store = StateStore(Core(settings, self.system, self.bucket, requests, sstables, backend))
+        self.check_memory()
+
+
+def lead_or_follow(world: "World", node: Node, address: str) -> None:
+    """Be a replica of the meta service."""
+    system = SimSystem(world.scheduler, node)
+    bucket = NodeBucket(world.bucket, node, lambda: world.faults)
+    plan = world.plan
+    options = NodeOptions(
+        store_url="sim://",
+        address=address,
+        retention=plan.retention,
+        gc_grace=plan.gc_grace,
+        picker=PICKER,
+        vacuum_interval=20.0,
+        session_lease=20.0,
+        log_poll=1.0,
+        tick=0.5,
+    )
+    while True:
+        try:
+            meta = MetaNode(RequestCounts(bucket), system, options)
+            break
+        except ObjectStoreUnavailable:
+            system.sleep(1.0)
+    log: Any = meta.meta.log
+    log._snapshot_every = plan.snapshot_every
+    meta.start()
+    world.network.servers[address] = node, meta
+
+
+def compact(world: "World", node: Node) -> None:
+    """Be a compactor node of two slots."""
+    system = SimSystem(world.scheduler, node)
+    bucket = NodeBucket(world.bucket, node, lambda: world.faults)
+
+    def equip(_: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
+        requests = RequestCounts(bucket)
+        view = requests.for_caller("compaction")
+        sstables = Sstables(view, 1 << 20, system, requests.opener("compaction"))
+        slots = [InlineSlot(view, system, requests.opener("compaction"), SST_BYTES) for _ in range(2)]
+        return sstables, slots
+
+    while True:
+        connection = MetaConnection(
+            world.addresses(),
+            system,
+            world.network.dial(node),
+            name=repr(node),
+            kind=pb.COMPACTOR,
+            deadline=15.0,
+        )
+        try:
+            CompactorNode(connection, system).start(2, equip)
+            return
+        except (MetaUnavailable, ObjectStoreUnavailable):
+            with contextlib.suppress(MetaUnavailable):
+                connection.close()
+            system.sleep(1.0)
