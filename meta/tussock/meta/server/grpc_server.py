@@ -29,7 +29,7 @@ LEADER_SERVICE = f"{SERVICE}/leader"
 """What the health service is asked for to learn whether this replica leads."""
 CALL_THREADS = 64
 HEALTH_SECONDS = 0.5
-PUSH_SECONDS_MIN = 0.01
+PUSH_SECONDS_MIN = 0.02
 """Between two messages to one subscriber; the first after a pause goes at once."""
 
 Context = Any
