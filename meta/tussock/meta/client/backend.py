@@ -80,6 +80,8 @@ class PlatformBackend:
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._looked = float("-inf")
         self._stalled: set[int] = set()
+        self._unknown_ssts: set[str] = set()
+        """Of commits without a writer of which it is not known whether they happened."""
         connection.holdings = self._holdings
         self._channels = PlatformChannels(connection, system)
         connection.on_opened = self._on_opened
@@ -180,10 +182,15 @@ class PlatformBackend:
         message = commit_to_message(self._connection.session_id, request)
         message.known_seq = self._pushed.version.seq
         deadline = self._system.monotonic() + self._deadline
-        attempts = Attempts()
+        ids = set() if request.writer is not None else _sst_ids(request)
+        attempts = Attempts(unknown=not ids.isdisjoint(self._unknown_ssts))
         while True:
             try:
                 answer = self._connection.call("Commit", message, attempts=attempts)
+            except (MetaUnavailable, ObjectStoreUnavailable):
+                if attempts.unknown:
+                    self._unknown_ssts |= ids
+                raise
             except StaleUpload as error:
                 if attempts.unknown and request.writer is None:
                     # Uploaded and committed again, the rows might be there twice and hide what came between.
@@ -201,6 +208,7 @@ class PlatformBackend:
             if not answer.retry_after_ms:
                 break
             message.waited_ms += self._stall(request, answer, deadline)
+        self._unknown_ssts -= ids
         if self._stalled and not message.waited_ms:
             log.info("writes are no longer held back", tables=sorted(self._stalled))
             self._stalled.clear()
@@ -368,6 +376,10 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
     sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))
+
+
+def _sst_ids(request: CommitRequest) -> set[str]:
+    return {sst.id for runs in request.tables.values() for run in runs for sst in run.ssts}
 
 
 def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:

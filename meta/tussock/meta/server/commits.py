@@ -8,6 +8,7 @@ import re
 
 from msgspec.structs import replace
 
+from tussock.meta.commits import AlreadyCommitted, stamp
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
@@ -66,6 +67,9 @@ class Commits:
                 try:
                     self._secure(sst, state.spec, request.payloads.get(sst.id))
                 except (ObjectNotFound, CorruptSst) as error:
+                    known = self._refused_or_known(request)
+                    if known is not None:
+                        return known
                     raise InvalidBatch(
                         f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be "
                         f"committed: {error}; nothing was committed, upload it again",
@@ -85,6 +89,15 @@ class Commits:
             if bucket.create(path, payload):
                 return
         prove_sst(bucket, sst, spec)
+
+    def _refused_or_known(self, request: CommitRequest) -> int | None:
+        """What the log's tail says of a commit whose SST is not there; `None` if it has nothing against it.
+
+        Another process's vacuum may have taken the upload for garbage: that is `StaleUpload`, which the client mends.
+        Or the commit repeats one that happened, whose SSTs have been compacted away since.
+        """
+        stamped = stamp(self._context.meta.refresh(), request, self._context.system.now_ms())
+        return stamped.epoch if isinstance(stamped, AlreadyCommitted) else None
 
     def _get_credentials(self, request: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         with self._lock:
