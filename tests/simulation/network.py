@@ -232,5 +232,3 @@ class SimStream:
     def _wake(self) -> None:
         if self._reader is not None:
             self._scheduler.wake(*self._reader)
-
-

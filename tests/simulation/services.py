@@ -18,7 +18,7 @@ from tussock.meta.server.options import NodeOptions
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core
-from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable
+from tussock.statestore.errors import DuplicateName, MetaUnavailable, ObjectStoreUnavailable, SessionExpired
 from tussock.statestore.sstables import Sstables
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def compact(world: "World", node: Node) -> None:
         try:
             CompactorNode(connection, system).start(2, equip)
             return
-        except (MetaUnavailable, ObjectStoreUnavailable):
-            with contextlib.suppress(MetaUnavailable):
+        except (DuplicateName, MetaUnavailable, ObjectStoreUnavailable):
+            # A duplicate: the session of an earlier try lives until it lapses.
+            with contextlib.suppress(MetaUnavailable, SessionExpired):
                 connection.close()
             system.sleep(1.0)

@@ -12,6 +12,7 @@ from tussock.statestore.errors import (
     EpochOutOfOrder,
     EpochTooOld,
     Fenced,
+    InvalidBatch,
     MetaUnavailable,
     ObjectStoreUnavailable,
     SnapshotExpired,
@@ -164,6 +165,12 @@ def _commit(process: Process, job: Job, batch: Batch) -> None:
                 if attempt == attempts:
                     raise
                 process.system.sleep(random.random())
+    except InvalidBatch as error:
+        if batch.writer is not None or batch.epoch is None:
+            raise Violation(f"{batch.name} is refused, and it is not in the log: {error}") from error
+        # It happened, its answer was lost, and by now compaction has merged it, so its epoch is not known any more.
+        store.abort_epoch(epoch)
+        committed = batch.epoch
     except (*UNAVAILABLE, EpochOutOfOrder, StaleUpload):
         store.abort_epoch(epoch)
         raise
@@ -219,8 +226,14 @@ def read(process: Process) -> None:
 
 def _scan_latest(process: Process, table: str) -> None:
     floor = process.floor
-    with process.clean_keys(table) as dirty:
-        found = read_table(process.store.table(table), reverse=process.scheduler.random.random() < 0.3)
+    try:
+        with process.clean_keys(table) as dirty:
+            found = read_table(process.store.table(table), reverse=process.scheduler.random.random() < 0.3)
+    except SnapshotExpired:
+        # The scan had to move to a newer version, and its epoch was compacted away: it says so rather than mix epochs.
+        if process.world.plan.gc_grace > 15:
+            raise
+        return
     process.check_latest(table, floor, found, dirty, None)
 
 
