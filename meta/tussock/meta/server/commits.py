@@ -67,7 +67,7 @@ class Commits:
                 try:
                     self._secure(sst, state.spec, request.payloads.get(sst.id))
                 except (ObjectNotFound, CorruptSst) as error:
-                    known = self._refused_or_known(request)
+                    known = self._refused_or_known(request) if isinstance(error, ObjectNotFound) else None
                     if known is not None:
                         return known
                     raise InvalidBatch(
