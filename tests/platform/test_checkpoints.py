@@ -161,7 +161,7 @@ def test_leaving_takes_everything_along(platform: Platform) -> None:
 def test_dead_worker_costs_all_what_was_not_committed(platform: Platform) -> None:
     """With `abort`, the others forget what they wrote since the newest checkpoint, are told so once, and go on."""
     a, b = Worker(platform, "a"), Worker(platform, "b")
-    a.write("1")
+    a.committed_write("1")
     held = b.committed_write("1").committed_epoch
     b.store.close()
     with pytest.raises(CheckpointAborted, match="'b' is gone") as aborted:
@@ -349,7 +349,7 @@ def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
     with Platform(tmp_path.as_uri(), replicas=2, session_lease=2.0, leader_lease=1.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
-        a.write("1")
+        a.committed_write("1")
         before = b.committed_write("1")
         platform.leader.stop(drain=False)
         for worker in (a, b):
