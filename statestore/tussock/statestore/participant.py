@@ -74,14 +74,16 @@ def _placed(state: Participant, event: BarrierEvent) -> tuple[Participant, list[
     if event.generation < state.generation:
         return state, []
     todo: list[Todo] = []
-    if state.barrier and event.barrier >= state.barrier:
-        state, todo = _resolve(state, event)
-    # It has passed the barrier under way, or there is none; or it has not seen that barrier yet.
-    there = (event.epoch, event.next_epoch) == (state.ended, state.epoch)
-    there = there or (not state.barrier and event.epoch == state.epoch)
-    # Of an older generation it is unknown what it had collected, so all that it wrote counts for nothing.
-    if there and event.generation == state.generation:
-        return state, todo
+    # Of an older generation it is unknown whether what it had collected was taken: an empty part of its successor may
+    # have come in its place. So all that it wrote counts for nothing; what was committed is found in the store.
+    if event.generation == state.generation:
+        if state.barrier and event.barrier >= state.barrier:
+            state, todo = _resolve(state, event)
+        # It has passed the barrier under way, or there is none; or it has not seen that barrier yet.
+        if (event.epoch, event.next_epoch) == (state.ended, state.epoch):
+            return state, todo
+        if not state.barrier and event.epoch == state.epoch:
+            return state, todo
     state, aborted = _abort(replace(state, generation=event.generation), replace(event, next_epoch=where))
     return state, [*todo, *aborted]
 
