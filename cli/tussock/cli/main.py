@@ -40,7 +40,10 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum, clone),
-    "Run a platform": (status, compactor,),
+    "Run a platform": (
+        status,
+        compactor,
+    ),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -21,7 +21,10 @@ from tussock.statestore.errors import InvalidOption, TableNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem
 
-__all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "table_state"]
+__all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "opened_version", "table_state"]
+
+
+PLATFORM = "tussock://"
 
 
 class NoStore(InvalidOption):
@@ -38,6 +41,11 @@ class Place(NamedTuple):
 @contextmanager
 def opened_bucket(url: str) -> Iterator[ObjectStore]:
     """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created."""
+    if url.startswith(PLATFORM):
+        raise InvalidOption(
+            f"{url} is a meta service, and this command reads the bucket itself; give the URL of its bucket, which "
+            "`tussock status` shows"
+        )
     where = parse_bucket_url(url)
     if where.scheme == "file" and not Path(where.prefix).is_dir():
         raise NoStore(f"no store here: {where} is not a folder")
@@ -58,10 +66,22 @@ def opened_place(url: str) -> Iterator[Place]:
 
 
 @contextmanager
+def opened_version(url: str) -> Iterator[VersionView]:
+    """The newest version, from the bucket or from a meta service."""
+    if url.startswith(PLATFORM):
+        with connect(url) as store:
+            yield store.version()
+    else:
+        with opened_place(url) as place:
+            yield place.version
+
+
+@contextmanager
 def opened_store(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
     """The store at `url`, opened without background compaction; `None` is what the store says."""
-    with opened_bucket(url):
-        pass
+    if not url.startswith(PLATFORM):
+        with opened_bucket(url):
+            pass
     with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:
         yield store
 

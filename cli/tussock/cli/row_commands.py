@@ -18,7 +18,7 @@ from tussock.cli.output import (
     plural,
     show,
 )
-from tussock.cli.places import opened_place, opened_store
+from tussock.cli.places import opened_store, opened_version
 from tussock.cli.values import as_text, batch_rows, parse_bytes, parse_key
 from tussock.meta.ranges import total_bytes
 from tussock.statestore import RawTable, TypedTable
@@ -41,8 +41,8 @@ def tables(store: Store, as_json: Json = False) -> None:
     With --json one document: {"tables": [{name, id, kind, columns, primary_key, distribution_key, vnodes,
     block_bytes, compression, rows, deletes, ssts, bytes, last_epoch}]}.
     """
-    with opened_place(store) as place:
-        states = sorted(place.version.tables.values(), key=lambda state: state.spec.name)
+    with opened_version(store) as version:
+        states = sorted(version.tables.values(), key=lambda state: state.spec.name)
     if as_json:
         emit_json({"tables": [_table_document(state) for state in states]})
         return

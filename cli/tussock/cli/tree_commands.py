@@ -5,7 +5,7 @@ from typing import Any
 
 from tussock.cli.options import Json, Store, TableName
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
-from tussock.cli.places import opened_bucket, opened_place, table_state
+from tussock.cli.places import opened_bucket, opened_place, opened_version, table_state
 from tussock.cli.values import as_text
 from tussock.meta.pins import pin_objects
 from tussock.meta.ranges import total_bytes
@@ -67,8 +67,8 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     With --json one document: {"table", "ssts": [{level, sublevel, id, rows, deletes, data_bytes, meta_bytes,
     smallest, largest, epoch, min_epoch, max_epoch}]}; level 0 has sublevels, 0 the newest.
     """
-    with opened_place(store) as place:
-        state = table_state(place.version, table, place.bucket.url)
+    with opened_version(store) as version:
+        state = table_state(version, table, store)
     placed = [(level, sublevel, sst) for level, sublevel, run in _runs(state.levels) for sst in run]
     if as_json:
         fields = SstInfo.__struct_fields__

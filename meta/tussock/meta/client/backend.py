@@ -251,6 +251,7 @@ class PlatformBackend:
         # At least 1, for an empty store too: what is asked for is everything in this version.
         request = pb.CompactRequest(table=table, since_seq=max(self.refresh().seq, 1))
         while True:
+            seq = self._pushed.version.seq  # before the call: what comes with the answer is a reason to ask again
             answer = self._connection.call("Compact", request)
             assert isinstance(answer, pb.CompactResponse)
             if answer.HasField("error"):
@@ -267,7 +268,7 @@ class PlatformBackend:
                     f"are connected{', compaction is paused' if answer.paused else ''}; start one with "
                     "`tussock compactor`, resume compaction, or try again later"
                 )
-            self.await_change(self._pushed.version.seq, COMPACT_WAIT_SECONDS)
+            self.await_change(seq, COMPACT_WAIT_SECONDS)
 
     def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
         """From now on the leader is told what is uploaded and may yet be committed."""

@@ -204,7 +204,7 @@ class MetaConnection:
         try:
             self.call("CloseSession", pb.CloseSessionRequest(session_id=self.session_id), timeout=2.0)
         except TussockError as error:
-            log.info("the session could not be closed and will lapse", session=self.session_id, error=str(error))
+            log.info("the session could not be closed and will lapse", session=self.session_id[:8], error=str(error))
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -274,7 +274,7 @@ class MetaConnection:
                 answer = self.call("Heartbeat", request, attempts=attempts)
             except TussockError as error:
                 if not self._closed:
-                    log.warning("no heartbeat reached the meta service", session=self.session_id, error=str(error))
+                    log.warning("no heartbeat reached the meta service", session=self.session_id[:8], error=str(error))
                 continue
             assert isinstance(answer, pb.HeartbeatResponse)
             if self._session is session:
@@ -303,11 +303,11 @@ class MetaConnection:
                 try:
                     self._open()
                 except TussockError as error:
-                    log.warning("the session could not be opened again", session=self.session_id, error=str(error))
+                    log.warning("the session could not be opened again", session=self.session_id[:8], error=str(error))
             except MetaUnavailable:
                 pause = self._follow(address, "") or PAUSE_SECONDS
             except TussockError as error:
-                log.warning("the subscription failed, trying again", session=self.session_id, error=str(error))
+                log.warning("the subscription failed, trying again", session=self.session_id[:8], error=str(error))
             if not self._closed:
                 self._system.sleep(pause)
 

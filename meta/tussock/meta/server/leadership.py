@@ -18,6 +18,7 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.pinning import Pinning
 from tussock.meta.server.scheduler import Scheduler
 from tussock.meta.server.sessions import Session, Sessions
+from tussock.meta.server.status_parts import short_id
 from tussock.meta.server.upkeep import Upkeep
 from tussock.meta.version import Version
 from tussock.statestore.errors import AccessDenied
@@ -89,7 +90,7 @@ class Leadership:
         with self._lock:
             lapsed = self.sessions.expired()
         for session in lapsed:
-            log.warning("session lapsed", session=session.id, name=session.name)
+            log.warning("session lapsed", session=short_id(session.id), name=session.name)
             self._end(session, "the session lapsed: no heartbeat came in time")
         self.scheduler.tick()
         self.checkpoints.tick()
@@ -118,7 +119,7 @@ class Leadership:
             )
         lost_pins = self.pinning.adopt(session, request.pins)
         lost_tasks = self.scheduler.progress(session, request.tasks)
-        log.info("session opened", session=session.id, name=session.name, compactor=session.is_compactor)
+        log.info("session opened", session=short_id(session.id), name=session.name, compactor=session.is_compactor)
         return pb.OpenSessionResponse(
             lease_ms=int(options.session_lease * 1000),
             heartbeat_ms=int(options.session_lease * 1000 / 4),

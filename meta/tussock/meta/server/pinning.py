@@ -1,5 +1,7 @@
-"""Pins of sessions. Their objects are in the bucket, as those of embedded processes are, so compaction anywhere minds
-them and a change of leader loses none: the client shows its pins to the new leader, which takes them over.
+"""Pins of sessions.
+
+Their objects are in the bucket, as those of embedded processes are, so compaction anywhere minds them and a change of
+leader loses none: the client shows its pins to the new leader, which takes them over.
 
 The leader renews the objects for as long as the session lives. A pin's object outlasts the leader's last renewal by
 most of its lease (60 s), a takeover takes a few seconds.

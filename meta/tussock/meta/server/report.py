@@ -2,10 +2,12 @@
 
 import importlib.metadata
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tussock.meta.delta import Delta
 from tussock.meta.framing import decode_entry, entry_path
+from tussock.meta.scheduling import owner_of
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.problems import with_problems
@@ -75,7 +77,7 @@ class Report:
             version=version_status(version, int(synced_age * 1000)),
             tables=tables,
             rates=rates,
-            sessions=self._sessions(leadership, now),
+            sessions=self._sessions(leadership, version, now),
             compaction=leadership.scheduler.status(version) if leadership else CompactionStatus(),
             pins=self._pins() if leadership else (),
             checkpoints=leadership.checkpoints.status() if leadership else (),
@@ -97,12 +99,13 @@ class Report:
         except ObjectStoreUnavailable:
             return ()  # the rest of the status is wanted most when the bucket is away
 
-    def _sessions(self, leadership: Leadership | None, now: float) -> tuple[SessionStatus, ...]:
+    def _sessions(self, leadership: Leadership | None, version: Version, now: float) -> tuple[SessionStatus, ...]:
         if leadership is None:
             return ()
-        return tuple(self._session(session, now) for session in leadership.sessions.all())
+        owned = Counter(task.owner for task in version.tasks.values())
+        return tuple(self._session(session, owned[owner_of(session.id)], now) for session in leadership.sessions.all())
 
-    def _session(self, session: Session, now: float) -> SessionStatus:
+    def _session(self, session: Session, tasks: int, now: float) -> SessionStatus:
         lease = self._node.options.session_lease
         return SessionStatus(
             id=short_id(session.id),
@@ -110,7 +113,7 @@ class Report:
             name=session.name,
             software=session.software,
             slots=session.slots,
-            tasks=len(session.progress),
+            tasks=tasks,
             pins=len(session.pins),
             heartbeat_age_ms=int(max(now - (session.deadline - lease), 0) * 1000),
             lease_ms=int(lease * 1000),

@@ -45,6 +45,8 @@ class _Manual:
     task_id: str
     seq: int
     """It merges everything that is in the version of this sequence."""
+    outputs: frozenset[str] = frozenset()
+    """SSTs of its report, which may be in the log already when the call that brings it has not returned yet."""
     done: bool = False
     error: pb.ErrorDetail | None = None
 
@@ -231,6 +233,9 @@ class Scheduler:
         outputs = [sst_from_message(sst) for sst in request.outputs]
         with self._lock:
             self._schedule.reporting(request.task_id, self._now())
+            manual = self._manual.get(task.table_id) if task is not None else None
+            if manual is not None and manual.task_id == request.task_id:
+                manual.outputs = frozenset(sst.id for sst in outputs)
         self._context.nudge()  # a slot is free, before the report stands in the log
         try:
             self._context.meta.claims.report(request.task_id, owner, request.watermark, outputs)
@@ -291,7 +296,9 @@ class Scheduler:
             answer = pb.CompactResponse(compactors=self._schedule.workers(), paused=version.pause is not None)
             manual = self._manual.get(state.spec.id)
             if manual is not None and not (manual.done or manual.error or manual.task_id in version.tasks):
-                manual = None  # taken back by somebody else
+                # Pushed versions are faster than this table of the leader's: whoever saw the report asks at once.
+                manual.done = bool(manual.outputs) and manual.outputs <= {sst.id for sst in state.levels.ssts()}
+                manual = manual if manual.done else None  # or taken back by somebody else
             covered = manual is not None and 0 < request.since_seq <= manual.seq
             is_one_run = not state.levels.l0 and len(state.levels.runs()) == 1
             nothing = not tasks and pick_manual(state, tasks, self._context.options.picker) is None
