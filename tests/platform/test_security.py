@@ -391,7 +391,10 @@ def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
     _, line = create_token("ann", "reader", SYSTEM)
     (tmp_path / "tokens").write_text(line)
     arguments = ("--tokens.file", str(tmp_path / "tokens"))
-    with MetaProcess("memory://", *arguments) as process, grpc.insecure_channel(process.address) as channel:
+    with (
+        MetaProcess((tmp_path / "store").as_uri(), *arguments) as process,
+        grpc.insecure_channel(process.address) as channel,
+    ):
         codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(300)]
         assert codes[0] == grpc.StatusCode.UNAUTHENTICATED
         assert codes[-1] == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -407,7 +410,7 @@ def test_tokens_alone_and_certificates_alone(tmp_path: Path) -> None:
     server, client = authority.sign("meta"), authority.sign("ann", subject="/CN=ann/OU=analytics")
     secret, line = create_token("bob", "writer", SYSTEM)
     (tmp_path / "tokens").write_text(line)
-    with MetaProcess("memory://", "--tokens.file", str(tmp_path / "tokens")) as process:
+    with MetaProcess((tmp_path / "store").as_uri(), "--tokens.file", str(tmp_path / "tokens")) as process:
         process.wait_until_it_leads()
         process.wait_for(event="tokens travel unencrypted")
         with connect(process.url, token=secret) as store:
@@ -416,12 +419,12 @@ def test_tokens_alone_and_certificates_alone(tmp_path: Path) -> None:
             connect(process.url)
     tls = ["--tls.certificate", str(server.certificate), "--tls.key", str(server.key)]
     tls += ["--tls.client-ca", str(authority.certificate), "--tls.roles.reader", "OU:analytics"]
-    with MetaProcess("memory://", *tls) as process:
+    with MetaProcess((tmp_path / "store").as_uri(), *tls) as process:
         process.wait_until_it_leads()
         given = {"tls_ca": str(authority.certificate), "tls_cert": str(client.certificate), "tls_key": str(client.key)}
         with connect(process.url, **given) as store, pytest.raises(AccessDenied, match="'ann' has the role reader"):
             store.create_table("kv")
-    with MetaProcess("memory://") as process:
+    with MetaProcess((tmp_path / "store").as_uri()) as process:
         process.wait_until_it_leads()
         process.wait_for(event="anybody who reaches this service may do everything")
         with connect(process.url) as store:

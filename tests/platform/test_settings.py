@@ -20,7 +20,7 @@ LEASE_VARIABLE = "TUSSOCK_META_LEADER__LEASE_SECONDS"
 
 
 def load(flags: dict[str, str] | None = None, environ: dict[str, str] | None = None, file: str = "") -> MetaSettings:
-    return load_settings({"store": "memory://x", **(flags or {})}, environ or {}, file or None)
+    return load_settings({"store": "file:///tmp/x", **(flags or {})}, environ or {}, file or None)
 
 
 def refusal(flags: dict[str, str] | None = None, environ: dict[str, str] | None = None, file: str = "") -> list[str]:

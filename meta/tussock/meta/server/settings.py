@@ -27,7 +27,10 @@ def _address_or_nothing(value: str) -> str:
 
 
 def _store(value: str) -> str:
-    return str(parse_bucket_url(value))
+    where = parse_bucket_url(value)
+    if where.scheme == "memory":
+        raise ValueError("is in the memory of one process, and clients and compactors have their own; give a bucket")
+    return str(where)
 
 
 def _split(value: object) -> object:
