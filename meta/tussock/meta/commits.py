@@ -263,7 +263,7 @@ def _find(levels: TableLevels, sst: SstInfo) -> SstInfo | None:
     """The SST of that id as the tree has it; found by its smallest key, so that a commit does not scan all SSTs."""
     key = sst.smallest
     for run in levels.runs():
-        # Compared first: most runs of L0 hold one SST, and most SSTs that are looked for are new.
+        # Compared first: most SSTs that are looked for are new.
         if run[0].smallest <= key <= run[-1].smallest:
             found = find_in_run(run, sst)
             if found is not None:

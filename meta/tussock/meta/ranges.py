@@ -51,7 +51,8 @@ def overlap_in_run(run: Sequence[SstInfo], bounds: Range) -> tuple[SstInfo, ...]
 
 def find_in_run(run: Sequence[SstInfo], sst: SstInfo) -> SstInfo | None:
     """The SST of that id in a sorted run that is not empty, found by its smallest key; `None` if there is none."""
-    # Most runs of L0 hold one SST, and most SSTs that are looked for are new.
+    if len(run) == 1:  # as most runs of L0
+        return run[0] if run[0].id == sst.id else None
     if not run[0].smallest <= sst.smallest <= run[-1].smallest:
         return None
     found = run[bisect_left(run, sst.smallest, key=_SMALLEST)]

@@ -31,6 +31,7 @@ __all__ = [
     "BlockIndex",
     "LoadedMeta",
     "SstMeta",
+    "check_meta",
     "decode_meta",
     "encode_meta",
 ]
@@ -172,6 +173,15 @@ class LoadedMeta:
 
 def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
     """Decode a meta of either version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's."""
+    meta = check_meta(data, sst_id, where)
+    try:
+        return LoadedMeta(meta, len(data))
+    except (ValueError, pa.ArrowException) as error:
+        raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
+
+
+def check_meta(data: bytes, sst_id: str, where: str) -> SstMeta:
+    """The record in a meta, its frame and checksum verified, its index not yet unpacked; `CorruptSst` as above."""
     if len(data) < _FRAME.size + 4:
         raise CorruptSst(f"{where}: {len(data)} bytes are too few for an SST's meta; it was truncated")
     magic, version, reserved, length = _FRAME.unpack_from(data)
@@ -194,6 +204,6 @@ def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
         meta = msgspec.msgpack.decode(data[_FRAME.size : end], type=SstMeta)
         if meta.id != sst_id:
             raise CorruptSst(f"{where}: holds the meta of SST {meta.id}; objects were mixed up")
-        return LoadedMeta(meta, len(data))
-    except (msgspec.MsgspecError, ValueError, pa.ArrowException) as error:
+        return meta
+    except msgspec.MsgspecError as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error

@@ -4,12 +4,16 @@ One request for a small SST (whose blocks are then checked as well), two for oth
 in `benchmarks/README.md`; without it, a commit that names a lost upload would be found out by its readers.
 """
 
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
 from crc32c import crc32c
 
 from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.sst_meta import SstMeta, check_meta
 from tussock.statestore.sst_writer import value_schema
 
 __all__ = ["prove_bytes", "prove_sst"]
@@ -30,9 +34,9 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
     if sst.meta_in_data:
         tail = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes + 1))
         _check_length(where, sst.data_bytes + len(tail), sst.data_bytes + sst.meta_bytes)
-        meta = decode_meta(tail, sst.id, where)
+        meta = check_meta(tail, sst.id, where)
     else:
-        meta = decode_meta(bucket.get(meta_path(sst.id)), sst.id, f"{bucket.url}/{meta_path(sst.id)}")
+        meta = check_meta(bucket.get(meta_path(sst.id)), sst.id, f"{bucket.url}/{meta_path(sst.id)}")
         last = bucket.get_range(path, max(sst.data_bytes - 1, 0), 2)
         _check_length(where, sst.data_bytes - 1 + len(last), sst.data_bytes)
     _check_meta(where, meta, sst, spec)
@@ -41,26 +45,48 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
 def prove_bytes(whole: bytes, sst: SstInfo, spec: TableSpec, where: str) -> None:
     """Raise `CorruptSst` unless `whole` is the object of a small SST, as `sst` describes it, every block checked."""
     _check_length(where, len(whole), sst.data_bytes + sst.meta_bytes)
-    meta = decode_meta(whole[sst.data_bytes :], sst.id, where)
+    meta = check_meta(whole[sst.data_bytes :], sst.id, where)
     view = memoryview(whole)
-    for block in range(meta.blocks):
-        start, length = int(meta.offset[block]), int(meta.length[block])
+    index = meta.index
+    try:
+        starts, lengths = np.frombuffer(index.offset, "<u8").tolist(), np.frombuffer(index.length, "<u4").tolist()
+        checksums = np.frombuffer(index.crc, "<u4").tolist()
+    except ValueError as error:
+        raise CorruptSst(f"{where}: its block index cannot be read: {error}") from error
+    if not len(starts) == len(lengths) == len(checksums) > 0:
+        raise CorruptSst(f"{where}: the columns of its block index are not equally long")
+    for block, (start, length, expected) in enumerate(zip(starts, lengths, checksums, strict=True)):
         # The stored checksum is the last four bytes of a block, over all before it.
-        if crc32c(view[start : start + length - 4]) != meta.crc[block]:
+        if length < 4 or start + length > sst.data_bytes or crc32c(view[start : start + length - 4]) != expected:
             raise CorruptSst(f"{where}: block {block} at offset {start} does not match its checksum; it is damaged")
     _check_meta(where, meta, sst, spec)
 
 
-def _check_meta(where: str, meta: LoadedMeta, sst: SstInfo, spec: TableSpec) -> None:
+def _check_meta(where: str, meta: SstMeta, sst: SstInfo, spec: TableSpec) -> None:
     said = (sst.rows, sst.deletes, sst.smallest, sst.largest, sst.data_bytes)
     found = (meta.rows, meta.deletes, meta.smallest, meta.largest, meta.data_bytes)
     if said != found:
         raise CorruptSst(f"{where}: its meta says {found} of rows, deletes, keys and bytes, the commit says {said}")
-    if not meta.schema.equals(value_schema(spec)):
+    expected = _stored_schema(spec)
+    if meta.schema != expected and not _read_schema(meta.schema, where).equals(_read_schema(expected, where)):
         raise CorruptSst(
-            f"{where}: its columns are {meta.schema.names}, those of table {spec.name!r} are "
-            f"{value_schema(spec).names}; it is another table's"
+            f"{where}: its columns are {_read_schema(meta.schema, where).names}, those of table {spec.name!r} are "
+            f"{_read_schema(expected, where).names}; it is another table's"
         )
+
+
+@lru_cache(maxsize=1024)
+def _stored_schema(spec: TableSpec) -> bytes:
+    """The schema of the table's SSTs, as a writer of this version puts it into their meta."""
+    written: bytes = value_schema(spec).serialize().to_pybytes()
+    return written
+
+
+def _read_schema(data: bytes, where: str) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except pa.ArrowException as error:
+        raise CorruptSst(f"{where}: its schema cannot be read: {error}") from error
 
 
 def _check_length(where: str, found: int, expected: int) -> None:

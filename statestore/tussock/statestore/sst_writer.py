@@ -5,6 +5,7 @@ non-overlapping key ranges: a sorted run. It holds at most one SST's encoded byt
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ ONE_OBJECT_BYTES = 256 << 10
 read whole sooner than a meta and one block in two requests."""
 
 
+@lru_cache(maxsize=1024)
 def value_schema(spec: TableSpec) -> pa.Schema:
     """The columns that the table's SSTs store besides the key, with the types in which they are stored."""
     fields = [field for field in spec.arrow_schema() if field.name not in (spec.primary_key or ("key",))]

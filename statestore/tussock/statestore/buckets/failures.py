@@ -18,9 +18,7 @@ _DETAIL_MAX = 300
 _RETRIES = re.compile(r"after (\d+) retries")
 _PAST_END = re.compile(r"InvalidRange|StartTooLarge|Wanted range starting at|416 Range Not Satisfiable")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_DENIED = re.compile(
-    r"403 Forbidden|401 Unauthorized|code: AccessDenied"
-)  # a listing: `GenericError`
+_DENIED = re.compile(r"403 Forbidden|401 Unauthorized|code: AccessDenied")  # a listing: `GenericError`
 _ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
