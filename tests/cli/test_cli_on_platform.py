@@ -35,3 +35,13 @@ def test_what_reads_the_bucket_asks_for_its_url(tussock: Tussock, url: str, comm
     assert ran.code == 1
     assert "tussock status" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_compaction_is_paused_and_resumed(tussock: Tussock, url: str) -> None:
+    """The status says so and why, until it goes on."""
+    address = url.removeprefix("tussock://")
+    assert tussock("pause", "--meta", address, "--reason", "disk is full").code == 0
+    compaction = tussock("status", "--meta", address, "--json").json()["compaction"]
+    assert (compaction["paused"], compaction["reason"]) == (True, "disk is full")
+    assert tussock("resume", "--meta", address).code == 0
+    assert not tussock("status", "--meta", address, "--json").json()["compaction"]["paused"]

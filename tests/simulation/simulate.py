@@ -25,7 +25,7 @@ def _told(outcome: Outcome) -> str:
 
 
 def _hunted(job: tuple[int, int, int]) -> tuple[int, int, str]:
-    """Plant the bug of that number, and look for it: its number, the seeds that it took (0: not found), what it broke."""
+    """Plant the bug of that number, and look for it: its number, the seeds it took (0: not found), what it broke."""
     number, first, most = job
     with planted(BUGS[number]):
         for seed in range(first, first + most):

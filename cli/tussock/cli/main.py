@@ -16,6 +16,7 @@ from tussock.cli.check_command import check
 from tussock.cli.compactor_command import compactor
 from tussock.cli.log_command import log
 from tussock.cli.meta_commands import meta
+from tussock.cli.pause_command import pause, resume
 from tussock.cli.places import NoStore
 from tussock.cli.row_commands import changes, get, scan, tables
 from tussock.cli.sst_dump import dump
@@ -40,10 +41,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Read rows": (tables, get, scan, changes),
     "See how they are kept": (version, ssts, log, pins),
     "Look after the store": (check, compact, vacuum, clone),
-    "Run a platform": (
-        status,
-        compactor,
-    ),
+    "Run a platform": (status, compactor, pause, resume),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -1,0 +1,60 @@
+"""`tussock pause` and `tussock resume`: stop handing out compaction tasks, and begin again.
+
+They need the extra `platform`, so what asks the service is imported when it is asked for.
+"""
+
+import os
+from typing import Annotated
+
+import typer
+
+from tussock.cli.output import note
+from tussock.statestore.access import access_from
+from tussock.statestore.system import RealSystem
+
+__all__ = ["pause", "resume"]
+
+DEADLINE_SECONDS = 10.0
+
+Meta = Annotated[
+    str,
+    typer.Option("--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
+]
+
+
+def pause(
+    meta: Meta,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Shown by `tussock status` and the console.")],
+) -> None:
+    """Pause compaction: running tasks end, no new ones begin, until `tussock resume`; also across leaders.
+
+    Writers are slowed down and then stopped as their tables fill up with small runs. Needs the role admin.
+    """
+    _tell(meta, paused=True, reason=reason)
+    note("compaction is paused; writers will be held back in time: tussock resume")
+
+
+def resume(meta: Meta) -> None:
+    """Let compaction go on after `tussock pause`. Needs the role admin."""
+    _tell(meta, paused=False, reason="")
+    note("compaction goes on")
+
+
+def _tell(meta: str, *, paused: bool, reason: str) -> None:
+    from tussock.meta.client.access import dial_with
+    from tussock.meta.client.backend import addresses_in
+    from tussock.meta.client.connection import MetaConnection
+    from tussock.meta.rpc import meta_pb2 as pb
+
+    system = RealSystem()
+    connection = MetaConnection(
+        addresses_in(f"tussock://{meta.removeprefix('tussock://')}"),
+        system,
+        dial_with(access_from(os.environ), system),
+        name="tussock",
+        deadline=DEADLINE_SECONDS,
+    )
+    try:
+        connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=paused, reason=reason))
+    finally:
+        connection.close()
