@@ -5,10 +5,13 @@ import time
 from collections.abc import Iterator
 from itertools import count
 
+import grpc
 import pytest
 
 from support.platforms import QUIET, Platform, addresses
 from support.stores import pairs
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import METHODS
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, SnapshotExpired
 from tussock.statestore.snapshot import Snapshot
@@ -158,3 +161,26 @@ def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
         with pytest.raises(SnapshotExpired, match="lease"):
             snapshot.table("kv").get(b"a")
         assert store.table("kv").get(b"a") in (b"1", b"2")
+
+
+def test_a_client_that_dies_lets_go_of_its_pins() -> None:
+    """Nobody renews them once no heartbeat has come for the session's lease."""
+    with Platform(f"memory://failover-{next(_names)}", session_lease=1.0) as platform:
+        store = platform.connect()
+        store.create_table("kv")
+        commit(store, [(b"a", b"1")])
+        with grpc.insecure_channel(platform.leader.address) as channel:
+            for method, request in (
+                ("OpenSession", pb.OpenSessionRequest(session_id="d" * 32, kind=pb.CLIENT, name="dies")),
+                ("Pin", pb.PinRequest(session_id="d" * 32, token="0" * 16)),
+            ):
+                described = METHODS[method]
+                stub = channel.unary_unary(described.path, described.request.SerializeToString)
+                stub(request, timeout=10, metadata=(("tussock-protocol", "1"),))
+        with store.pin_snapshot() as kept:
+            assert sorted(pin.owner == "dies" for pin in store.pins()) == [False, True]
+            lapses = time.monotonic() + FAILOVER_SECONDS_MAX
+            while time.monotonic() < lapses and len(store.pins()) > 1:
+                pass
+            assert [pin.epoch for pin in store.pins()] == [kept.epoch]
+            assert all(pin.owner != "dies" for pin in store.pins())
