@@ -30,6 +30,8 @@ class Pinning:
         self._context = context
         self._sessions = sessions
         self._lock = lock
+        self._taking: dict[str, tuple[Lock, int]] = {}
+        """Per token of a pin that is being taken: a lock, and how many calls hold it or wait for it."""
 
     def handlers(self) -> Handlers:
         """The RPCs answered here."""
@@ -63,11 +65,26 @@ class Pinning:
         self._context.meta.abandon_pins()
 
     def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:
+        if TOKEN.fullmatch(request.token) is None:
+            raise InvalidOption(f"token {request.token[:64]!r} of a pin is not 16 hex digits")
+        # One after the other: a repetition that overtook the first try and was refused would delete the object, which
+        # has the same name, of a pin that its client then believes to hold.
+        with self._lock:
+            turn, calls = self._taking.get(request.token, (self._context.system.lock(), 0))
+            self._taking[request.token] = turn, calls + 1
+        try:
+            with turn:
+                return self._taken(request)
+        finally:
+            with self._lock:
+                turn, calls = self._taking.pop(request.token)
+                if calls > 1:
+                    self._taking[request.token] = turn, calls - 1
+
+    def _taken(self, request: pb.PinRequest) -> pb.PinResponse:
         with self._lock:
             session = self._sessions.get(request.session_id)
             known = next((pin for pin in session.pins.values() if pin.info.id.endswith(request.token)), None)
-        if TOKEN.fullmatch(request.token) is None:
-            raise InvalidOption(f"token {request.token[:64]!r} of a pin is not 16 hex digits")
         if known is not None:
             return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
         epoch = request.epoch if request.HasField("epoch") else None
