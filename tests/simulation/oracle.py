@@ -137,6 +137,8 @@ class Oracle:
         if seq != self.version.seq + 1:
             raise Violation(f"{path} was created, but the log ends at {self.version.seq}: it has a hole")
         before = self.version
+        if 0 < entry.term < before.term:
+            raise Violation(f"guarantee 8: {path} is of term {entry.term}, and term {before.term} had begun before it")
         step = before
         try:
             for delta in entry.deltas:

@@ -35,6 +35,8 @@ class Plan(NamedTuple):
     background_compaction: bool
     think_seconds: float
     """Usual pause between two calls of a workload, at most."""
+    upkeep_seconds: float
+    """Between two vacuums or full compactions, at most."""
     with_bank: bool
     with_anonymous: bool
     faults: Faults
@@ -68,7 +70,7 @@ def make_plan(choose: random.Random) -> Plan:
         deadline=choose.choice([3.0, 10.0, 30.0]),
         page=choose.choice([1000, 1000, 2, 5]),
     )
-    return Plan(
+    plan = Plan(
         processes=choose.choice([1, 2, 2, 3]),
         metas=metas,
         compactors=choose.choice([0, 1, 2]) if metas else 0,
@@ -85,6 +87,7 @@ def make_plan(choose: random.Random) -> Plan:
         snapshot_every=choose.choice([2, 3, 8]),
         background_compaction=choose.random() < 0.6,
         think_seconds=choose.choice([0.05, 1.0, 8.0]),
+        upkeep_seconds=choose.choice([1.0, 5.0, 20.0, 40.0]),
         with_bank=choose.random() < 0.5,
         with_anonymous=choose.random() < 0.4,
         faults=faults,
@@ -95,4 +98,20 @@ def make_plan(choose: random.Random) -> Plan:
         jump_seconds=choose.choice([3.0, 40.0, 600.0]),
         zombies=choose.random() < 0.5,
         bucket_clock=choose.choice([0.0, 0.0, -5.0, 5.0, 30.0]),
+    )
+    return _calm(plan, choose) if choose.random() < 0.25 else plan
+
+
+def _calm(plan: Plan, choose: random.Random) -> Plan:
+    """Nothing is lost and nobody stands still: no pin may be lost then, and races are all that can go wrong."""
+    return plan._replace(
+        faults=Faults(latency=choose.choice([0.1, 0.5, 2.0]), page=plan.faults.page),
+        crashes=0.0 if plan.metas else plan.crashes,
+        stalls=0.0,
+        cuts=0.0,
+        jumps=0.0,
+        bucket_clock=0.0,
+        retention=0.0,
+        think_seconds=min(plan.think_seconds, 1.0),
+        upkeep_seconds=min(plan.upkeep_seconds, 5.0),
     )

@@ -13,7 +13,10 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from tussock.compactor import executor, retention
-from tussock.meta import claims, commits, log, pins, recovery, service, tasks, truncation, vacuum, watermark
+from tussock.meta import claims, commits, follower, log, pins, recovery, tasks, terms, truncation, vacuum, watermark
+from tussock.meta.client import backend
+from tussock.meta.server import commits as server_commits
+from tussock.meta.server import node
 from tussock.statestore import core, reading, shared_buffer
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -45,25 +48,11 @@ BUGS = [
         "if False:",
     ),
     Bug(
-        "lost answer taken for a failure",
-        "an entry whose create was answered with an error is decided anew",
-        log.VersionLog._created,
-        "ours = self._read_back(after.seq, entry.id, error)",
-        "ours = self._read_back(after.seq, b'', error)",
-    ),
-    Bug(
         "lost answer taken for success",
         "an entry whose create was answered with an error counts as created",
         log.VersionLog._created,
         "ours = self._read_back(after.seq, entry.id, error)",
         "ours = True",
-    ),
-    Bug(
-        "outcome of a pending entry forgotten",
-        "a repeated call does not hear that its first try had landed",
-        log.VersionLog._repeats,
-        "known = self._outcomes.take(call.key)",
-        "known = None",
     ),
     Bug(
         "marker after the deletes",
@@ -89,18 +78,18 @@ BUGS = [
         "highest = highest",
     ),
     Bug(
-        "stamp outside the retry loop",
-        "of two writers that commit at once, the second keeps an epoch that is too old",
-        service.EmbeddedMeta.commit,
-        "stamped = stamp(version, request,",
-        "stamped = stamp(self._log.version if request.writer else version, request,",
+        "old epoch kept",
+        "a commit that another one has overtaken keeps its own, smaller epoch",
+        commits.stamp,
+        "if epoch <= version.max_committed_epoch:",
+        "if False:",
     ),
     Bug(
         "ledger not consulted",
         "a repeated (writer, batch) is committed again",
         commits.stamp,
-        "if holding is not None:",
-        "if False:",
+        "holding = version.committed_epoch_of(request.writer, request.batch_id)",
+        "holding = None",
     ),
     Bug(
         "conflict not seen",
@@ -124,11 +113,11 @@ BUGS = [
         "if False",
     ),
     Bug(
-        "horizon not advanced before the delete",
+        "orphans deleted above the horizon",
         "vacuum takes an upload that is about to be committed",
-        vacuum.Vacuum._horizon_deltas,
-        "if horizon > version.gc_horizon:",
-        "if False:",
+        vacuum.Vacuum._garbage_ssts,
+        "elif sst_id < version.gc_horizon:",
+        "else:",
     ),
     Bug(
         "vacuum judges by the version before its append",
@@ -176,10 +165,8 @@ BUGS = [
         "pin written after the log is read",
         "the safe epoch may pass between",
         pins.PinKeeper._pinned,
-        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n'
-        "        self._check_kept(self._log.refresh(), info)\n",
-        "        self._check_kept(self._log.refresh(), info)\n"
-        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n',
+        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n        check(self._log.refresh(), info)\n',
+        '        check(self._log.refresh(), info)\n        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n',
     ),
     Bug(
         "pins not renewed",
@@ -191,8 +178,8 @@ BUGS = [
     Bug(
         "input of another task claimed",
         "two compactors merge the same SSTs",
-        tasks.validate_claim,
-        "if sst.id in busy:",
+        tasks._check_free,
+        "if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):",
         "if False:",
     ),
     Bug(
@@ -215,6 +202,49 @@ BUGS = [
         shared_buffer.SharedBuffer.add,
         "(run, *buffer.runs.get(table, ()))",
         "(*buffer.runs.get(table, ()), run)",
+    ),
+    Bug(
+        "old leader not fenced",
+        "a leader that was replaced goes on appending to the log",
+        terms.check_term,
+        "if 0 < term < version.term:",
+        "if False:",
+    ),
+    Bug(
+        "old leader answers from memory",
+        "a read of the newest version is not the newest",
+        node.MetaNode._get_version,
+        "self.meta.refresh()",
+        "self.meta.version()",
+    ),
+    Bug(
+        "commit acknowledged before its append",
+        "a leader answers, and appends when it gets round to it",
+        server_commits.Commits.commit,
+        "return self._context.meta.commit(replace(request, payloads={}))",
+        "self._context.system.spawn('late', lambda: self._context.meta.commit(replace(request, payloads={})))\n"
+        "    return request.epoch",
+    ),
+    Bug(
+        "hole in the pushed versions",
+        "a client applies an entry to a version that it does not follow",
+        follower.followed,
+        "if first_seq > version.seq + 1:",
+        "if False:",
+    ),
+    Bug(
+        "unknown outcome forgotten between two calls",
+        "a client uploads rows again that were committed",
+        backend.PlatformBackend.commit,
+        "self._unknown_ssts |= ids",
+        "pass",
+    ),
+    Bug(
+        "pins not shown to a new leader",
+        "after a failover nobody renews them",
+        backend.PlatformBackend._holdings,
+        "pins=self._pins.shown()",
+        "pins=()",
     ),
 ]
 

@@ -25,7 +25,7 @@ def _told(outcome: Outcome) -> str:
 
 
 def _hunted(job: tuple[int, int, int]) -> tuple[int, int, str]:
-    """Plant the bug of that number, and look for it: its number, the seeds it took (0: not found), what it broke."""
+    """Plant the bug of that number: the number, the seeds until it was found (0: it was not), what it broke."""
     number, first, most = job
     with planted(BUGS[number]):
         for seed in range(first, first + most):
@@ -39,7 +39,7 @@ def hunt(first: int, most: int, processes: int, only: str) -> bool:
     jobs = [(number, first, most) for number, bug in enumerate(BUGS) if only in bug.name]
     missed = False
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for number, seeds, told in pool.imap(_hunted, jobs):
+        for number, seeds, told in pool.imap_unordered(_hunted, jobs):
             print(f"{BUGS[number].name}: {f'{seeds} seeds: {told[:200]}' if seeds else 'NOT FOUND'}", flush=True)
             missed |= not seeds
     return not missed

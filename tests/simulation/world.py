@@ -63,7 +63,8 @@ class World:
         self._ready = False
         self._auditing = False
         self._owners: dict[str, Process] = {}
-        self._pinned: dict[int, tuple[Process, Any]] = {}
+        self._pinned: dict[int, Process] = {}
+        self._pins_taken = 0
 
     # --- What workloads ask ----------------------------------------------------------------------------------------
 
@@ -84,19 +85,22 @@ class World:
         crashes = plan.metas and plan.crashes
         return bool(crashes or plan.stalls or plan.cuts or plan.jumps or lost or abs(plan.bucket_clock) > 20)
 
-    def note_pin(self, process: Process, token: int, snapshot: Any) -> None:
-        """The process holds this pin, unless its lease may have lapsed without its knowing."""
+    def is_lone(self) -> bool:
+        """Whether no two processes are ever alive, and clocks run evenly."""
+        plan = self.plan
+        return plan.processes == 1 and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
+
+    def note_pin(self, process: Process, snapshot: Any) -> int:
+        """The process holds this pin, unless its lease may lapse without its knowing; answers a token for it."""
+        self._pins_taken += 1
         if not self.may_lose_pins():
-            self.oracle.hold(token, snapshot.epoch, repr(process.node))
-            self._pinned[token] = process, snapshot
+            self.oracle.hold(self._pins_taken, snapshot.epoch, repr(process.node))
+            self._pinned[self._pins_taken] = process
+        return self._pins_taken
 
-    def bucket_state(self) -> int:
-        """Something that changes with each effective write or deletion."""
-        return self.oracle.counts["deleted"] + len(self.bucket.objects)
-
-    def check_dry_run(self, before: int, report: Any) -> None:
-        """What a dry run names is no SST that the version needs."""
-        live = self.oracle.version.live_sst_ids()
+    def check_dry_run(self, before: set[str], report: Any) -> None:
+        """What a dry run names is no SST that the version needs, before it and after."""
+        live = before & self.oracle.version.live_sst_ids()
         for path, reason in report.deleted:
             if path.startswith("sst/") and path[4:36] in live:
                 raise Violation(f"guarantee 7: a dry run would delete {path} ({reason}), which the version names")
@@ -152,7 +156,7 @@ class World:
             kind = "bank"
         elif self.plan.with_anonymous and number % 2 == 1:
             kind = "anonymous"
-        return Job(f"{kind}{number}", kind, self.plan.batches)
+        return Job(f"{kind}{number}", kind, self.plan.batches, self.random.choice([1.0, 1.0, 1.0, 20.0]))
 
     def _start(self, name: str, incarnation: int) -> None:
         """A process with its share of the jobs; whoever had this name before may still run, or have died."""
@@ -276,7 +280,7 @@ class World:
             self._running -= node.workloads
             node.workloads = 0
             self.processes.remove(process)
-            for token in [token for token, (owner, _) in self._pinned.items() if owner is process]:
+            for token in [token for token, owner in self._pinned.items() if owner is process]:
                 self.oracle.pins.pop(token, None)
             if not self.closing and self._owners[node.name] is process:
                 self._start(node.name, node.incarnation + 1)
