@@ -10,7 +10,7 @@ import pytest
 
 from simulation.world import run_seed
 
-CI_SECONDS = 180
+CI_SECONDS = int(os.environ.get("SIMULATE_SECONDS", "60"))
 TESTS = Path(__file__).parent.parent
 
 
