@@ -184,3 +184,21 @@ def test_a_client_that_dies_lets_go_of_its_pins() -> None:
                 pass
             assert [pin.epoch for pin in store.pins()] == [kept.epoch]
             assert all(pin.owner != "dies" for pin in store.pins())
+
+
+def test_a_subscription_that_hangs_is_opened_anew() -> None:
+    """Heartbeats tell how far the leader is, so a stream that brings nothing more and does not break is found out."""
+    with Platform(f"memory://failover-{next(_names)}", session_lease=2.0) as platform:
+        writer, reader = platform.connect(), platform.connect()
+        writer.create_table("kv")
+        epoch = commit(writer, [(b"a", b"1")])
+        reader.wait_epoch(epoch)
+        for session in platform.leader.node.leadership.sessions.all():
+            assert session.mailbox is not None
+            session.mailbox.on_ready(lambda: None)  # nobody hears of news any more
+        epoch = commit(writer, [(b"a", b"2")])
+        backend = reader._core.backend
+        ends = time.monotonic() + FAILOVER_SECONDS_MAX
+        while time.monotonic() < ends and backend.version().max_committed_epoch < epoch:
+            pass
+        assert backend.version().max_committed_epoch == epoch

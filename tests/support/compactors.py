@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tussock.compactor.node import CompactorNode
 from tussock.compactor.slots import InlineSlot, Slot
-from tussock.meta.client.backend import addresses_in
+from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb

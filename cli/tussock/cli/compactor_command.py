@@ -53,7 +53,7 @@ def compactor(
     A token, if the service asks for one, comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
     from tussock.compactor.serve import CompactorSettings, serve
-    from tussock.meta.client.backend import addresses_in
+    from tussock.meta.client.addresses import addresses_in
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter("--log-level is debug, info, warning or error")

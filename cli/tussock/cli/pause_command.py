@@ -42,7 +42,7 @@ def resume(meta: Meta) -> None:
 
 def _tell(meta: str, *, paused: bool, reason: str) -> None:
     from tussock.meta.client.access import dial_with
-    from tussock.meta.client.backend import addresses_in
+    from tussock.meta.client.addresses import addresses_in
     from tussock.meta.client.connection import MetaConnection
     from tussock.meta.rpc import meta_pb2 as pb
 

@@ -47,7 +47,7 @@ def status(
     The leader is asked, or a replica that follows if there is none. A token comes in TUSSOCK_TOKEN or in the file that
     TUSSOCK_TOKEN_FILE names. With --json one document, as docs/console.md lists it. Exit code 1 if no replica answers.
     """
-    from tussock.meta.client.backend import addresses_in
+    from tussock.meta.client.addresses import addresses_in
 
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
     document, silent = _ask(addresses_in(f"tussock://{meta.removeprefix('tussock://')}"), access)

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from tussock.meta.client.access import dial_with
+from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.buckets import open_session_bucket
 from tussock.meta.client.checkpoints import PlatformChannel, PlatformChannels
 from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
@@ -38,7 +39,6 @@ from tussock.statestore.errors import (
     EpochTooOld,
     Fenced,
     InvalidBatch,
-    InvalidOption,
     MetaUnavailable,
     ObjectStoreUnavailable,
     StaleUpload,
@@ -52,7 +52,7 @@ from tussock.statestore.logs import get_logger
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 
-__all__ = ["PlatformBackend", "addresses_in", "open_store"]
+__all__ = ["PlatformBackend", "open_store"]
 
 log = get_logger("tussock.meta.client")
 
@@ -62,6 +62,8 @@ REFRESH_SECONDS = 0.25
 """Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25
 """A version that a call has answered with is waited for so long before it is asked for."""
+SUBSCRIPTION_SECONDS_MAX = 1.0
+"""A version that the leader had when it answered a heartbeat is to be pushed within so long."""
 COMPACT_WAIT_SECONDS = 1.0
 COMPACT_SECONDS_MAX = 600.0
 NO_COMPACTOR_SECONDS_MAX = 30.0
@@ -86,6 +88,7 @@ class PlatformBackend:
         self._channels = PlatformChannels(connection, system)
         connection.on_opened = self._on_opened
         connection.on_event = self._on_event
+        connection.on_heartbeat = self._check_subscription
         connection.after_seq = lambda: self._pushed.version.seq
 
     def start(self) -> pb.OpenSessionResponse:
@@ -328,6 +331,12 @@ class PlatformBackend:
         if event.HasField("version") and not self._pushed.learn(event.version):
             self._connection.reconnect()
 
+    def _check_subscription(self, seq: int) -> None:
+        """Subscribe anew if versions do not come although heartbeats are answered: a stream may hang and not break."""
+        if self._pushed.await_seq(seq, SUBSCRIPTION_SECONDS_MAX).seq < seq:
+            log.warning("the subscription is behind, subscribing anew", seq=self._pushed.version.seq, leader_seq=seq)
+            self._connection.reconnect()
+
     def _catch_up(self, seq: int) -> None:
         """Make sure that the version here is at `seq`: as a rule it is pushed before the answer is back."""
         if self._pushed.await_seq(seq, PUSH_SECONDS_MAX).seq < seq:
@@ -347,18 +356,6 @@ class PlatformBackend:
             )
         self._system.sleep(min(answer.retry_after_ms / 1000, left))
         return answer.retry_after_ms
-
-
-def addresses_in(url: str) -> list[str]:
-    """The replicas in `tussock://host:port,host2:port`; `InvalidOption` if they are not that."""
-    rest = url.removeprefix("tussock://").rstrip("/")
-    addresses = rest.split(",")
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or "@" in host or "/" in rest or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            shown = url if "@" not in url else "tussock://***"
-            raise InvalidOption(f"{shown!r} does not name a meta service: expected tussock://host:port,host2:port")
-    return addresses
 
 
 def open_store(settings: Settings, system: System, dial: Dial | None = None) -> StateStore:

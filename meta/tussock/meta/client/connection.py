@@ -111,6 +111,8 @@ class MetaConnection:
         self.on_opened: Callable[[pb.OpenSessionResponse], None] = lambda _: None
         """Called when a leader has (re)opened the session; it says which pins and tasks are lost."""
         self.on_lost_tasks: Callable[[Sequence[str]], None] = lambda _: None
+        self.on_heartbeat: Callable[[int], None] = lambda _: None
+        """Called with the sequence of the leader's version when a heartbeat was answered."""
         self.on_event: Callable[[pb.Event], None] = lambda _: None
         """Called for each event of the subscription, in order, by one thread."""
         self.after_seq: Callable[[], int] = lambda: 0
@@ -281,6 +283,7 @@ class MetaConnection:
                 session.acknowledged = max(session.acknowledged, attempts.sent)
             if answer.lost_tasks:
                 self.on_lost_tasks(answer.lost_tasks)
+            self.on_heartbeat(answer.seq)
 
     def _listen(self) -> None:
         while not self._closed:

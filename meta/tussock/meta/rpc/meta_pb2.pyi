@@ -111,12 +111,14 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., oldest_upload: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskProgress, _Mapping]]] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("term", "lost_tasks")
+    __slots__ = ("term", "lost_tasks", "seq")
     TERM_FIELD_NUMBER: _ClassVar[int]
     LOST_TASKS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     term: int
     lost_tasks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, term: _Optional[int] = ..., lost_tasks: _Optional[_Iterable[str]] = ...) -> None: ...
+    seq: int
+    def __init__(self, term: _Optional[int] = ..., lost_tasks: _Optional[_Iterable[str]] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("session_id",)

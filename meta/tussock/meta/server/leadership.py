@@ -137,7 +137,7 @@ class Leadership:
             session = self.sessions.get(request.session_id)
             self.sessions.renew(session, request.oldest_upload, request.slots)
         lost = self.scheduler.progress(session, request.tasks)
-        return pb.HeartbeatResponse(term=self.term, lost_tasks=lost)
+        return pb.HeartbeatResponse(term=self.term, lost_tasks=lost, seq=self._context.meta.version().seq)
 
     def _close_session(self, request: pb.CloseSessionRequest, _: Caller) -> pb.CloseSessionResponse:
         with self._lock:

@@ -1,0 +1,17 @@
+"""The replicas of a meta service, as a URL names them."""
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["addresses_in"]
+
+
+def addresses_in(url: str) -> list[str]:
+    """The replicas in `tussock://host:port,host2:port`; `InvalidOption` if they are not that."""
+    rest = url.removeprefix("tussock://").rstrip("/")
+    addresses = rest.split(",")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or "@" in host or "/" in rest or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            shown = url if "@" not in url else "tussock://***"
+            raise InvalidOption(f"{shown!r} does not name a meta service: expected tussock://host:port,host2:port")
+    return addresses
