@@ -13,10 +13,10 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from tussock.compactor import executor, retention
-from tussock.meta import claims, commits, follower, log, pins, recovery, tasks, terms, truncation, vacuum, watermark
+from tussock.meta import claims, commits, follower, log, pins, recovery, tasks, terms, truncation, vacuum
 from tussock.meta.client import backend
 from tussock.meta.server import commits as server_commits
-from tussock.meta.server import node
+from tussock.meta.server import node, pinning
 from tussock.statestore import core, reading, shared_buffer
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -30,6 +30,8 @@ class Bug(NamedTuple):
     function: Callable[..., Any]
     old: str
     new: str
+    seed: int = 0
+    """The first that found it, when last tried from 1 on; 0: none has so far."""
 
 
 BUGS = [
@@ -39,6 +41,7 @@ BUGS = [
         log.VersionLog._created,
         "if not self._check.holds():",
         "if False:",
+        seed=3,
     ),
     Bug(
         "reader trusts a missing entry",
@@ -46,6 +49,7 @@ BUGS = [
         log.VersionLog.refresh,
         "if not self._check.holds():",
         "if False:",
+        seed=14,
     ),
     Bug(
         "lost answer taken for success",
@@ -53,6 +57,7 @@ BUGS = [
         log.VersionLog._created,
         "ours = self._read_back(after.seq, entry.id, error)",
         "ours = True",
+        seed=1,
     ),
     Bug(
         "marker after the deletes",
@@ -62,6 +67,7 @@ BUGS = [
         "    bucket.delete([info.path for info, _ in plan.garbage])",
         "    bucket.delete([info.path for info, _ in plan.garbage])\n"
         "    if plan.is_new:\n        bucket.create(marker_path(plan.boundary), str(plan.boundary).encode())",
+        seed=1,
     ),
     Bug(
         "entries past the snapshots truncated",
@@ -69,6 +75,7 @@ BUGS = [
         truncation.plan_truncation,
         "seq > marked and (seq > covered or info.modified_ms > oldest_young_ms)",
         "seq > marked and info.modified_ms > oldest_young_ms",
+        seed=1,
     ),
     Bug(
         "load ignores the marker",
@@ -76,6 +83,7 @@ BUGS = [
         recovery.truncation_boundary,
         "highest = max(highest, seq)",
         "highest = highest",
+        seed=3,
     ),
     Bug(
         "old epoch kept",
@@ -83,6 +91,7 @@ BUGS = [
         commits.stamp,
         "if epoch <= version.max_committed_epoch:",
         "if False:",
+        seed=6,
     ),
     Bug(
         "ledger not consulted",
@@ -90,6 +99,7 @@ BUGS = [
         commits.stamp,
         "holding = version.committed_epoch_of(request.writer, request.batch_id)",
         "holding = None",
+        seed=3,
     ),
     Bug(
         "conflict not seen",
@@ -97,6 +107,7 @@ BUGS = [
         commits.stamp,
         "if state.last_epoch > read_epoch:",
         "if False:",
+        seed=7,
     ),
     Bug(
         "half an epoch applied",
@@ -104,6 +115,7 @@ BUGS = [
         commits.apply_commit,
         "for table_id, runs in delta.tables.items():",
         "for table_id, runs in list(delta.tables.items())[:1]:",
+        seed=1,
     ),
     Bug(
         "upload below the horizon accepted",
@@ -111,6 +123,7 @@ BUGS = [
         commits.check_uploads,
         "if sst_id < version.gc_horizon",
         "if False",
+        seed=40,
     ),
     Bug(
         "orphans deleted above the horizon",
@@ -118,6 +131,7 @@ BUGS = [
         vacuum.Vacuum._garbage_ssts,
         "elif sst_id < version.gc_horizon:",
         "else:",
+        seed=23,
     ),
     Bug(
         "vacuum judges by the version before its append",
@@ -139,6 +153,7 @@ BUGS = [
         retention.retained,
         "if bottom and rows.deletes is not None:",
         "if rows.deletes is not None:",
+        seed=1,
     ),
     Bug(
         "oldest version kept instead of the newest",
@@ -146,13 +161,15 @@ BUGS = [
         executor.execute,
         "for run in task.inputs]",
         "for run in reversed(task.inputs)]",
+        seed=1,
     ),
     Bug(
         "watermark ignores pins",
         "compaction drops what a pinned snapshot still reads",
-        watermark.low_watermark,
-        "return edge if smallest_pin is None else min(edge, smallest_pin)",
-        "return edge",
+        pins.smallest_live_pin,
+        "if pin.id != but",
+        "if False",
+        seed=1,
     ),
     Bug(
         "no second look at the pins",
@@ -174,6 +191,7 @@ BUGS = [
         pins.PinKeeper.renew,
         "pin.deadline = started + self._lease_seconds",
         "pass",
+        seed=32,
     ),
     Bug(
         "input of another task claimed",
@@ -202,6 +220,7 @@ BUGS = [
         shared_buffer.SharedBuffer.add,
         "(run, *buffer.runs.get(table, ()))",
         "(*buffer.runs.get(table, ()), run)",
+        seed=1,
     ),
     Bug(
         "old leader not fenced",
@@ -216,6 +235,7 @@ BUGS = [
         node.MetaNode._get_version,
         "self.meta.refresh()",
         "self.meta.version()",
+        seed=50,
     ),
     Bug(
         "commit acknowledged before its append",
@@ -224,6 +244,7 @@ BUGS = [
         "return self._context.meta.commit(replace(request, payloads={}))",
         "self._context.system.spawn('late', lambda: self._context.meta.commit(replace(request, payloads={})))\n"
         "    return request.epoch",
+        seed=5,
     ),
     Bug(
         "hole in the pushed versions",
@@ -245,6 +266,14 @@ BUGS = [
         backend.PlatformBackend._holdings,
         "pins=self._pins.shown()",
         "pins=()",
+    ),
+    Bug(
+        "pins of one token beside each other",
+        "a repeated call for a pin, refused, deletes the pin that its first try was answered with",
+        pinning.Pinning._pin,
+        "with turn:",
+        "if True:",
+        seed=23,
     ),
 ]
 
