@@ -58,7 +58,7 @@ class StoreMachine(MachineBase):
                     return
             elif state is None:
                 table = create()
-                state = table._core.version().find_table(name)
+                state = table._core.backend.recent().find_table(name)
             table_id = state.spec.id
         else:
             table_id = table.spec.id
