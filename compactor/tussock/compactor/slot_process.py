@@ -1,7 +1,7 @@
 """A slot that is a process of its own, so that compaction uses as many cores as there are slots.
 
-The process is started when its first part comes and lives from part to part; if it dies, the part fails and the next
-one gets a fresh process. It is spawned, not forked: gRPC and the bucket's client have threads, which do not survive a
+The process is started with the slot, since importing what it needs takes a second, and lives from part to part; if it
+dies, the part fails and the next one gets a fresh process. It is spawned, not forked: gRPC and the bucket's client have threads, which do not survive a
 fork.
 
 Parts go to it as bytes, outputs come back as bytes; rows read and the wish to stop pass through two numbers in shared
@@ -59,7 +59,7 @@ class ProcessSlot:
     """A slot in a process. Used by one thread."""
 
     def __init__(self, name: str, settings: SlotSettings, credentials: CredentialSource | None = None) -> None:
-        """No process is started yet."""
+        """Starts the process, and does not wait for it."""
         self._name = name
         self._settings = settings
         self._credentials = credentials
@@ -68,10 +68,11 @@ class ProcessSlot:
         self._process: BaseProcess | None = None
         self._parts: Connection
         self._secrets: Connection
+        self._start()
 
     @property
     def pid(self) -> int | None:
-        """Of the process; `None` before the first part."""
+        """Of the process; `None` once the slot is closed."""
         return self._process.pid if self._process is not None else None
 
     def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:

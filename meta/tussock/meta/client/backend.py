@@ -212,9 +212,9 @@ class PlatformBackend:
                 break
             message.waited_ms += self._stall(request, answer, deadline)
         self._unknown_ssts -= ids
-        if self._stalled and not message.waited_ms:
-            log.info("writes are no longer held back", tables=sorted(self._stalled))
-            self._stalled.clear()
+        if not message.waited_ms and not self._stalled.isdisjoint(request.tables):
+            log.info("writes are no longer held back", tables=sorted(request.tables))
+            self._stalled.difference_update(request.tables)
         if not self._pushed.learn(answer.update):
             self._catch_up(answer.seq)
         return answer.epoch
@@ -343,8 +343,8 @@ class PlatformBackend:
             self.refresh()
 
     def _stall(self, request: CommitRequest, answer: pb.CommitResponse, deadline: float) -> int:
-        """Wait as the leader asks, answers the milliseconds; one line in the log for a whole time of stalls."""
-        if not self._stalled:
+        """Wait as the leader asks, answers the milliseconds; a table's time of stalls is one line in the log."""
+        if not self._stalled.issuperset(request.tables):
             log.warning("writes are held back", reason=answer.stall_reason, tables=sorted(request.tables))
         self._stalled.update(request.tables)
         left = deadline - self._system.monotonic()
