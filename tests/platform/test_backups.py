@@ -1,0 +1,68 @@
+"""Backups through the meta service: the same as embedded, and safe to repeat after a lost answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.platforms import Platform
+from support.stores import pairs
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.caller import ANYONE
+from tussock.statestore import connect, restore
+from tussock.statestore.errors import BackupExists, BackupNotFound
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    with Platform((tmp_path / "store").as_uri()) as made:
+        yield made
+
+
+def test_a_backup_outlives_what_it_was_made_of(platform: Platform, tmp_path: Path) -> None:
+    """Made, listed, restored into an empty place, deleted; vacuum minds it."""
+    store = platform.connect(retention=0, gc_grace=0)
+    kv = store.create_table("kv")
+    epoch = store.new_epoch()
+    kv.ingest_batch([(b"a", b"1"), (b"b", b"2")], epoch)
+    store.commit_epoch(epoch)
+    made = store.backup("monday", comment="before the change")
+    assert (made.name, made.epoch, made.comment) == ("monday", store.committed_epoch, "before the change")
+    store.drop_table("kv")
+    store.vacuum()
+    assert [one.name for one in store.backups()] == ["monday"]
+    copy = (tmp_path / "copy").as_uri()
+    restore((tmp_path / "store").as_uri(), "monday", copy)
+    with connect(copy) as restored:
+        assert pairs(restored.table("kv").scan()) == [(b"a", b"1"), (b"b", b"2")]
+    store.delete_backup("monday")
+    assert store.backups() == []
+
+
+def test_names_that_are_taken_or_unknown(platform: Platform) -> None:
+    store = platform.connect()
+    store.backup("monday")
+    with pytest.raises(BackupExists, match="monday"):
+        store.backup("monday")
+    with pytest.raises(BackupNotFound, match="tuesday"):
+        store.delete_backup("tuesday")
+
+
+def test_a_repeated_call_makes_one_backup(platform: Platform) -> None:
+    """The client that got no answer sends the same id again."""
+    node = platform.leader.node
+    request = pb.CreateBackupRequest(name="monday", backup_id="a" * 32)
+    first, again = (node.call("CreateBackup", request, ANYONE) for _ in range(2))
+    assert (first.backup.id, first.backup.seq) == (again.backup.id, again.backup.seq)
+    assert len(platform.connect().backups()) == 1
+
+
+def test_epochs_are_handed_out_in_order(platform: Platform) -> None:
+    """Each is greater than all before it, and than all that were committed."""
+    node = platform.leader.node
+    taken = [node.call("AllocateEpoch", pb.AllocateEpochRequest(), ANYONE).epoch for _ in range(100)]
+    assert taken == sorted(set(taken))
+    store = platform.connect()
+    store.create_table("kv").ingest_batch([(b"a", b"1")], taken[-1] + (1 << 40))
+    store.commit_epoch(taken[-1] + (1 << 40))
+    assert node.call("AllocateEpoch", pb.AllocateEpochRequest(), ANYONE).epoch > taken[-1] + (1 << 40)
