@@ -1,8 +1,8 @@
 """A slot that is a process of its own, so that compaction uses as many cores as there are slots.
 
 The process is started with the slot, since importing what it needs takes a second, and lives from part to part; if it
-dies, the part fails and the next one gets a fresh process. It is spawned, not forked: gRPC and the bucket's client have threads, which do not survive a
-fork.
+dies, the part fails and the next one gets a fresh process. It is spawned, not forked: gRPC and the bucket's client have
+threads, which do not survive a fork.
 
 Parts go to it as bytes, outputs come back as bytes; rows read and the wish to stop pass through two numbers in shared
 memory. Short-lived credentials of the bucket are asked for over a pipe of their own: the process has no session. When
