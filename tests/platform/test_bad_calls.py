@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from support.platforms import QUIET, Platform
 from tussock.meta.delta import AdvanceHorizon
+from tussock.meta.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
@@ -359,3 +360,24 @@ def test_payload_cannot_replace_what_is_there(service: Service) -> None:
     code, _ = service.refused("Commit", request)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert bucket.get(data_path(sst.id)) == there
+
+
+def test_commit_of_an_upload_that_another_process_took_for_garbage(service: Service) -> None:
+    """The leader has not read yet that the horizon moved; it looks before it answers, and the client uploads again."""
+    sst = uploaded(service)
+    bucket = service.platform.leader.bucket
+    VersionLog(bucket, service.platform.leader.system, owner="another").append(_advance_horizon)
+    bucket.delete([data_path(sst.id)])
+    with pytest.raises(grpc.RpcError) as raised:
+        service.call("Commit", commit_of(sst))
+    error = decode_error(dict(raised.value.trailing_metadata())[ERROR_METADATA])
+    assert (raised.value.code(), type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, errors.StaleUpload)
+
+
+def test_repeated_batch_whose_ssts_are_gone(service: Service) -> None:
+    """It was committed, compacted and vacuumed: the answer is the first one's epoch."""
+    sst = uploaded(service)
+    request = commit_of(sst, writer="w", batch_id=1)
+    assert service.call("Commit", request).epoch == 7
+    service.platform.leader.bucket.delete([data_path(sst.id)])
+    assert service.call("Commit", request).epoch == 7

@@ -8,7 +8,7 @@ import re
 
 from msgspec.structs import replace
 
-from tussock.meta.commits import AlreadyCommitted, stamp
+from tussock.meta.commits import AlreadyCommitted, check_uploads, stamp
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
@@ -96,8 +96,12 @@ class Commits:
         Another process's vacuum may have taken the upload for garbage: that is `StaleUpload`, which the client mends.
         Or the commit repeats one that happened, whose SSTs have been compacted away since.
         """
-        stamped = stamp(self._context.meta.refresh(), request, self._context.system.now_ms())
-        return stamped.epoch if isinstance(stamped, AlreadyCommitted) else None
+        version = self._context.meta.refresh()
+        stamped = stamp(version, request, self._context.system.now_ms())
+        if isinstance(stamped, AlreadyCommitted):
+            return stamped.epoch
+        check_uploads(version, [sst.id for runs in request.tables.values() for run in runs for sst in run.ssts])
+        return None
 
     def _get_credentials(self, request: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         with self._lock:
