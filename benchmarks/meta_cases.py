@@ -231,7 +231,7 @@ def _compaction_seconds(folder: Path, source: Path, slots: int) -> float:
         platform(folder / f"logs-{slots}", copy.as_uri(), settings=(*NO_STALL, *idle), slots=slots) as service,
         connect(f"tussock://{service.addresses}") as store,
     ):
-        # The slots' processes start with their first task.
+        # A first task, so that everything is loaded on both sides.
         warm = store.create_table("warm")
         for _ in range(2):
             epoch = store.new_epoch()
