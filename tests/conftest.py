@@ -1,5 +1,6 @@
 """Fixtures that more than one room's tests use."""
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,11 @@ _memory_names = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the first run of MinIO's tests the time to build it."""
+    """Leave the longest tests to CI, unless asked for; give the first run of MinIO's tests the time to build it."""
+    if not os.environ.get("TUSSOCK_LONG_TESTS"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: set TUSSOCK_LONG_TESTS=1, as .ci/run does"))
     try:
         must_build = find_binary() is None
     except NoMinio:

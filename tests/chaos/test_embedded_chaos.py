@@ -11,7 +11,7 @@ from support.chaos_verdict import judge
 from support.minio import MinioServer
 from tussock.statestore import connect
 
-pytestmark = [pytest.mark.minio, pytest.mark.slow]
+pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SECONDS = 25.0
 

@@ -14,7 +14,7 @@ from tussock.meta.framing import decode_lease, sequence_of
 from tussock.statestore import StateStore, connect
 from tussock.statestore.buckets import open_bucket
 
-pytestmark = [pytest.mark.minio, pytest.mark.slow]
+pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SECONDS = 12.0
 REST = (0.3, 1.2)

@@ -103,6 +103,7 @@ def check_exact(store: StateStore) -> int:
     return batches
 
 
+@pytest.mark.long
 def test_kills_at_random_points_lose_and_repeat_nothing(folder: Path) -> None:
     """Eight kills of drivers, workers and executors, and after each every table is exact; then it runs to its end."""
     chance = random.Random(SEED)
