@@ -80,6 +80,24 @@ def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, sys
     assert worker.info.epoch == 1
 
 
+def test_the_newest_epoch_can_be_pinned_while_others_commit(bucket: ModelBucket, system: FakeSystem) -> None:
+    """Retention does not ask after what was the newest when the pin was asked for, if nothing of it was dropped."""
+    writer, slow = meta(bucket, system), FaultyBucket(bucket)
+    reader = meta(slow, system)
+    writer.create_table(spec())
+    writer.commit(request(1))
+
+    def commit_two() -> None:
+        for epoch in (2, 3):
+            system.forward(1)
+            writer.commit(request(epoch))
+
+    slow.stall(lambda call: call.operation == "put", commit_two)
+    pin = reader.pin(None)
+    assert pin.info.epoch == 1
+    pin.check()
+
+
 def test_an_epoch_that_is_not_committed_cannot_be_pinned(store: EmbeddedMeta) -> None:
     """A snapshot at it would change."""
     with pytest.raises(InvalidOption, match="newest committed epoch is 2"):

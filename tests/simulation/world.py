@@ -1,7 +1,8 @@
 """One history: builds the cluster that a seed describes, lets it live and suffer, then heals it and checks the end."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulation.bucket import Faults, SimBucket
@@ -10,7 +11,7 @@ from simulation.oracle import Batch, Oracle
 from simulation.plan import Plan, make_plan
 from simulation.process import Process
 from simulation.scheduler import Node, Scheduler, Violation
-from simulation.services import RemoteProcess, compact, lead_or_follow
+from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
 from tussock.statestore import core
@@ -356,15 +357,26 @@ class World:
 
 def run_seed(seed: int, *, verbose: Callable[[str], None] | None = None) -> Outcome:
     """Live through one seed's history."""
-    logging.getLogger("tussock").setLevel(logging.CRITICAL + 1)
-    # Trees of a few SSTs of a few rows reach what large ones reach.
-    executor.execute.__kwdefaults__["sst_bytes"] = 500
-    core.COMMIT_SST_BYTES = 2000
     world = World(seed, verbose=verbose)
     failure: BaseException | None = None
-    try:
-        world.run()
-    except Exception as error:
-        failure = error
+    with _small_and_silent():
+        try:
+            world.run()
+        except Exception as error:
+            failure = error
     scheduler = world.scheduler
     return Outcome(seed, failure, scheduler.trace_hash(), scheduler.now, world.oracle.counts)
+
+
+@contextmanager
+def _small_and_silent() -> Iterator[None]:
+    """SSTs of a few rows, since trees of them reach what large ones reach; and no logging of what is meant to fail."""
+    logger, sizes = logging.getLogger("tussock"), executor.execute.__kwdefaults__
+    before = logger.level, sizes["sst_bytes"], core.COMMIT_SST_BYTES
+    logger.setLevel(logging.CRITICAL + 1)
+    sizes["sst_bytes"], core.COMMIT_SST_BYTES = SST_BYTES, 4 * SST_BYTES
+    try:
+        yield
+    finally:
+        level, sizes["sst_bytes"], core.COMMIT_SST_BYTES = before
+        logger.setLevel(level)

@@ -145,6 +145,24 @@ def test_spilled_rows_that_another_process_vacuumed_are_missed_by_name() -> None
     assert pairs(kv.scan()) == [(b"a", b"2"), (b"z", b"1")]
 
 
+def test_a_scan_whose_spilled_rows_were_given_up_and_vacuumed_goes_on_without_them() -> None:
+    """Nothing that the newest version names is missing, so there is nothing to call corrupt."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    store, hasty = open_on(bucket, system, buffer_bytes=0, cache_bytes=0), open_on(bucket, system, gc_grace=0)
+    kv = store.create_table("kv")
+    commit(store, [(b"z", b"1")])
+    epoch = store.new_epoch()
+    kv.ingest_batch([(b"a", b"1")], epoch)
+    kv.ingest_batch([(b"b", b"1")], epoch)
+    system.forward(10)
+    hasty.vacuum()
+    store.version()
+    under_way = kv.scan()
+    store.abort_epoch(epoch)
+    assert pairs(under_way) == [(b"z", b"1")]
+
+
 def test_a_pinned_epoch_needs_no_old_sst() -> None:
     """All SSTs of the pinned version are replaced and deleted; the snapshot reads its epoch on the new ones."""
     system = TickingSystem()

@@ -148,10 +148,12 @@ class PinKeeper:
                     f"epoch {wanted} cannot be pinned: the newest committed epoch is {version.max_committed_epoch}; "
                     "commit it or wait for it first"
                 )
+            # What was the newest a moment ago is no question of retention: it will do if nothing of it was dropped.
+            check = _check_not_dropped if epoch is None else self._check_kept
             try:
-                return self._pinned(self._fresh(wanted, owner or self._owner, token), self._check_kept)
+                return self._pinned(self._fresh(wanted, owner or self._owner, token), check)
             except SnapshotExpired:
-                # The newest epoch of a moment ago can expire only if a newer one was committed: take that one.
+                # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
                     raise
         raise SnapshotExpired(f"the newest committed epoch expired {PIN_ATTEMPTS_MAX} times while it was being pinned")
@@ -283,10 +285,7 @@ class PinKeeper:
             smallest = smallest_live_pin(self._bucket, now_ms, self.lease_ms, but=info.id)
             if smallest is not None and smallest <= info.epoch:
                 return
-        raise SnapshotExpired(
-            f"epoch {info.epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that one or later, "
-            "or open the store with a longer retention"
-        )
+        raise _no_longer_kept(info.epoch, oldest)
 
     def _remove(self, pin_id: str) -> None:
         with contextlib.suppress(ObjectStoreUnavailable):
@@ -301,3 +300,15 @@ class PinKeeper:
                     self._thread = None
                     return
             self.renew()
+
+
+def _check_not_dropped(version: Version, info: PinInfo) -> None:
+    if info.epoch < version.safe_epoch:
+        raise _no_longer_kept(info.epoch, version.safe_epoch)
+
+
+def _no_longer_kept(epoch: int, oldest: int) -> SnapshotExpired:
+    return SnapshotExpired(
+        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that one or later, or open "
+        "the store with a longer retention"
+    )

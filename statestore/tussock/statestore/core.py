@@ -181,20 +181,32 @@ class Core:
             try:
                 return read()
             except ObjectNotFound as error:
-                if self.refresh() is before or attempt == _MISSING_RETRIES:
-                    raise self.lost(error) from error
+                if self.refresh() is before and (lost := self.lost(error)):
+                    raise lost from error
+                if attempt == _MISSING_RETRIES:
+                    raise CorruptSst(
+                        f"{error}; so it was with {attempt} versions in a row: vacuum deletes what is still read, so "
+                        "raise gc_grace"
+                    ) from error
                 if epoch is not None:
                     self.check_readable(epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload:
-        """The error for an object that the newest version, or the shared buffer, names and the bucket does not have."""
+    def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
+        """The error for an object that the newest version, or the shared buffer, names and the bucket does not have.
+
+        `None` if neither does: own rows that were spilled to it were given up, or committed, while they were read, so
+        the read can be done again.
+        """
         if any(sst_id in str(error) for sst_id in self.buffer.spilled_ids()):
             return StaleUpload(
                 f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
                 "write it again, with a longer gc_grace or a larger buffer_bytes"
             )
-        return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
+        tables = self.backend.version().tables.values()
+        if any(sst.id in str(error) for state in tables for sst in state.levels.ssts()):
+            return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
+        return None
 
     def write(self, table: int, epoch: int, rows: Rows) -> None:
         """Buffer a sorted run of unique keys, after spilling others if the buffer would be over its bytes with it.

@@ -191,8 +191,8 @@ class TableReader:
                     scan.limit = None if scan.limit is None else scan.limit - len(rows)
                 return
             except ObjectNotFound as error:
-                if self.core.refresh() is version:
-                    raise self.core.lost(error) from error
+                if self.core.refresh() is version and (lost := self.core.lost(error)):
+                    raise lost from error
                 if scan.epoch:
                     self.core.check_readable(scan.epoch, pinned=scan.pinned)
                 buffered = self._buffered(scan.epoch)
