@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
-CODE := statestore meta compactor compute cli tests
+CODE := statestore meta compactor compute cli operator tests
 EXTRA_CODE := $(wildcard benchmarks examples scripts)
 
 # A `pip install` underneath one target must not race with another under `make -j`.

@@ -1,0 +1,1 @@
+"""The operator: runs the platform from custom resources on Kubernetes."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: children observed, actions carried out."""

@@ -1,0 +1,1 @@
+"""What kopf calls: thin, each gathers facts, plans and acts."""

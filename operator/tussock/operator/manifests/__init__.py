@@ -1,0 +1,1 @@
+"""What they are turned into: manifests of children, as pure functions of a resource."""

@@ -1,0 +1,1 @@
+"""What the API server cannot tell: whether a bucket can be written, whether a platform serves."""

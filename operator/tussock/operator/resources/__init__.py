@@ -1,0 +1,1 @@
+"""What users wrote: the custom resources, parsed and typed."""
