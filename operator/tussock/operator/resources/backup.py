@@ -1,0 +1,43 @@
+"""`StateStoreBackup`: a backup of a store, or a schedule of them."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from tussock.operator.resources.common import CamelStruct, Resource, StoreRef, parse
+
+__all__ = ["BackupSpec", "Retention", "StateStoreBackup", "parse_backup"]
+
+
+class Retention(CamelStruct, frozen=True, kw_only=True):
+    """Which backups of a schedule stay: those that either rule keeps."""
+
+    count: int | None = None
+    """The newest so many."""
+    seconds: float | None = None
+    """Those that are younger."""
+
+
+class BackupSpec(CamelStruct, frozen=True, kw_only=True):
+    """What is backed up, and when."""
+
+    store_ref: StoreRef
+    schedule: str = ""
+    """Five fields of cron, in UTC; empty: once, now."""
+    retention: Retention = Retention()
+    comment: str = ""
+    suspend: bool = False
+    deletion_policy: Literal["Retain", "Delete"] = "Delete"
+    """Whether the backup goes with the object."""
+
+
+class StateStoreBackup(Resource, frozen=True, kw_only=True):
+    """A backup, or a schedule of them."""
+
+    kind: ClassVar[str] = "StateStoreBackup"
+
+    spec: BackupSpec
+
+
+def parse_backup(body: Mapping[str, Any]) -> StateStoreBackup:
+    """The body of a `StateStoreBackup`; `InvalidResource` if it does not fit."""
+    return parse(body, StateStoreBackup)

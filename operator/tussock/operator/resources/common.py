@@ -1,0 +1,109 @@
+"""What all kinds share: how a body becomes a typed resource, and the fields that several specs have.
+
+The API server has checked a body by the schema and the rules in `crds/` before anybody reads it here, so these types
+only say what the fields mean to the code. A body that does not fit is one that was stored under another schema; it is
+refused with the path of the field, and the resource's status tells.
+Fields are named as in YAML, in snake case: `retentionSeconds` is `retention_seconds`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "VERSION",
+    "CamelStruct",
+    "InvalidResource",
+    "ObjectMeta",
+    "PodTemplate",
+    "Resource",
+    "ResourceRequirements",
+    "StoreRef",
+    "parse",
+]
+
+GROUP = "tussock.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+PodTemplate = dict[str, Any]
+"""A part of a Kubernetes `PodTemplateSpec`, merged over ours where ours does not insist (`manifests/merging.py`)."""
+
+
+class InvalidResource(Exception):
+    """A body does not fit its kind: the message names the object, the field and what is wrong with it."""
+
+
+class CamelStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a spec. Unknown fields are passed over: the schema has refused those that mean nothing."""
+
+
+class ObjectMeta(CamelStruct, frozen=True, kw_only=True):
+    """The metadata that the operator looks at."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    """Set while finalizers keep an object that was deleted."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Resource(CamelStruct, frozen=True, kw_only=True):
+    """One custom resource; each kind adds its `spec`."""
+
+    kind: ClassVar[str]
+    """As the API names it: `StateStore`."""
+
+    metadata: ObjectMeta
+    status: dict[str, Any] = {}
+    """As it was last written: conditions keep the time of their last transition there."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind and namespace."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Where it is, and all its children."""
+        return self.metadata.namespace
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether somebody has deleted it, and a finalizer keeps it for cleaning up."""
+        return bool(self.metadata.deletion_timestamp)
+
+
+class StoreRef(CamelStruct, frozen=True, kw_only=True):
+    """A `StateStore` of the same namespace."""
+
+    name: str
+
+
+class ResourceRequirements(CamelStruct, frozen=True, kw_only=True):
+    """What a container asks of its node and may use of it at most; quantities as Kubernetes writes them."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+AnyResource = TypeVar("AnyResource", bound=Resource)
+
+
+def parse(body: Mapping[str, Any], kind: type[AnyResource]) -> AnyResource:
+    """`body`, as the API server has it, as a resource of `kind`; `InvalidResource` if it does not fit."""
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        about = body.get("metadata") or {}
+        raise InvalidResource(
+            f"{kind.kind} {about.get('namespace', '')}/{about.get('name', '')} does not fit the schema of this "
+            f"operator: {error}; apply it again with that field put right"
+        ) from error

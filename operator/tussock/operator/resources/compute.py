@@ -1,0 +1,126 @@
+"""`Compute`: a Spark job that keeps its state in a store."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from msgspec import field
+
+from tussock.operator.resources.common import CamelStruct, PodTemplate, Resource, ResourceRequirements, StoreRef, parse
+
+__all__ = [
+    "Application",
+    "Checkpoint",
+    "Compute",
+    "ComputeSpec",
+    "ConfigMapKey",
+    "DriverSpec",
+    "ExecutorSpec",
+    "RestartPolicy",
+    "parse_compute",
+]
+
+
+class ConfigMapKey(CamelStruct, frozen=True, kw_only=True):
+    """One file of a ConfigMap of the same namespace."""
+
+    name: str
+    key: str
+
+
+class Application(CamelStruct, frozen=True, kw_only=True):
+    """The program: exactly one of these."""
+
+    file: str = ""
+    """A path in the image."""
+    config_map: ConfigMapKey | None = None
+
+
+class DriverSpec(CamelStruct, frozen=True, kw_only=True):
+    """The pod that runs the program."""
+
+    cores: int = 1
+    memory: str = "1Gi"
+    """Of the JVM; the pod gets more, for Python and for what Spark keeps outside the heap."""
+    resources: ResourceRequirements | None = None
+    pod_template: PodTemplate = field(default_factory=dict)
+
+
+class ExecutorSpec(CamelStruct, frozen=True, kw_only=True):
+    """The pods that Spark makes."""
+
+    replicas: int | None = None
+    min_replicas: int | None = None
+    """With `max_replicas`: Spark asks for as many as it has work for."""
+    max_replicas: int | None = None
+    cores: int = 1
+    memory: str = "1Gi"
+    resources: ResourceRequirements | None = None
+    pod_template: PodTemplate = field(default_factory=dict)
+
+
+class Checkpoint(CamelStruct, frozen=True, kw_only=True):
+    """Where Spark keeps its progress: exactly one of a claim that is there, a new one of `size`, and an `emptyDir`."""
+
+    claim_name: str = ""
+    size: str = ""
+    storage_class_name: str | None = None
+    empty_dir: dict[str, Any] | None = None
+    """Gone with the driver's pod: for trials."""
+
+
+class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
+    """What happens when the driver ends."""
+
+    type: Literal["Always", "OnFailure", "Never"] | None = None
+    """None: `Always` for a stream, `OnFailure` for a batch."""
+    backoff_seconds: float = 10.0
+    """Before the first restart; doubled for each further failure."""
+    max_backoff_seconds: float = 300.0
+    max_restarts: int | None = None
+    """None: as many as it takes."""
+
+
+class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
+    """The job."""
+
+    store_ref: StoreRef
+    application: Application
+    mode: Literal["Streaming", "Batch"] = "Streaming"
+    image: str = ""
+    """Empty: the store's for Spark, else the operator's."""
+    arguments: tuple[str, ...] = ()
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    env: tuple[dict[str, Any], ...] = ()
+    """As in a container; a secret only by reference."""
+    writer_id: str = ""
+    """Empty: the object's name."""
+    driver: DriverSpec = DriverSpec()
+    executor: ExecutorSpec = ExecutorSpec()
+    checkpoint: Checkpoint = Checkpoint(size="1Gi")
+    restart_policy: RestartPolicy = RestartPolicy()
+    suspend: bool = False
+    schedule: str = ""
+    """Five fields of cron; of a batch only."""
+    concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
+    time_zone: str = ""
+    """Of the schedule, by its name in the IANA database; empty: UTC."""
+    pod_template: PodTemplate = field(default_factory=dict)
+    """Of driver and executors; their own overrule it."""
+
+
+class Compute(Resource, frozen=True, kw_only=True):
+    """A Spark job."""
+
+    kind: ClassVar[str] = "Compute"
+
+    spec: ComputeSpec
+
+    @property
+    def writer_id(self) -> str:
+        """Under which the job commits; unique in its store."""
+        return self.spec.writer_id or self.name
+
+
+def parse_compute(body: Mapping[str, Any]) -> Compute:
+    """The body of a `Compute`; `InvalidResource` if it does not fit."""
+    return parse(body, Compute)

@@ -1,0 +1,110 @@
+"""`StateStore`: the platform of one store, and everything that its components share."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from tussock.operator.resources.common import CamelStruct, Resource, parse
+from tussock.operator.resources.compactor import CompactorSection
+from tussock.operator.resources.meta import MetaSection
+from tussock.operator.resources.object_store import ObjectStore
+
+__all__ = [
+    "CompactionSpec",
+    "ImagesSpec",
+    "IssuerRef",
+    "RestoreFrom",
+    "StateStore",
+    "StateStoreSpec",
+    "TlsSpec",
+    "parse_store",
+]
+
+PullPolicy = Literal["IfNotPresent", "Always", "Never"]
+
+
+class CompactionSpec(CamelStruct, frozen=True, kw_only=True):
+    """When and how tables are compacted; what is not given is the meta service's default (`docs/meta-service.md`)."""
+
+    tasks_per_table: int | None = None
+    stuck_seconds: float | None = None
+    base_bytes: int | None = None
+    level_ratio: int | None = None
+    l0_merge_min: int | None = None
+    l0_merge_max: int | None = None
+    l0_runs_max: int | None = None
+    l0_stall_runs: int | None = None
+    task_bytes_max: int | None = None
+    tombstone_percent: int | None = None
+
+
+class IssuerRef(CamelStruct, frozen=True, kw_only=True):
+    """An issuer of cert-manager."""
+
+    name: str
+    kind: str = "Issuer"
+    group: str = "cert-manager.io"
+
+
+class TlsSpec(CamelStruct, frozen=True, kw_only=True):
+    """Encryption and certificates between nodes."""
+
+    mode: Literal["none", "managed", "secret", "certManager"] = "managed"
+    """`managed`: the operator's own CA; `secret`: one that the user keeps; `certManager`: an issuer makes them."""
+    secret_name: str = ""
+    """`secret`: has `tls.crt`, `tls.key` and `ca.crt`, of the service and of every client alike."""
+    issuer_ref: IssuerRef | None = None
+
+
+class ImagesSpec(CamelStruct, frozen=True, kw_only=True):
+    """Images of this store's pods; empty: the operator's defaults."""
+
+    node: str = ""
+    spark: str = ""
+    minio: str = ""
+    pull_policy: PullPolicy = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+
+
+class RestoreFrom(CamelStruct, frozen=True, kw_only=True):
+    """A backup from which a new store begins: an object of this namespace, or by name in the bucket of its store."""
+
+    backup: str = ""
+    """A `StateStoreBackup` of this namespace."""
+    backup_name: str = ""
+    object_store: ObjectStore | None = None
+    """With `backup_name`: where the store is that the backup is of."""
+
+
+class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
+    """The platform."""
+
+    object_store: ObjectStore
+    retention_seconds: float | None = None
+    """Epochs stay readable without a pin for so long."""
+    gc_grace_seconds: float | None = None
+    """Vacuum leaves alone what is younger."""
+    compaction: CompactionSpec = CompactionSpec()
+    tls: TlsSpec = TlsSpec()
+    images: ImagesSpec = ImagesSpec()
+    paused: bool = False
+    """The operator changes nothing of this store and its components."""
+    deletion_policy: Literal["Retain", "Delete"] = "Retain"
+    deletion_deadline_seconds: float = 120.0
+    """A deletion that cannot clean up lets go after so long."""
+    network_policy: bool = True
+    restore_from: RestoreFrom | None = None
+    meta: MetaSection | None = None
+    compactor: CompactorSection | None = None
+
+
+class StateStore(Resource, frozen=True, kw_only=True):
+    """A store and its platform."""
+
+    kind: ClassVar[str] = "StateStore"
+
+    spec: StateStoreSpec
+
+
+def parse_store(body: Mapping[str, Any]) -> StateStore:
+    """The body of a `StateStore`; `InvalidResource` if it does not fit."""
+    return parse(body, StateStore)
