@@ -8,8 +8,10 @@ Given to `connect`, or left to the environment, so that a job needs no secret in
 | `TUSSOCK_TOKEN_FILE` | a file that holds it, read again when it changes |
 | `TUSSOCK_TLS_CA` | turns TLS on: PEM file of the CAs that the service's certificate may be of, or `system` |
 | `TUSSOCK_TLS_CERT`, `TUSSOCK_TLS_KEY` | PEM files of the client's own certificate chain and key |
+| `TUSSOCK_TLS_SERVER_NAME` | the name that every replica's certificate must have, whatever its address is |
 
-`system` stands for the CAs that gRPC comes with.
+`system` stands for the CAs that gRPC comes with. Without a server's name, a replica's certificate must have the host of
+the address at which it is reached.
 """
 
 from collections.abc import Mapping
@@ -31,10 +33,15 @@ class Access:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_server_name: str = ""
 
     def __repr__(self) -> str:
         """Without the token, so that no log or trace of settings has it."""
-        return f"Access(token={'***' if self.token else ''!r}, tls_ca={self.tls_ca!r}, tls_cert={self.tls_cert!r})"
+        token = "***" if self.token else ""
+        return (
+            f"Access(token={token!r}, tls_ca={self.tls_ca!r}, tls_cert={self.tls_cert!r}, "
+            f"tls_server_name={self.tls_server_name!r})"
+        )
 
 
 def access_from(
@@ -44,6 +51,7 @@ def access_from(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    tls_server_name: str | None = None,
 ) -> Access:
     """What was given, else what the environment says; `InvalidOption` if it cannot work together."""
 
@@ -56,6 +64,7 @@ def access_from(
         tls_ca=chosen(tls_ca, "TUSSOCK_TLS_CA"),
         tls_cert=chosen(tls_cert, "TUSSOCK_TLS_CERT"),
         tls_key=chosen(tls_key, "TUSSOCK_TLS_KEY"),
+        tls_server_name=chosen(tls_server_name, "TUSSOCK_TLS_SERVER_NAME"),
     )
     if not (access.token.isascii() and access.token.isprintable()):
         raise InvalidOption("the token has characters that no token has; it is not shown here")
@@ -66,5 +75,10 @@ def access_from(
     if access.tls_cert and not access.tls_ca:
         raise InvalidOption(
             f"a certificate is shown over TLS only: give tls_ca as well, a file of CAs or {SYSTEM_CA!r}"
+        )
+    if access.tls_server_name and not access.tls_ca:
+        raise InvalidOption(
+            f"tls_server_name is {access.tls_server_name!r}, but only TLS checks a name: give tls_ca as well, a file "
+            f"of CAs or {SYSTEM_CA!r}"
         )
     return access

@@ -338,6 +338,7 @@ def connect(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    tls_server_name: str | None = None,
     system: System | None = None,
 ) -> StateStore:
     """Open the store at `url`, creating it if the place is empty.
@@ -349,8 +350,8 @@ def connect(
     it says (3600 and 900 in a new one), and what is given here becomes what it says with the next table or commit.
     `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
     seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
-    others. `token`, `tls_ca`, `tls_cert` and `tls_key` say who calls a meta service, and which one it must be; without
-    them the environment does (`access.py`). `system` replaces clocks and randomness.
+    others. `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who calls a meta service, and which one
+    it must be; without them the environment does (`access.py`). `system` replaces clocks and randomness.
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
@@ -363,6 +364,7 @@ def connect(
             raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
+    shown["tls_server_name"] = tls_server_name
     if url.startswith("tussock://"):
         access = access_from(os.environ, **shown)
         settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)

@@ -41,7 +41,8 @@ def dial_with(access: Access, system: System) -> Dial:
         return grpc.ssl_channel_credentials(ca, Path(access.tls_key).read_bytes(), Path(access.tls_cert).read_bytes())
 
     files = Watched(paths, load, system)
-    return lambda address: _Renewed(files, lambda credentials: GrpcTransport(address, credentials, metadata))
+    name = access.tls_server_name
+    return lambda address: _Renewed(files, lambda credentials: GrpcTransport(address, credentials, metadata, name))
 
 
 def _token(access: Access, system: System) -> Callable[[], str]:
