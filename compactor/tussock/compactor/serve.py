@@ -20,10 +20,10 @@ from tussock.meta.client.access import dial_with
 from tussock.meta.client.buckets import credentials_of, open_session_bucket
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.service_logs import start_logging
 from tussock.statestore.access import Access
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.logs import get_logger
+from tussock.statestore.service_logs import start_logging
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
 

@@ -24,12 +24,12 @@ from tussock.meta.server.metrics import Metrics
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.report import Report
 from tussock.meta.server.security import Authenticator
-from tussock.meta.server.service_logs import start_logging
 from tussock.meta.server.settings import MetaSettings, node_options
 from tussock.meta.server.status_metrics import StatusCollector
 from tussock.meta.server.tls import server_credentials
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.logs import get_logger
+from tussock.statestore.service_logs import start_logging
 from tussock.statestore.system import RealSystem, System
 
 __all__ = ["serve"]

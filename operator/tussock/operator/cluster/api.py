@@ -1,0 +1,190 @@
+"""Requests to the API server: paths and JSON, over the connection and the credentials of the official client.
+
+The official client loads the configuration (in a cluster or of a kubeconfig), renews tokens and speaks TLS. Its
+generated classes are not used: children are plain dictionaries from the pure functions that made them to the server.
+Every request has a deadline. One that may be repeated without harm is repeated when the server is away; an apply, a
+patch with a resource version and a delete are such, a create is not.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client as kubernetes
+from kubernetes.aio import config as kubernetes_config
+
+from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiUnavailable
+from tussock.operator.cluster.kinds import path_of
+from tussock.operator.planning.model import Manifest
+
+__all__ = ["Api", "connect"]
+
+FIELD_MANAGER = "tussock-operator"
+REQUEST_SECONDS = 10.0
+"""A request without an answer for so long has failed."""
+RETRY_PAUSES = (0.2, 1.0, 3.0)
+"""Seconds before each repetition: together well below the time after which a leader has lost its lease."""
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+Count = Callable[[str, str, int], None]
+"""Called with verb, kind and HTTP status of each request."""
+
+
+class Api:
+    """The API server. Objects are named by kind, namespace and name; `None` for a namespace means all of them."""
+
+    def __init__(self, client: kubernetes.ApiClient, count: Count = lambda _verb, _kind, _status: None) -> None:
+        self._client = client
+        self._count = count
+
+    async def __aenter__(self) -> "Api":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """One object; `ApiNotFound`."""
+        return await self._request("get", kind, namespace, name)
+
+    async def list_metadata(self, kind: str, namespace: str | None, selector: str) -> list[Manifest]:
+        """The metadata of all objects of a kind with labels that fit: a fraction of their size."""
+        query = [("labelSelector", selector)] if selector else []
+        answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
+        return list(answer["items"])
+
+    async def apply(self, manifest: Manifest, namespace: str, subresource: str = "") -> Manifest:
+        """Server-side apply: what we set is so, what we no longer set goes, what others set stays; the new object."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        return await self._request(
+            "apply", kind, namespace, name, subresource, body=manifest, content_type=APPLY, query=query
+        )
+
+    async def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Manifest:
+        """A merge patch: maps are merged, `None` removes, everything else is replaced.
+
+        With a `resourceVersion` in it, `ApiConflict` if the object has changed since.
+        """
+        query = [("fieldManager", FIELD_MANAGER)]
+        return await self._request("patch", kind, namespace, name, body=patch, content_type=MERGE, query=query)
+
+    async def create(self, manifest: Manifest, namespace: str) -> Manifest:
+        """A new object; `ApiConflict` if there is one of that name.
+
+        Never repeated, so a lost answer is an `ApiUnavailable` although the object may be there.
+        """
+        return await self._request("create", manifest["kind"], namespace, body=manifest)
+
+    async def replace(self, manifest: Manifest, namespace: str) -> Manifest:
+        """Replace an object that has not changed since it was read; else `ApiConflict`. Never repeated."""
+        return await self._request("update", manifest["kind"], namespace, manifest["metadata"]["name"], body=manifest)
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str = "") -> None:
+        """Delete an object and what depends on it; nothing happens if it is gone, or is another one than `uid`."""
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self._request("delete", kind, namespace, name, body=options)
+        except (ApiNotFound, ApiConflict):
+            return
+
+    async def _request(
+        self,
+        verb: str,
+        kind: str,
+        namespace: str | None,
+        name: str = "",
+        subresource: str = "",
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        query: list[tuple[str, str]] | None = None,
+    ) -> Manifest:
+        target = f"{verb} {kind} {namespace or '*'}/{name or '*'}{'/' + subresource if subresource else ''}"
+        pauses = iter(() if verb in ("create", "update") else RETRY_PAUSES)
+        while True:
+            try:
+                status, answer = await self._send(
+                    _METHODS[verb],
+                    path_of(kind, namespace, name, subresource),
+                    {"Accept": accept, "Content-Type": content_type},
+                    body,
+                    query or [],
+                )
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                status, answer = 0, {"message": f"no answer: {str(error) or type(error).__name__}"}
+            self._count(verb, kind, status)
+            if 200 <= status < 300:
+                return answer
+            failure = _failure(target, kind, status, answer)
+            pause = next(pauses, None)
+            if pause is None or not isinstance(failure, ApiUnavailable):
+                raise failure
+            await asyncio.sleep(pause)
+
+    async def _send(
+        self, method: str, path: str, headers: dict[str, str], body: Mapping[str, Any] | None, query: Any
+    ) -> tuple[int, Manifest]:
+        serialized = await self._client.param_serialize(
+            method, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        response = await self._client.call_api(
+            *serialized, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+        )
+        text = await response.read()
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            # A proxy between us and the server, which speaks HTML.
+            answer = {"message": response.reason or "an answer that is not JSON"}
+        return response.status, answer if isinstance(answer, dict) else {}
+
+
+_METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "apply": "PATCH",
+    "patch": "PATCH",
+    "create": "POST",
+    "update": "PUT",
+    "delete": "DELETE",
+}
+
+
+def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> ApiError:
+    # The server's words on an invalid object repeat its values.
+    said = answer.get("message", "") if kind != "Secret" or status in (0, 403, 404, 409) else "its values are not valid"
+    message = f"{target}: {status or 'failed'}: {said}"
+    if status == 404:
+        return ApiNotFound(message, status)
+    if status == 409:
+        return ApiConflict(message, status)
+    # 401 passes when the token has been renewed.
+    if status == 0 or status in (401, 408, 429) or status >= 500:
+        return ApiUnavailable(message, status)
+    return ApiRefused(message, status)
+
+
+async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
+    """Connect as the pod's service account, or as a kubeconfig says (`KUBECONFIG`, `~/.kube/config`).
+
+    `kubernetes_config.ConfigException` if there is neither.
+    """
+    configuration = kubernetes.Configuration()
+    try:
+        kubernetes_config.load_incluster_config(client_configuration=configuration)
+    except kubernetes_config.ConfigException:
+        await kubernetes_config.load_kube_config(client_configuration=configuration)
+    return Api(kubernetes.ApiClient(configuration), count)

@@ -1,0 +1,34 @@
+"""What goes wrong between the operator and the API server, by what is to be done about it.
+
+The client's own exceptions are translated in one place (`api.py`). A message names verb and object and holds the
+server's words, but not where these may repeat what was sent: a refused secret must not end up in a log.
+"""
+
+__all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailable"]
+
+
+class ApiError(Exception):
+    """A request to the API server did not succeed; `status` is HTTP's, 0 if there was no answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ApiUnavailable(ApiError):
+    """The server is away, overloaded or slow: the same request may succeed later."""
+
+
+class ApiConflict(ApiError):
+    """Somebody else changed the object, or made it: look again, then decide again."""
+
+
+class ApiNotFound(ApiError):
+    """The object, its namespace or its kind is not there."""
+
+
+class ApiRefused(ApiError):
+    """The server will not have it, since rights are missing or it is not valid: a person must change something."""

@@ -1,0 +1,77 @@
+"""The kinds of objects that the operator deals with, and where the API has them.
+
+A closed table instead of discovery: the operator may only touch what its role names (`charts/tussock`), so a kind
+that is missing here is one that somebody forgot to give it rights for.
+"""
+
+from typing import NamedTuple
+
+from tussock.operator.resources.common import API_VERSION
+
+__all__ = ["CHILDREN", "KINDS", "MANAGED_BY", "OWNER_KIND_LABEL", "OWNER_LABEL", "RESOURCES", "Kind", "path_of"]
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+"""Says `tussock-operator` on every child, and on the pods that children make: watches ask the server for just those."""
+OWNER_KIND_LABEL = "tussock.dev/owner-kind"
+OWNER_LABEL = "tussock.dev/owner"
+"""Kind and name of the resource that a child belongs to."""
+
+
+class Kind(NamedTuple):
+    """One kind of object, as the API names it."""
+
+    api_version: str
+    plural: str
+
+    @property
+    def group(self) -> str:
+        """Empty for the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Such as `v1`."""
+        return self.api_version.rpartition("/")[2]
+
+
+RESOURCES: dict[str, Kind] = {
+    "StateStore": Kind(API_VERSION, "statestores"),
+    "Meta": Kind(API_VERSION, "metas"),
+    "Compactor": Kind(API_VERSION, "compactors"),
+    "Compute": Kind(API_VERSION, "computes"),
+    "StateStoreBackup": Kind(API_VERSION, "statestorebackups"),
+}
+"""Ours: what users write."""
+
+CHILDREN: dict[str, Kind] = {
+    "ConfigMap": Kind("v1", "configmaps"),
+    "Deployment": Kind("apps/v1", "deployments"),
+    "NetworkPolicy": Kind("networking.k8s.io/v1", "networkpolicies"),
+    "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
+    "Pod": Kind("v1", "pods"),
+    "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
+    "Role": Kind("rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings"),
+    "Service": Kind("v1", "services"),
+    "ServiceAccount": Kind("v1", "serviceaccounts"),
+    "StatefulSet": Kind("apps/v1", "statefulsets"),
+}
+"""What the operator makes and watches by its label. Secrets are watched too, but all of them: users name theirs."""
+
+KINDS: dict[str, Kind] = {
+    **RESOURCES,
+    **CHILDREN,
+    "Certificate": Kind("cert-manager.io/v1", "certificates"),
+    "Event": Kind("events.k8s.io/v1", "events"),
+    "Lease": Kind("coordination.k8s.io/v1", "leases"),
+    "Secret": Kind("v1", "secrets"),
+}
+
+
+def path_of(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:
+    """The path of an object, or of all of a kind (empty `name`), in a namespace or in all of them (`None`)."""
+    api_version, plural = KINDS[kind]
+    parts = ["apis" if "/" in api_version else "api", api_version]
+    parts += ["namespaces", namespace] if namespace is not None else []
+    parts += [part for part in (plural, name, subresource) if part]
+    return "/" + "/".join(parts)
