@@ -1,0 +1,139 @@
+"""Write `crds/*.yaml` from `crds/source`, and the tables of `docs/operator/resources.md` from the same.
+
+A source is a schema with `$use: name` where a shared part stands (`fragments.yaml`, `meta_config.yaml`), and without
+what is the same in every definition: that is added here. A test holds that what is written is up to date.
+
+    python scripts/make_crds.py
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CRDS = ROOT / "crds"
+SOURCE = CRDS / "source"
+KINDS = ("statestore", "meta", "compactor", "compute", "statestorebackup")
+PARTS = ("fragments", "meta_config")
+GROUP, VERSION = "tussock.dev", "v1alpha1"
+HEADER = "# Written by scripts/make_crds.py from crds/source: change it there.\n"
+
+# Names of children add up to 23 characters, and a Service allows 63, beginning with a letter.
+NAME_RULE = {
+    "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
+    "message": "pods and services are named after this object: give a name of at most 40 lower-case letters, digits "
+    "and '-' that begins with a letter",
+    "fieldPath": ".metadata.name",
+}
+
+
+def load(name: str) -> dict[str, Any]:
+    """A file of `crds/source`."""
+    found: dict[str, Any] = yaml.safe_load((SOURCE / f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def merge(under: Any, over: Any) -> Any:
+    """`over` laid over `under`: mappings key by key, rules one after the other, all else replaced."""
+    if not isinstance(under, dict) or not isinstance(over, dict):
+        return over
+    merged = dict(under)
+    for key, value in over.items():
+        if key == "x-kubernetes-validations" and key in under:
+            merged[key] = [*under[key], *value]
+        else:
+            merged[key] = merge(under[key], value) if key in under else value
+    return merged
+
+
+def expand(schema: Any, parts: dict[str, Any]) -> Any:
+    """The schema with every `$use` replaced by the part that it names."""
+    if isinstance(schema, list):
+        return [expand(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    own = {key: value for key, value in schema.items() if key != "$use"}
+    if "$use" in schema:
+        own = merge(copy.deepcopy(parts[schema["$use"]]), own)
+        return expand(own, parts)
+    return {key: expand(value, parts) for key, value in own.items()}
+
+
+def column(source: dict[str, Any]) -> dict[str, Any]:
+    """A column of `kubectl get`."""
+    found = {key: source[key] for key in ("name", "type", "description")} | {"jsonPath": source["path"]}
+    return found | ({"priority": source["priority"]} if "priority" in source else {})
+
+
+def definition(source: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind."""
+    spec = {"type": "object", **expand(source["spec"], parts)}
+    status = {"type": "object", **expand(source["status"], parts)}
+    schema = {
+        "type": "object",
+        "description": source["description"],
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"{source['kind']}."},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        "x-kubernetes-validations": [NAME_RULE],
+    }
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} | ({"scale": source["scale"]} if "scale" in source else {}),
+        "additionalPrinterColumns": [column(found) for found in source["columns"]],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    if "storeRef" in spec["properties"]:
+        version["selectableFields"] = [{"jsonPath": ".spec.storeRef.name"}]
+    names = {
+        "kind": source["kind"],
+        "listKind": f"{source['kind']}List",
+        "plural": source["plural"],
+        "singular": source["kind"].lower(),
+        "shortNames": source["shortNames"],
+        "categories": ["tussock"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{source['plural']}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+class _Plain(yaml.SafeDumper):
+    """Repeats what several fields share, instead of naming it once: an anchor would hide it from readers."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def written() -> dict[Path, str]:
+    """What each written file holds."""
+    parts = {name: part for file in PARTS for name, part in load(file).items()}
+    found = {}
+    for kind in KINDS:
+        source = load(kind)
+        text = yaml.dump(definition(source, parts), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+        found[CRDS / f"{source['plural']}.yaml"] = HEADER + text
+    return found
+
+
+def main() -> None:
+    """Write all files."""
+    for path, text in written().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
