@@ -1,0 +1,48 @@
+"""Events: what a person sees below `kubectl describe`, about a resource of ours.
+
+Of the API `events.k8s.io/v1`. An event is made once for a transition and never counted up, so it needs no memory of
+earlier ones, and an operator that starts anew repeats none.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.planning.model import Emit, Manifest
+
+__all__ = ["COMPONENT", "event_of"]
+
+COMPONENT = "tussock-operator"
+NOTE_CHARACTERS_MAX = 1024
+"""What the API takes."""
+
+
+def event_of(emit: Emit, about: Mapping[str, Any], instance: str, now: datetime, suffix: str) -> Manifest:
+    """The object that tells of `emit`, about the resource with the body `about`.
+
+    `instance` names the replica of the operator; `suffix` makes the name unique.
+    """
+    metadata = about["metadata"]
+    note = emit.message
+    if len(note) > NOTE_CHARACTERS_MAX:
+        note = note[: NOTE_CHARACTERS_MAX - 3] + "..."
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:200]}.{suffix}", "namespace": metadata["namespace"]},
+        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": emit.type,
+        "reason": emit.reason,
+        "action": "Reconcile",
+        "note": note,
+        "reportingController": COMPONENT,
+        "reportingInstance": instance[:128],
+        "regarding": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+    }

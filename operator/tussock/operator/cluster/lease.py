@@ -1,0 +1,117 @@
+"""Leader election: of several replicas of the operator, the one that holds a Lease does the work.
+
+The protocol is that of Kubernetes' own components (client-go, `tools/leaderelection`): the holder renews the Lease; a
+candidate that has seen no renewal for `LEASE_SECONDS`, by its own clock, writes its own name over it, with the
+resource version that it read, so only one of several succeeds. A holder that could not renew for `DEADLINE_SECONDS`
+stops being one before anybody can take over. Clocks of machines are never compared.
+
+The work is safe without the Lease too: applying twice is applying once. It saves the replicas from quarrelling while
+two versions of the operator run.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound
+from tussock.statestore.logs import get_logger
+from tussock.statestore.system import System
+
+__all__ = ["DEADLINE_SECONDS", "LEASE_SECONDS", "Lease"]
+
+log = get_logger("tussock.operator")
+
+LEASE_SECONDS = 12
+"""A Lease that was not renewed for so long is anybody's."""
+DEADLINE_SECONDS = 8.0
+"""A holder that could not renew for so long gives up: sooner than others take over, by the margin for slow clocks."""
+RENEW_SECONDS = 2.0
+
+
+class Lease:
+    """One replica's hold on a Lease, or its wish for it."""
+
+    def __init__(self, api: Api, system: System, namespace: str, name: str, identity: str) -> None:
+        self._api = api
+        self._system = system
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._seen: tuple[Any, float] = (None, 0.0)
+        """The Lease's resource version, and when it was first seen."""
+
+    async def acquire(self) -> None:
+        """Wait until this replica holds the Lease."""
+        log.info("waiting for the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+        while not await self._try():
+            await asyncio.sleep(RENEW_SECONDS)
+        log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+
+    async def keep(self) -> None:
+        """Renew the Lease until that fails for too long, or another replica has it; then answer."""
+        renewed = self._system.monotonic()
+        while self._system.monotonic() - renewed < DEADLINE_SECONDS:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                # An attempt that outlived the deadline would renew a Lease that somebody else may hold by then.
+                async with asyncio.timeout(renewed + DEADLINE_SECONDS - self._system.monotonic()):
+                    succeeded = await self._try()
+            except TimeoutError:
+                break
+            if succeeded:
+                renewed = self._system.monotonic()
+        log.error("the lease was lost", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+
+    async def release(self) -> None:
+        """Let go at once, so that another replica need not wait; says nothing if that fails."""
+        try:
+            body = await self._api.get("Lease", self._namespace, self._name)
+            if body["spec"].get("holderIdentity") == self._identity:
+                body["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._api.replace(body, self._namespace)
+        except ApiError as error:
+            log.warning("the lease was not given back; others wait for its end", error=str(error))
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease, if it may be; whether it is ours now."""
+        try:
+            try:
+                body = await self._api.get("Lease", self._namespace, self._name)
+            except ApiNotFound:
+                await self._api.create(self._renewed({}), self._namespace)
+                return True
+            if not self._may_take(body):
+                return False
+            await self._api.replace(self._renewed(body), self._namespace)
+        except ApiConflict:
+            return False
+        except ApiError as error:
+            log.warning("the lease could not be taken or renewed", error=str(error))
+            return False
+        return True
+
+    def _may_take(self, body: dict[str, Any]) -> bool:
+        spec, version = body.get("spec") or {}, body["metadata"]["resourceVersion"]
+        if version != self._seen[0]:
+            self._seen = (version, self._system.monotonic())
+        if spec.get("holderIdentity") in (self._identity, "", None):
+            return True
+        return self._system.monotonic() - self._seen[1] >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+
+    def _renewed(self, body: dict[str, Any]) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self._system.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        old = body.get("spec") or {}
+        ours = old.get("holderIdentity") == self._identity
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": body.get("metadata") or {"name": self._name, "namespace": self._namespace},
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": LEASE_SECONDS,
+                "acquireTime": old.get("acquireTime") if ours else now,
+                "renewTime": now,
+                "leaseTransitions": (old.get("leaseTransitions") or 0) + (0 if ours or not body else 1),
+            },
+        }

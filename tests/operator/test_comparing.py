@@ -1,0 +1,92 @@
+"""When a child is as we made it, and when it has to be applied again."""
+
+from typing import Any
+
+import pytest
+
+from tussock.operator.planning.comparing import APPLIED, applies, differences, digest, marked
+from tussock.operator.planning.model import Apply, Ref
+
+
+def deployment(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "m-meta"}, "spec": spec}
+
+
+SAME = {
+    "what the server adds": ({"a": 1}, {"a": 1, "b": 2}),
+    "a quantity in another form": ({"cpu": "1000m"}, {"cpu": "1"}),
+    "a quantity as a number": ({"cpu": 0.5}, {"cpu": "500m"}),
+    "binary suffixes": ({"memory": "1024Mi"}, {"memory": "1Gi"}),
+    "an exponent": ({"memory": "1e3"}, {"memory": "1k"}),
+    "an empty map left out": ({"securityContext": {}}, {}),
+    "an empty list left out": ({"env": []}, {}),
+    "an empty text left out": ({"subPath": ""}, {}),
+    "a false that is the default": ({"readOnly": False}, {}),
+    "a zero that is the default": ({"initialDelaySeconds": 0}, {}),
+    "an entry that somebody added": ([{"name": "a"}], [{"name": "sidecar"}, {"name": "a", "x": 1}]),
+    "another order of entries with a key": ([{"name": "a"}, {"name": "b"}], [{"name": "b"}, {"name": "a"}]),
+    "two protocols of one port": (
+        [{"port": 53, "protocol": "UDP"}],
+        [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}],
+    ),
+}
+DIFFERENT = {
+    "another number": ({"replicas": 1}, {"replicas": 2}, ["replicas"]),
+    "a field that is gone": ({"a": {"b": 1}}, {"a": {}}, ["a.b"]),
+    "a false whose absence means true": (
+        {"automountServiceAccountToken": False},
+        {},
+        ["automountServiceAccountToken"],
+    ),
+    "a zero whose absence means one": ({"replicas": 0}, {}, ["replicas"]),
+    "true for one": ({"a": 1}, {"a": True}, ["a"]),
+    "an entry that is gone": ([{"name": "a"}], [{"name": "b"}], ["[a]"]),
+    "an entry that was edited": ([{"name": "a", "image": "x"}], [{"name": "a", "image": "y"}], ["[a].image"]),
+    "an argument more": (["serve"], ["serve", "--debug"], [""]),
+    "another order of arguments": (["a", "b"], ["b", "a"], ["[0]", "[1]"]),
+    "another quantity": ({"memory": "1G"}, {"memory": "1Gi"}, ["memory"]),
+    "a version that looks like a number": ({"version": "1.10"}, {"version": "1.1x"}, ["version"]),
+    "a map where a text should be": ({"a": "x"}, {"a": {"b": 1}}, ["a"]),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), SAME.values(), ids=SAME)
+def test_forms_of_the_server_are_no_difference(ours: Any, theirs: Any) -> None:
+    assert differences(ours, theirs) == []
+
+
+@pytest.mark.parametrize(("ours", "theirs", "found"), DIFFERENT.values(), ids=DIFFERENT)
+def test_edits_are_found_with_their_path(ours: Any, theirs: Any, found: list[str]) -> None:
+    assert differences(ours, theirs) == found
+
+
+def test_a_digest_does_not_depend_on_the_order_of_fields() -> None:
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
+
+
+@pytest.mark.parametrize(
+    ("child", "applied"),
+    [
+        pytest.param(None, True, id="missing"),
+        pytest.param(marked(deployment(replicas=1)), False, id="as-made"),
+        pytest.param(marked(deployment(replicas=2)), True, id="of-an-older-spec"),
+        pytest.param({**marked(deployment(replicas=1)), "spec": {"replicas": 3}}, True, id="edited"),
+        pytest.param(deployment(replicas=1), True, id="made-by-somebody-else"),
+    ],
+)
+def test_only_what_differs_is_applied(child: dict[str, Any] | None, applied: bool) -> None:
+    wanted = deployment(replicas=1)
+    children = {Ref("Deployment", "m-meta"): child} if child else {}
+    assert applies([wanted], children) == ((Apply(marked(wanted)),) if applied else ())
+
+
+def test_a_field_that_we_no_longer_set_is_noticed() -> None:
+    """The observed object still has all that we want and more, so only the digest tells."""
+    before, after = deployment(replicas=1, paused=True), deployment(replicas=1)
+    assert applies([after], {Ref("Deployment", "m-meta"): marked(before)})
+
+
+def test_annotations_of_our_own_stay_beside_the_digest() -> None:
+    manifest = deployment()
+    manifest["metadata"]["annotations"] = {"a": "b"}
+    assert marked(manifest)["metadata"]["annotations"] == {"a": "b", APPLIED: digest(manifest)}
