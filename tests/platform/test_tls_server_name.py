@@ -1,6 +1,7 @@
 """Clients that verify every replica against one name, at whatever address they reach it."""
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from support.certificates import Authority
 from support.platforms import Replica
 from support.versions import FakeSystem
+from tussock.cli.main import main
 from tussock.meta.server.options import NodeOptions
 from tussock.meta.server.tls import server_credentials
 from tussock.statestore import StateStore, connect
@@ -79,6 +81,27 @@ def test_replica_with_no_certificate_of_the_name_is_not_trusted(
     """The certificate is of the right CA, but neither for the address nor for another service's name."""
     with pytest.raises(MetaUnavailable, match=r"(?i)hostname verification"):
         opened(**given)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["tussock", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_commands_take_the_name(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the follower that they are given they are sent to the leader, which is trusted by the same name."""
+    given = ("--meta", replicas.follower().address, "--tls-ca", str(replicas.authority.certificate))
+    named = (*given, "--tls-server-name", NAME)
+    assert run(monkeypatch, "pause", "--reason", "a test", *named) == 0
+    assert run(monkeypatch, "status", *named) == 0
+    assert "paused (a test)" in capsys.readouterr().out
+    assert run(monkeypatch, "resume", *named) == 0
+    assert run(monkeypatch, "status", *given) == 1
+    assert "no replica of the meta service answered" in capsys.readouterr().err
 
 
 def test_chain_is_checked_as_before(replicas: Replicas, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tussock.cli.options import TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.statestore.access import access_from
 
 __all__ = ["compactor"]
@@ -40,13 +41,10 @@ def compactor(
         str, typer.Option(envvar=_PREFIX + "LOG_LEVEL", help="debug, info, warning or error.")
     ] = "info",
     log_format: Annotated[str, typer.Option(envvar=_PREFIX + "LOG_FORMAT", help="json or text.")] = "json",
-    tls_ca: Annotated[
-        str | None, typer.Option(envvar="TUSSOCK_TLS_CA", help="CA of the service (PEM), or `system`.")
-    ] = None,
-    tls_cert: Annotated[
-        str | None, typer.Option(envvar="TUSSOCK_TLS_CERT", help="Certificate to show to the service (PEM).")
-    ] = None,
-    tls_key: Annotated[str | None, typer.Option(envvar="TUSSOCK_TLS_KEY", help="Its private key (PEM).")] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
 ) -> None:
     """Run a compactor node until SIGTERM, which hands running tasks back.
 
@@ -60,7 +58,7 @@ def compactor(
     if log_format not in ("json", "text"):
         raise typer.BadParameter("--log-format is json or text")
     settings = CompactorSettings(
-        addresses=tuple(addresses_in(f"tussock://{meta.removeprefix('tussock://')}")),
+        addresses=tuple(addresses_in(meta)),
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         slots=slots,
         memory_bytes=memory_mib << 20,
@@ -69,4 +67,5 @@ def compactor(
         log_level=log_level,
         log_format=log_format,
     )
-    serve(settings, access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key))
+    access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    serve(settings, access)

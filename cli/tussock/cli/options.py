@@ -7,7 +7,20 @@ import typer
 from tussock.cli.values import parse_moment
 from tussock.statestore.epochs import epoch_at_ms
 
-__all__ = ["At", "Epoch", "Json", "Key", "Store", "TableName", "read_epoch"]
+__all__ = [
+    "At",
+    "Epoch",
+    "Json",
+    "Key",
+    "Meta",
+    "Store",
+    "TableName",
+    "TlsCa",
+    "TlsCert",
+    "TlsKey",
+    "TlsServerName",
+    "read_epoch",
+]
 
 Store: TypeAlias = Annotated[
     str,
@@ -18,6 +31,27 @@ Store: TypeAlias = Annotated[
         metavar="URL",
         help="Where the store is: file:///path, s3://bucket/prefix, gs://..., az://... "
         "Credentials of a bucket come from the environment.",
+    ),
+]
+Meta: TypeAlias = Annotated[
+    str,
+    typer.Option("--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
+]
+TlsCa: TypeAlias = Annotated[
+    str | None, typer.Option("--tls-ca", envvar="TUSSOCK_TLS_CA", help="CA of the service (PEM), or `system`.")
+]
+TlsCert: TypeAlias = Annotated[
+    str | None, typer.Option("--tls-cert", envvar="TUSSOCK_TLS_CERT", help="Certificate to show to the service (PEM).")
+]
+TlsKey: TypeAlias = Annotated[
+    str | None, typer.Option("--tls-key", envvar="TUSSOCK_TLS_KEY", help="Its private key (PEM).")
+]
+TlsServerName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-server-name",
+        envvar="TUSSOCK_TLS_SERVER_NAME",
+        help="Name that each replica's certificate must have, instead of the host of its address.",
     ),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -8,39 +8,47 @@ from typing import Annotated
 
 import typer
 
+from tussock.cli.options import Meta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import note
-from tussock.statestore.access import access_from
+from tussock.statestore.access import Access, access_from
 from tussock.statestore.system import RealSystem
 
 __all__ = ["pause", "resume"]
 
 DEADLINE_SECONDS = 10.0
 
-Meta = Annotated[
-    str,
-    typer.Option("--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."),
-]
-
 
 def pause(
     meta: Meta,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Shown by `tussock status` and the console.")],
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
 ) -> None:
     """Pause compaction: running tasks end, no new ones begin, until `tussock resume`; also across leaders.
 
     Writers are slowed down and then stopped as their tables fill up with small runs. Needs the role admin.
     """
-    _tell(meta, paused=True, reason=reason)
+    access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    _tell(meta, access, paused=True, reason=reason)
     note("compaction is paused; writers will be held back in time: tussock resume")
 
 
-def resume(meta: Meta) -> None:
+def resume(
+    meta: Meta,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
+) -> None:
     """Let compaction go on after `tussock pause`. Needs the role admin."""
-    _tell(meta, paused=False, reason="")
+    access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    _tell(meta, access, paused=False, reason="")
     note("compaction goes on")
 
 
-def _tell(meta: str, *, paused: bool, reason: str) -> None:
+def _tell(meta: str, access: Access, *, paused: bool, reason: str) -> None:
     from tussock.meta.client.access import dial_with
     from tussock.meta.client.addresses import addresses_in
     from tussock.meta.client.connection import MetaConnection
@@ -48,9 +56,9 @@ def _tell(meta: str, *, paused: bool, reason: str) -> None:
 
     system = RealSystem()
     connection = MetaConnection(
-        addresses_in(f"tussock://{meta.removeprefix('tussock://')}"),
+        addresses_in(meta),
         system,
-        dial_with(access_from(os.environ), system),
+        dial_with(access, system),
         name="tussock",
         deadline=DEADLINE_SECONDS,
     )

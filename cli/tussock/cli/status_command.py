@@ -6,12 +6,11 @@ It needs the extra `platform`, so what asks the service is imported when it is a
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import typer
 
-from tussock.cli.options import Json
+from tussock.cli.options import Json, Meta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import bytes_text, epoch_text, grid, note, number, plural, show
 from tussock.statestore.access import Access, access_from
 from tussock.statestore.errors import MetaUnavailable, TussockError
@@ -27,20 +26,12 @@ RATE_SECONDS = 10
 
 
 def status(
-    meta: Annotated[
-        str,
-        typer.Option(
-            "--meta", "-m", envvar="TUSSOCK_META", metavar="HOST:PORT,...", help="Replicas of the meta service."
-        ),
-    ],
+    meta: Meta,
     as_json: Json = False,
-    tls_ca: Annotated[
-        str | None, typer.Option(envvar="TUSSOCK_TLS_CA", help="CA of the service (PEM), or `system`.")
-    ] = None,
-    tls_cert: Annotated[
-        str | None, typer.Option(envvar="TUSSOCK_TLS_CERT", help="Certificate to show to the service (PEM).")
-    ] = None,
-    tls_key: Annotated[str | None, typer.Option(envvar="TUSSOCK_TLS_KEY", help="Its private key (PEM).")] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_server_name: TlsServerName = None,
 ) -> None:
     """Show how a platform is: what is wrong, tables, compaction, nodes, checkpoints.
 
@@ -49,8 +40,8 @@ def status(
     """
     from tussock.meta.client.addresses import addresses_in
 
-    access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
-    document, silent = _ask(addresses_in(f"tussock://{meta.removeprefix('tussock://')}"), access)
+    access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
+    document, silent = _ask(addresses_in(meta), access)
     if as_json:
         sys.stdout.write(document.decode() + "\n")
     else:

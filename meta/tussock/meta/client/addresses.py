@@ -6,7 +6,7 @@ __all__ = ["addresses_in"]
 
 
 def addresses_in(url: str) -> list[str]:
-    """The replicas in `tussock://host:port,host2:port`; `InvalidOption` if they are not that."""
+    """The replicas in `tussock://host:port,host2:port`, or in that without the scheme; `InvalidOption` if none are."""
     rest = url.removeprefix("tussock://").rstrip("/")
     addresses = rest.split(",")
     for address in addresses:
