@@ -89,6 +89,10 @@ class Pin:
         """Let go; a second call is no error."""
         self._keeper.release(self)
 
+    def abandon(self) -> None:
+        """Let go, and leave the object to another process, which may hold it under the same id."""
+        self._keeper.abandon(self)
+
 
 class PinKeeper:
     """The pins of one process on one store."""
@@ -151,7 +155,7 @@ class PinKeeper:
             # What was the newest a moment ago is no question of retention: it will do if nothing of it was dropped.
             check = _check_not_dropped if epoch is None else self._check_kept
             try:
-                return self._pinned(self._fresh(wanted, owner or self._owner, token), check)
+                return self._pinned(self._fresh(wanted, owner or self._owner, token), check, self.release)
             except SnapshotExpired:
                 # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
@@ -179,13 +183,19 @@ class PinKeeper:
                     passed,
                 )
 
-        return self._pinned(renewed, check)
+        # Refused, the object is left to expire: another process may be adopting it too, and succeed.
+        return self._pinned(renewed, check, self.abandon)
 
-    def abandon(self) -> None:
-        """Forget all pins and leave their objects in the bucket, to expire or to be adopted by another process."""
+    def abandon(self, pin: Pin) -> None:
+        """Hold the pin no more and leave its object in the bucket, to expire or to be adopted by another process."""
         with self._changed:
-            self._held.clear()
+            self._held.pop(pin.info.id, None)
             self._changed.notify_all()
+
+    def abandon_all(self) -> None:
+        """Abandon all pins."""
+        for pin in list(self._held.values()):
+            self.abandon(pin)
 
     def check(self, pin: Pin) -> None:
         """Raise `SnapshotExpired` unless reads at the pin's epoch are still exact."""
@@ -227,9 +237,9 @@ class PinKeeper:
                     continue
                 started = self._system.monotonic()
                 if started >= pin.deadline:
-                    # Others may have acted on its expiry, so it must not come back.
+                    # Others may have acted on its expiry, so it must not come back. Its object stays: another process
+                    # may have adopted it by now.
                     self._held.pop(pin.info.id, None)
-                    self._remove(pin.info.id)
                     continue
                 renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
                 # A failed renewal is tried again at the next one; the lease covers two.
@@ -256,20 +266,20 @@ class PinKeeper:
         except (ObjectNotFound, CorruptLog):
             return False
 
-    def _pinned(self, info: PinInfo, check: Callable[[Version, PinInfo], None]) -> Pin:
-        """Write the pin, then read the log and `check` whether its epoch is still kept."""
-        deadline = self._system.monotonic() + self._lease_seconds
+    def _pinned(self, info: PinInfo, check: Callable[[Version, PinInfo], None], give_up: Callable[[Pin], None]) -> Pin:
+        """Write the pin, then read the log and `check` whether its epoch is still kept; else `give_up` the pin."""
+        pin = Pin(self, info, self._system.monotonic() + self._lease_seconds)
         try:
             self._bucket.put(f"pins/{info.id}", encode_pin(info))
+            # Renewed from here on: behind many appends of this process, reading the log may outlast the lease.
+            with self._changed:
+                self._held[pin.info.id] = pin
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
             check(self._log.refresh(), info)
         except BaseException:
-            self._remove(info.id)
+            give_up(pin)
             raise
-        pin = Pin(self, info, deadline)
-        with self._changed:
-            self._held[info.id] = pin
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
         return pin
 
     def _check_kept(self, version: Version, info: PinInfo) -> None:

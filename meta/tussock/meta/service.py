@@ -224,7 +224,7 @@ class EmbeddedMeta:
 
     def abandon_pins(self) -> None:
         """Hold no pin any more, and leave their objects to expire or to be adopted by another process."""
-        self._keeper.abandon()
+        self._keeper.abandon_all()
 
     def pins(self) -> list[PinInfo]:
         """All live pins on the store, whoever holds them, by epoch ascending."""

@@ -39,7 +39,7 @@ class Leadership:
         self._lock = context.system.lock()
         """Held around the sessions; never across a request."""
         self.sessions = Sessions(context.system, context.options.session_lease)
-        self.pinning = Pinning(context, self.sessions, self._lock)
+        self.pinning = Pinning(context, self.sessions, self._lock, term)
         self.scheduler = Scheduler(context, self.sessions, self._lock)
         self.commits = Commits(context, self.sessions, self._lock, feed)
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)

@@ -5,8 +5,12 @@ leader loses none: the client shows its pins to the new leader, which takes them
 
 The leader renews the objects for as long as the session lives. A pin's object outlasts the leader's last renewal by
 most of its lease (60 s), a takeover takes a few seconds.
+
+The client draws a token for each pin, so that it can repeat a call. The id in the bucket is made of the token and the
+leader's term: a leader that was replaced while it took a pin gives up that object, and it must be no other leader's.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable
 
@@ -26,10 +30,11 @@ TOKEN = re.compile(r"[0-9a-f]{16}")
 class Pinning:
     """Takes, adopts and releases pins for sessions."""
 
-    def __init__(self, context: Context, sessions: Sessions, lock: Lock) -> None:
+    def __init__(self, context: Context, sessions: Sessions, lock: Lock, term: int) -> None:
         self._context = context
         self._sessions = sessions
         self._lock = lock
+        self._term = term
         self._taking: dict[str, tuple[Lock, int]] = {}
         """Per token of a pin that is being taken: a lock, and how many calls hold it or wait for it."""
 
@@ -49,7 +54,12 @@ class Pinning:
                 lost.append(message.id)
                 continue
             with self._lock:
-                session.pins[pin.info.id] = pin
+                alive = session in self._sessions.all()
+                if alive:
+                    session.pins[pin.info.id] = pin
+            if not alive:
+                # The session, or this leadership, ended meanwhile; the next leader may hold the pin already.
+                pin.abandon()
         return lost
 
     def release_all(self, session: Session) -> None:
@@ -82,13 +92,14 @@ class Pinning:
                     self._taking[request.token] = turn, calls - 1
 
     def _taken(self, request: pb.PinRequest) -> pb.PinResponse:
+        token = hashlib.sha256(f"{self._term}/{request.token}".encode()).hexdigest()[:16]
         with self._lock:
             session = self._sessions.get(request.session_id)
-            known = next((pin for pin in session.pins.values() if pin.info.id.endswith(request.token)), None)
+            known = next((pin for pin in session.pins.values() if pin.info.id.endswith(token)), None)
         if known is not None:
             return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
         epoch = request.epoch if request.HasField("epoch") else None
-        pin = self._context.meta.pin(epoch, owner=session.name, token=request.token)
+        pin = self._context.meta.pin(epoch, owner=session.name, token=token)
         with self._lock:
             alive = session in self._sessions.all()
             if alive:
