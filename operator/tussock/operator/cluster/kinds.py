@@ -6,15 +6,13 @@ that is missing here is one that somebody forgot to give it rights for.
 
 from typing import NamedTuple
 
+from tussock.operator.manifests.labels import MANAGED_BY
 from tussock.operator.resources.common import API_VERSION
 
-__all__ = ["CHILDREN", "KINDS", "MANAGED_BY", "OWNER_KIND_LABEL", "OWNER_LABEL", "RESOURCES", "Kind", "path_of"]
+__all__ = ["CHILDREN", "KINDS", "OURS", "RESOURCES", "Kind", "path_of"]
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-"""Says `tussock-operator` on every child, and on the pods that children make: watches ask the server for just those."""
-OWNER_KIND_LABEL = "tussock.dev/owner-kind"
-OWNER_LABEL = "tussock.dev/owner"
-"""Kind and name of the resource that a child belongs to."""
+OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
+"""Selects every child, and the pods that children make: watches ask the server for just those."""
 
 
 class Kind(NamedTuple):

@@ -1,0 +1,154 @@
+"""What the operator knows of the cluster: the newest state of every object that it watches, in memory.
+
+Watches feed it (`handlers/watching.py`), and so do the answers to our own writes, since a watch tells of these a
+moment later and a pass in between would do them again. A pass reads only from here, so it costs no request.
+
+Watches may lose things: when one begins anew after a long break, nobody says what was deleted meanwhile. `sweep`
+compares with a list that was asked for, and finds also watches that stay silent though objects change.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tussock.operator.cluster.kinds import RESOURCES
+from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.planning.model import Manifest, Ref
+
+__all__ = ["Key", "Seen", "Swept", "slim"]
+
+TOMBSTONES_MAX = 4096
+"""Objects whose deletion is remembered, lest an answer that was under way brings them back."""
+
+
+class Key(NamedTuple):
+    """One of our resources; what is queued for passes."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Swept(NamedTuple):
+    """What a list showed that the watch of that kind had not."""
+
+    gone: list[Manifest]
+    """Objects that were believed to be there; they are forgotten now."""
+    stale: set[tuple[str, str]]
+    """(uid, resource version) of objects that are newer than what is known of them."""
+
+
+class Seen:
+    """Objects by kind, namespace and name; children also by their owner."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, dict[tuple[str, str], Manifest]] = {}
+        self._children: dict[Key, dict[Ref, Manifest]] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+
+    def put(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Remember this state of an object, unless a newer one is known or it is known to be deleted."""
+        metadata = body["metadata"]
+        if metadata.get("uid") in self._deleted:
+            return
+        place = (metadata["namespace"], metadata["name"])
+        of_kind = self._objects.setdefault(kind, {})
+        known = of_kind.get(place)
+        if known is not None and _version(known) > _version(body):
+            return
+        if known is not None:
+            self._disown(kind, known)
+        of_kind[place] = kept = slim(kind, body)
+        owner = owner_of(kept)
+        if owner is not None:
+            self._children.setdefault(owner, {})[Ref(kind, metadata["name"])] = kept
+
+    def drop(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Forget an object that was deleted; another one of its name stays."""
+        metadata = body["metadata"]
+        self._deleted[metadata["uid"]] = None
+        while len(self._deleted) > TOMBSTONES_MAX:
+            self._deleted.popitem(last=False)
+        known = self.get(kind, metadata["namespace"], metadata["name"])
+        if known is not None and known["metadata"]["uid"] == metadata["uid"]:
+            del self._objects[kind][metadata["namespace"], metadata["name"]]
+            self._disown(kind, known)
+
+    def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The newest state of an object, if it is there."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
+    def all_of(self, kind: str, namespace: str | None = None) -> Iterator[Manifest]:
+        """All objects of a kind, of a namespace or of all."""
+        for (found, _), body in self._objects.get(kind, {}).items():
+            if namespace in (None, found):
+                yield body
+
+    def children(self, owner: Key) -> dict[Ref, Manifest]:
+        """The objects that carry that owner's labels."""
+        return dict(self._children.get(owner, {}))
+
+    def keys(self) -> list[Key]:
+        """All resources of ours."""
+        return [Key(kind, *place) for kind in RESOURCES for place in self._objects.get(kind, {})]
+
+    def sweep(self, kind: str, namespace: str | None, listed: Iterable[Mapping[str, Any]], before: set[str]) -> Swept:
+        """Compare with a fresh list of a kind; `before` are the uids that were known when the list was asked for.
+
+        An object that is known but not listed is gone, unless it was heard of after the list was asked for.
+        """
+        by_uid = {body["metadata"]["uid"]: body for body in listed}
+        gone, stale = [], set()
+        for body in list(self.all_of(kind, namespace)):
+            uid = body["metadata"]["uid"]
+            if uid not in by_uid and uid in before:
+                gone.append(body)
+                self.drop(kind, body)
+        known = {body["metadata"]["uid"]: body for body in self.all_of(kind, namespace)}
+        for uid, found in by_uid.items():
+            if uid in self._deleted:
+                continue
+            if uid not in known or _version(known[uid]) < _version(found):
+                stale.add((uid, found["metadata"]["resourceVersion"]))
+        return Swept(gone, stale)
+
+    def uids(self, kind: str) -> set[str]:
+        """The uids of all known objects of a kind."""
+        return {body["metadata"]["uid"] for body in self.all_of(kind)}
+
+    def _disown(self, kind: str, body: Manifest) -> None:
+        owner = owner_of(body)
+        if owner is not None and owner in self._children:
+            self._children[owner].pop(Ref(kind, body["metadata"]["name"]), None)
+            if not self._children[owner]:
+                del self._children[owner]
+
+
+def owner_of(body: Mapping[str, Any]) -> Key | None:
+    """The resource that a child belongs to, by its labels; `None` for an object that is nobody's child."""
+    labels = body["metadata"].get("labels") or {}
+    kind, name = labels.get(OWNER_KIND_LABEL), labels.get(OWNER_LABEL)
+    return Key(kind, body["metadata"]["namespace"], name) if kind in RESOURCES and name else None
+
+
+def slim(kind: str, body: Mapping[str, Any]) -> Manifest:
+    """An object without what nobody here reads: who manages which field, and the values of secrets."""
+    kept = {**body, "kind": kind, "metadata": {**body["metadata"]}}
+    kept["metadata"].pop("managedFields", None)
+    if kind == "Secret":
+        kept["data"] = dict.fromkeys(body.get("data") or {}, "")
+        # `kubectl apply` keeps a copy of what it was given there.
+        annotations = {**(kept["metadata"].get("annotations") or {})}
+        annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+        kept["metadata"]["annotations"] = annotations
+    return kept
+
+
+def _version(body: Mapping[str, Any]) -> int:
+    """A number that grows with each change of an object.
+
+    The API promises that resource versions of one kind can be compared so (KEP-5504, Kubernetes 1.35); all servers
+    that keep them in etcd do.
+    """
+    version = str(body["metadata"].get("resourceVersion") or "0")
+    return int(version) if version.isdigit() else 0

@@ -1,0 +1,114 @@
+"""The queue of passes: which resource is to be looked at, and when.
+
+Whatever happens only says "look at this one". However often that is said before its turn comes, it is looked at once;
+never twice at the same time; and after a failure later each time. This is the work queue of Kubernetes' own
+controllers (client-go, `util/workqueue`).
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+
+from tussock.operator.cluster.seen import Key
+from tussock.operator.metrics import Metrics
+from tussock.statestore.logs import get_logger
+
+__all__ = ["Queue", "backoff_seconds"]
+
+log = get_logger("tussock.operator")
+
+PASSES_MAX = 8
+"""Resources that are looked at side by side: a pass mostly waits for answers of the API server."""
+COALESCE_SECONDS = 0.05
+"""A wake-up waits so long for others about the same: one change comes as several events."""
+BACKOFF_SECONDS = (1.0, 60.0)
+"""After a first failure, and at most."""
+
+
+def backoff_seconds(failures: int) -> float:
+    """The pause after so many failures in a row: doubled each time, up to a minute."""
+    first, most = BACKOFF_SECONDS
+    return min(first * 2.0 ** (failures - 1), most)
+
+
+class Queue:
+    """Resources and the times at which they are due. All methods are for one event loop."""
+
+    def __init__(self, run: Callable[[Key], Awaitable[float | None]], metrics: Metrics) -> None:
+        """`run` makes one pass and answers after how many seconds the next one is due, or `None` for never."""
+        self._run = run
+        self._metrics = metrics
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._running: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def wake(self, key: Key, after: float = COALESCE_SECONDS) -> None:
+        """Look at a resource after so many seconds, or sooner if that was asked for already."""
+        due = asyncio.get_running_loop().time() + after
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, key))
+            self._changed.set()
+
+    def waiting(self) -> int:
+        """How many resources are due and not looked at yet."""
+        now = asyncio.get_running_loop().time()
+        return sum(due <= now for due in self._due.values())
+
+    async def work(self) -> None:
+        """Make the passes, for ever. A pass that fails is logged and repeated."""
+        free = asyncio.Semaphore(PASSES_MAX)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await free.acquire()
+                key = await self._next()
+                self._running.add(key)
+                group.create_task(self._pass(key)).add_done_callback(lambda _: free.release())
+
+    async def _next(self) -> Key:
+        while True:
+            self._changed.clear()
+            now = asyncio.get_running_loop().time()
+            while self._heap and self._heap[0][0] <= now:
+                due, key = heapq.heappop(self._heap)
+                # An entry that was brought forward is in the heap twice; one that is looked at waits for its end.
+                if self._due.get(key) == due and key not in self._running:
+                    del self._due[key]
+                    return key
+            self._metrics.queue.set(self.waiting())
+            timeout = self._heap[0][0] - now if self._heap else None
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _pass(self, key: Key) -> None:
+        try:
+            with self._metrics.passes.labels(key.kind).time():
+                again = await self._run(key)
+            self._failures.pop(key, None)
+        except Exception as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            again = backoff_seconds(failures)
+            self._metrics.errors.labels(key.kind).inc()
+            log.warning(
+                "a pass failed and will be repeated",
+                kind=key.kind,
+                namespace=key.namespace,
+                name=key.name,
+                failures=failures,
+                seconds=again,
+                error=str(error),
+                # A trace for what nobody had thought of; failures of the API server say what they are.
+                exc_info=not type(error).__module__.startswith("tussock."),
+            )
+        finally:
+            self._running.discard(key)
+            if key in self._due:
+                heapq.heappush(self._heap, (self._due[key], key))
+                self._changed.set()
+        if again is not None:
+            self.wake(key, again)

@@ -1,0 +1,67 @@
+"""What the handlers of all kinds share, and what one kind brings along.
+
+A pass over a resource is the same for all kinds: observe, plan, act, write the status (`reconciling.py`). A kind is a
+`Controller`: how its body is parsed, what it needs to know, its pure plan, and what it can do outside the cluster.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.metrics import Metrics
+from tussock.operator.planning.model import Manifest, Observed, Plan, Ref
+from tussock.operator.probes.cache import Probes
+from tussock.operator.resources.common import Resource
+from tussock.statestore.system import System
+
+__all__ = ["Controller", "World"]
+
+AnyResource = TypeVar("AnyResource", bound=Resource)
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that a handler may use."""
+
+    api: Api
+    seen: Seen
+    probes: Probes
+    wake: Callable[[Key], None]
+    system: System
+    metrics: Metrics
+    identity: str
+    """The name of this replica."""
+    defaults: Defaults
+    """What holds where resources say nothing: images, domain."""
+
+    def now(self) -> datetime:
+        """The time, in UTC and whole seconds, as the API writes it."""
+        return datetime.fromtimestamp(self.system.now_ms() // 1000, UTC)
+
+    def refs(self, namespace: str, *kinds: str) -> dict[Ref, Manifest]:
+        """All objects of some kinds in a namespace, for `Observed.others`."""
+        return {
+            Ref(kind, body["metadata"]["name"]): body for kind in kinds for body in self.seen.all_of(kind, namespace)
+        }
+
+
+Work = Callable[[World, AnyResource, Mapping[str, Any]], Awaitable[None]]
+"""Does something outside the cluster's API for a resource, with the arguments that its plan gave."""
+
+
+@dataclass(frozen=True)
+class Controller(Generic[AnyResource, Facts]):
+    """One kind of resource."""
+
+    kind: str
+    parse: Callable[[Mapping[str, Any]], AnyResource]
+    observe: Callable[[World, AnyResource, Manifest], Observed[Facts]]
+    """Puts together what the plan needs, from memory only; the body is the resource as the API has it."""
+    plan: Callable[[AnyResource, Observed[Facts], datetime], Plan]
+    works: Mapping[str, Work[AnyResource]] = field(default_factory=dict)
+    """By the name in `model.Work`."""
