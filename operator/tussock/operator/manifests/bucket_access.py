@@ -1,0 +1,127 @@
+"""How a pod reaches the bucket: variables, and volumes with the secret's files.
+
+No secret is ever a variable. Its keys are mounted as files named like the settings that they are (`AWS_ACCESS_KEY_ID`
+and so on), in the folder that `TUSSOCK_BUCKET_CREDENTIALS` names; the processes read them again when they change, so a
+rotation restarts nothing (`docs/security.md`). Of an S3 bucket only meta nodes have the secret: they hand credentials
+out to everybody else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tussock.operator.resources.object_store import (
+    VOLUME_PATH,
+    AzureStore,
+    GcsStore,
+    ManagedStore,
+    S3Store,
+    VolumeStore,
+)
+from tussock.operator.resources.store import StateStore
+
+__all__ = [
+    "MINIO_PORT",
+    "BucketAccess",
+    "bucket_secret",
+    "client_access",
+    "managed_name",
+    "meta_access",
+    "minio_endpoint",
+    "volume_claim",
+]
+
+_FOLDER = "/etc/tussock/bucket"
+MINIO_PORT = 9000
+
+
+@dataclass(frozen=True)
+class BucketAccess:
+    """What a pod needs to reach the bucket; merged into its template."""
+
+    env: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[Mapping[str, Any], ...] = ()
+    mounts: tuple[Mapping[str, Any], ...] = ()
+    service_account: str = ""
+    """Of a workload identity: the account under which the pod has to run; empty if there is none."""
+    one_node: bool = False
+    """All pods of the store share a volume that a single node can mount."""
+
+
+def managed_name(store: StateStore) -> str:
+    """The name of all children of a managed object store: StatefulSet, Service, claim and secret."""
+    return f"{store.name}-minio"
+
+
+def minio_endpoint(store: StateStore) -> str:
+    """Where a managed object store is served, inside the cluster."""
+    return f"http://{managed_name(store)}.{store.namespace}.svc:{MINIO_PORT}"
+
+
+def volume_claim(store: StateStore) -> str:
+    """The claim of a store on a volume, or of the disk of a managed one."""
+    backend = store.spec.object_store.backend
+    if isinstance(backend, VolumeStore):
+        return backend.claim_name or f"{store.name}-store"
+    return managed_name(store)
+
+
+def bucket_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
+    """The secret with the bucket's credentials: its name, and its keys by the settings that they are.
+
+    `None` where there is none: a volume, a workload identity, a bucket that anybody may use.
+    """
+    match store.spec.object_store.backend:
+        case S3Store(credentials_secret=found) if found is not None:
+            return found.name, {
+                "AWS_ACCESS_KEY_ID": found.access_key_id_key,
+                "AWS_SECRET_ACCESS_KEY": found.secret_access_key_key,
+            }
+        case GcsStore(credentials_secret=found) if found is not None:
+            return found.name, {"GOOGLE_SERVICE_ACCOUNT_KEY": found.key}
+        case AzureStore(credentials_secret=found) if found is not None:
+            return found.name, {"AZURE_STORAGE_ACCOUNT_KEY": found.key}
+        case ManagedStore():
+            return managed_name(store), {
+                "AWS_ACCESS_KEY_ID": "access-key-id",
+                "AWS_SECRET_ACCESS_KEY": "secret-access-key",
+            }
+    return None
+
+
+def meta_access(store: StateStore) -> BucketAccess:
+    """What a meta node needs: everything there is."""
+    return _access(store, with_secret=True)
+
+
+def client_access(store: StateStore) -> BucketAccess:
+    """What compactors and computes need: not the secret of an S3 bucket, for meta nodes hand credentials out."""
+    handed_out = isinstance(store.spec.object_store.backend, S3Store | ManagedStore)
+    return _access(store, with_secret=not handed_out)
+
+
+def _access(store: StateStore, *, with_secret: bool) -> BucketAccess:
+    backend = store.spec.object_store.backend
+    if isinstance(backend, VolumeStore):
+        claim = {"name": "store", "persistentVolumeClaim": {"claimName": volume_claim(store)}}
+        return BucketAccess(
+            volumes=(claim,),
+            mounts=({"name": "store", "mountPath": VOLUME_PATH},),
+            one_node="ReadWriteMany" not in backend.access_modes,
+        )
+    env: tuple[Mapping[str, Any], ...] = ()
+    if isinstance(backend, AzureStore):
+        env = ({"name": "AZURE_STORAGE_ACCOUNT_NAME", "value": backend.account},)
+    account = "" if isinstance(backend, ManagedStore) else backend.service_account
+    secret = bucket_secret(store)
+    if secret is None or not with_secret:
+        return BucketAccess(env=env, service_account=account)
+    name, keys = secret
+    items = [{"key": key, "path": setting} for setting, key in keys.items()]
+    return BucketAccess(
+        env=(*env, {"name": "TUSSOCK_BUCKET_CREDENTIALS", "value": _FOLDER}),
+        # 0440: for the group that the volume is given, which is our processes' own.
+        volumes=({"name": "bucket", "secret": {"secretName": name, "items": items, "defaultMode": 0o440}},),
+        mounts=({"name": "bucket", "mountPath": _FOLDER, "readOnly": True},),
+        service_account=account,
+    )

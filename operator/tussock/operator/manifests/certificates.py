@@ -1,0 +1,118 @@
+"""Which certificates a store's nodes and clients need: names, uses and lifetimes; nothing is issued here.
+
+With `mode: managed` the operator issues them from a CA of the store (`certificates/issuing.py`), with `certManager` an
+issuer of cert-manager does, into the same secrets. With `secret` the user does, and here is nothing to do.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.labels import Component, Manifest, encoded, metadata
+from tussock.operator.manifests.meta import meta_name
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import Identity, common_name, server_name, tls_secret
+from tussock.operator.resources.store import StateStore
+
+__all__ = [
+    "CA_SECONDS",
+    "LEAF_SECONDS",
+    "Certificate",
+    "ca_secret",
+    "cert_manager_manifests",
+    "certificate_secret",
+    "desired_certificates",
+]
+
+LEAF_SECONDS = 90 * 86400
+"""Short, since renewing costs nothing and a stolen key is of use for as long."""
+CA_SECONDS = 3650 * 86400
+
+_CLIENTS: tuple[tuple[Identity, str, Component], ...] = (
+    ("compactor", "compactor", "compactor"),
+    ("client-reader", "reader", "store"),
+    ("client-writer", "writer", "compute"),
+    ("client-admin", "admin", "store"),
+)
+
+
+class Certificate(NamedTuple):
+    """A certificate that should be in a secret."""
+
+    secret: str
+    """Gets `tls.crt`, `tls.key`, and in `ca.crt` what its holder is to trust."""
+    component: Component
+    common_name: str
+    dns_names: tuple[str, ...]
+    is_server: bool
+    """For the service, else for a client of it."""
+    seconds: int
+    """How long it lasts; renewed when two thirds of that are over."""
+
+
+def ca_secret(store: StateStore) -> str:
+    """The secret of a store's own CA. Only the operator reads it: no pod mounts it."""
+    return f"{store.name}-ca"
+
+
+def desired_certificates(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
+    """The certificates of `store`, whose `Meta` objects are called `metas`; none where the operator issues none."""
+    if store.spec.tls.mode in ("none", "secret"):
+        return ()
+    server = Certificate(
+        tls_secret(store, "meta"), "meta", "tussock-meta", _server_names(store, metas, defaults), True, LEAF_SECONDS
+    )
+    clients = [
+        Certificate(tls_secret(store, identity), component, common_name(role), (), False, LEAF_SECONDS)
+        for identity, role, component in _CLIENTS
+    ]
+    return (server, *clients)
+
+
+def _server_names(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[str, ...]:
+    """The one name that our clients check, and those under which people reach the Services from wherever they are."""
+    names = [server_name(store)]
+    for meta in metas:
+        service, namespace = meta_name(meta), store.namespace
+        names += [service, f"{service}.{namespace}", f"{service}.{namespace}.svc"]
+        names.append(f"{service}.{namespace}.svc.{defaults.cluster_domain}")
+    return tuple(dict.fromkeys([*names, "localhost"]))
+
+
+def certificate_secret(store: StateStore, wanted: Certificate, files: dict[str, str]) -> Manifest:
+    """The secret of an issued certificate; `files` are its three, in PEM."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(store, wanted.secret, store.name, wanted.component),
+        "type": "kubernetes.io/tls",
+        "data": encoded(files),
+    }
+
+
+def cert_manager_manifests(store: StateStore, wanted: Sequence[Certificate]) -> tuple[Manifest, ...]:
+    """`wanted` as requests to cert-manager; none unless the store asks for that."""
+    issuer = store.spec.tls.issuer_ref
+    if store.spec.tls.mode != "certManager" or issuer is None:
+        return ()
+    reference = {"name": issuer.name, "kind": issuer.kind, "group": issuer.group}
+    return tuple(_request(store, certificate, reference) for certificate in wanted)
+
+
+def _request(store: StateStore, wanted: Certificate, issuer: dict[str, str]) -> Manifest:
+    spec: dict[str, Any] = {
+        "secretName": wanted.secret,
+        "commonName": wanted.common_name,
+        # An issuer refuses a certificate without any name but the common one.
+        "dnsNames": list(wanted.dns_names) or [wanted.common_name],
+        "duration": f"{wanted.seconds // 3600}h",
+        "renewBefore": f"{wanted.seconds // 3 // 3600}h",
+        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        "usages": ["digital signature", "server auth" if wanted.is_server else "client auth"],
+        "issuerRef": issuer,
+    }
+    return {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "Certificate",
+        "metadata": metadata(store, wanted.secret, store.name, wanted.component),
+        "spec": spec,
+    }

@@ -1,0 +1,97 @@
+"""Compactor nodes: a Deployment whose pods find the store, and the bucket's credentials, at the meta service."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import client_access
+from tussock.operator.manifests.deployments import deployment, service_account
+from tussock.operator.manifests.disruption import disruption_budget
+from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.quantities import bytes_of
+from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.transport_security import client_identity
+from tussock.operator.resources.compactor import Compactor
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["HEALTH_PORT", "compactor_manifests", "compactor_name"]
+
+HEALTH_PORT = 7372
+_DRAIN_SECONDS = 20.0
+_NODE_BYTES = 256 << 20
+"""What a node takes beside its slots."""
+_SLOT_BYTES = 640 << 20
+"""What a slot needs to write outputs of full size (`docs/compactor-nodes.md`), and some room."""
+
+
+def compactor_name(compactor: str) -> str:
+    """The name of the children of the `Compactor` called so."""
+    return f"{compactor}-compactor"
+
+
+def compactor_manifests(
+    compactor: Compactor, store: StateStore, addresses: Sequence[str], defaults: Defaults
+) -> Rendered:
+    """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`)."""
+    name, image = compactor_name(compactor.name), node_image(compactor, store, defaults)
+    access = client_access(store)
+    resources = requirements(compactor.spec.resources, _default_resources(compactor))
+    values = {
+        "TUSSOCK_COMPACTOR_META": ",".join(addresses),
+        "TUSSOCK_COMPACTOR_SLOTS": str(compactor.spec.slots),
+        "TUSSOCK_COMPACTOR_MEMORY_MIB": str(_slots_bytes(compactor, resources) >> 20),
+        "TUSSOCK_COMPACTOR_DRAIN": str(int(_DRAIN_SECONDS)),
+        "TUSSOCK_COMPACTOR_HEALTH_LISTEN": f"0.0.0.0:{HEALTH_PORT}",
+    }
+    main = Main(
+        component="compactor",
+        image=image,
+        args=("compactor",),
+        env=(
+            # Unique, and the same in the status of the store and in `kubectl get pods`.
+            {"name": "TUSSOCK_COMPACTOR_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            *({"name": variable, "value": value} for variable, value in values.items()),
+        ),
+        ports={"health": HEALTH_PORT},
+        probes=_probes(),
+        resources=resources,
+        drain_seconds=_DRAIN_SECONDS,
+        access=access,
+        tls=client_identity(store, "compactor"),
+        service_account=access.service_account or name,
+    )
+    template, kept = node_template(compactor, store, main, compactor.spec.pod_template)
+    found = [
+        disruption_budget(compactor, name, store.name, "compactor"),
+        deployment(compactor, name, store.name, "compactor", image, compactor.spec.replicas, template),
+    ]
+    if not access.service_account:
+        found.insert(0, service_account(compactor, name, store.name, "compactor"))
+    return Rendered(tuple(found), kept)
+
+
+def _default_resources(compactor: Compactor) -> dict[str, Any]:
+    """By what its slots may use; of a core, little is kept for a node that often has nothing to do."""
+    slots = compactor.spec.memory_bytes or compactor.spec.slots * _SLOT_BYTES
+    memory = f"{(slots + _NODE_BYTES) >> 20}Mi"
+    return {"requests": {"cpu": f"{100 * compactor.spec.slots}m", "memory": memory}, "limits": {"memory": memory}}
+
+
+def _slots_bytes(compactor: Compactor, resources: dict[str, Any]) -> int:
+    """What all slots together may use, so that the container's limit is not what ends them; 0 for no bound."""
+    if compactor.spec.memory_bytes:
+        return compactor.spec.memory_bytes
+    limit = resources.get("limits", {}).get("memory")
+    # Never 0, which would be no bound at all: too little is refused by the node, with what it needs.
+    return max(bytes_of(limit) - _NODE_BYTES, 1 << 20) if limit is not None else 0
+
+
+def _probes() -> dict[str, Any]:
+    def probe(path: str, period: int, failures: int) -> dict[str, Any]:
+        return http_probe(path, tls=False, period=period, failures=failures, port="health")
+
+    return {
+        # A node answers from its start on, also while it waits for a meta service.
+        "startupProbe": probe("/healthz", 1, 60),
+        "readinessProbe": probe("/readyz", 5, 3),
+        "livenessProbe": probe("/healthz", 10, 6),
+    }

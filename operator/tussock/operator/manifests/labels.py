@@ -1,0 +1,114 @@
+"""Names, labels and owner references of children: how everybody finds what belongs to what.
+
+Selectors of Deployments can never be changed, so `selector` has only what identifies the owner and the component.
+A pod template carries no version: a label that changes with the operator would restart every pod at its upgrade.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from tussock.operator.resources.common import API_VERSION, Resource
+
+__all__ = [
+    "COMPONENT_LABEL",
+    "CONFIG_HASH",
+    "MANAGED_BY",
+    "OWNER_KIND_LABEL",
+    "OWNER_LABEL",
+    "STORE_LABEL",
+    "Component",
+    "Manifest",
+    "digest",
+    "encoded",
+    "labels",
+    "metadata",
+    "owner_reference",
+    "selector",
+]
+
+Manifest: TypeAlias = dict[str, Any]
+"""An object of the API as JSON."""
+Component = Literal["meta", "compactor", "compute", "minio", "store"]
+
+MANAGED_BY = "tussock-operator"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+STORE_LABEL = "tussock.dev/store"
+OWNER_LABEL = "tussock.dev/owner"
+OWNER_KIND_LABEL = "tussock.dev/owner-kind"
+CONFIG_HASH = "tussock.dev/config-hash"
+"""Annotation of a pod template: another configuration makes other pods."""
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+def selector(owner: Resource, component: Component) -> dict[str, str]:
+    """The labels by which the pods of a child are found; the same for ever."""
+    return {
+        "app.kubernetes.io/name": "tussock",
+        COMPONENT_LABEL: component,
+        OWNER_KIND_LABEL: owner.kind,
+        OWNER_LABEL: owner.name,
+    }
+
+
+def labels(owner: Resource, store: str, component: Component) -> dict[str, str]:
+    """The labels of a child, and of its pods. `store` is the name of the `StateStore`."""
+    return {
+        **selector(owner, component),
+        "app.kubernetes.io/instance": store,
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        "app.kubernetes.io/part-of": "tussock",
+        STORE_LABEL: store,
+    }
+
+
+def owner_reference(owner: Resource) -> dict[str, Any]:
+    """Makes the garbage collector take a child away with its owner, and the owner's deletion wait for it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def metadata(
+    owner: Resource, name: str, store: str, component: Component, *, image: str = "", owned: bool = True
+) -> dict[str, Any]:
+    """The metadata of a child. `image` tells the version, where a child has one; not `owned`: outlives its owner."""
+    found = labels(owner, store, component)
+    if version := _version(image):
+        found["app.kubernetes.io/version"] = version
+    meta: dict[str, Any] = {"name": name, "namespace": owner.namespace, "labels": found}
+    if owned:
+        meta["ownerReferences"] = [owner_reference(owner)]
+    return meta
+
+
+def encoded(texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts as the `data` of a Secret: the field that the API server keeps, so that what is there can be compared."""
+    return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+
+def digest(*parts: str | bytes | Mapping[str, str]) -> str:
+    """16 hexadecimal digits that change with any of `parts`: whether something is the same, without telling what."""
+    found = hashlib.sha256()
+    for part in parts:
+        texts = [piece for pair in sorted(part.items()) for piece in pair] if isinstance(part, Mapping) else [part]
+        for text in texts:
+            data = text.encode() if isinstance(text, str) else text
+            # With its length in front, so that two parts never read as one.
+            found.update(len(data).to_bytes(8, "big") + data)
+    return found.hexdigest()[:16]
+
+
+def _version(image: str) -> str:
+    """The tag of an image, if it has one that may be a label: a digest may not, and a port of a registry is no tag."""
+    name = image.partition("@")[0]
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return tag if _LABEL_VALUE.fullmatch(tag) else ""

@@ -1,0 +1,110 @@
+"""The user's part of a pod template over ours: a strategic merge, then what we insist on.
+
+The merge follows Kubernetes' strategic merge patch: maps are merged, lists of named things (containers, volumes,
+variables) are merged by their names, other lists are replaced, and `null` takes a field away. What a user cannot
+change is then put back (`insist`), and the paths at which that undid something are told, so that an event can say it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["insist", "strategic_merge"]
+
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "env": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+}
+"""By what the items of a list are told apart, as the API's own types say; a list that is not here is one value."""
+
+
+_WHOLE_ITEMS = {"env", "ports", "volumeMounts", "volumes"}
+"""Lists of which an item that is ours is so entirely: half of ours and half of a user's would be no valid item."""
+_WHOLE_FIELDS = {"livenessProbe", "readinessProbe", "securityContext", "startupProbe"}
+"""Fields that are ours entirely: what a user adds inside them goes too."""
+
+
+def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `patch` over it; neither is changed. Directives (`$patch`) are passed over."""
+    merged = dict(base)
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(name, merged.get(name), value)
+    return merged
+
+
+def _merged(name: str, base: Any, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return strategic_merge(base if isinstance(base, Mapping) else {}, value)
+    if isinstance(value, Sequence) and name in _KEYS and _is_keyed(value, _KEYS[name]):
+        return _merged_list(base if isinstance(base, list) else [], value, _KEYS[name])
+    return value
+
+
+def _merged_list(base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    """Ours first and in our order, then what is new."""
+    left = {item[key]: item for item in patch}
+    merged = [strategic_merge(item, left.pop(item[key], {})) for item in base]
+    return merged + [strategic_merge({}, item) for item in left.values()]
+
+
+def insist(
+    merged: Mapping[str, Any], ours: Mapping[str, Any], path: str = ""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """`merged` with everything that `ours` holds as `ours` holds it, and the paths where that was not so already."""
+    result = dict(merged)
+    kept: list[str] = []
+    for name, value in ours.items():
+        here = f"{path}.{name}" if path else name
+        found = result.get(name)
+        if isinstance(value, Mapping) and name not in _WHOLE_FIELDS:
+            result[name], below = insist(found if isinstance(found, Mapping) else {}, value, here)
+            kept += below
+        elif name in _KEYS and isinstance(value, list) and _is_keyed(value, _KEYS[name]):
+            items = found if isinstance(found, list) else []
+            result[name], below = _insist_list(items, value, _KEYS[name], name in _WHOLE_ITEMS, here)
+            kept += below
+        elif found != value:
+            result[name] = value
+            kept.append(here)
+    return result, tuple(kept)
+
+
+def _insist_list(
+    found: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], key: str, whole: bool, path: str
+) -> tuple[list[Any], tuple[str, ...]]:
+    insisted = {item[key]: item for item in ours}
+    result: list[Any] = []
+    kept: list[str] = []
+    for item in found:
+        mine = insisted.pop(item[key], None)
+        if mine is None:
+            result.append(item)
+            continue
+        here = f"{path}[{item[key]}]"
+        if whole:
+            put_right = dict(mine)
+            below: tuple[str, ...] = () if item == mine else (here,)
+        else:
+            put_right, below = insist(item, mine, here)
+        result.append(put_right)
+        kept += below
+    for name, item in insisted.items():
+        result.append(dict(item))
+        kept.append(f"{path}[{name}]")
+    return result, tuple(kept)
+
+
+def _is_keyed(items: Sequence[Any], key: str) -> bool:
+    return all(isinstance(item, Mapping) and key in item for item in items)

@@ -1,0 +1,96 @@
+"""Meta nodes: a Deployment behind a Service, with a configuration file."""
+
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import meta_access
+from tussock.operator.manifests.deployments import deployment, service_account
+from tussock.operator.manifests.disruption import disruption_budget
+from tussock.operator.manifests.labels import CONFIG_HASH, Manifest, digest, metadata, selector
+from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_config, to_toml
+from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.transport_security import has_tls, mounted
+from tussock.operator.resources.meta import Meta
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["meta_address", "meta_manifests", "meta_name"]
+
+_CONFIG_FOLDER = "/etc/tussock/meta"
+_CONFIG_FILE = "meta.toml"
+_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+
+def meta_name(meta: str) -> str:
+    """The name of the children of the `Meta` called so: Deployment, Service, ConfigMap and the rest."""
+    return f"{meta}-meta"
+
+
+def meta_address(meta: str, namespace: str) -> str:
+    """Where clients reach the `Meta` called so: `host:port`, of its Service."""
+    return f"{meta_name(meta)}.{namespace}.svc:{GRPC_PORT}"
+
+
+def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendered:
+    """The children of `meta`; `InvalidResource` if its spec and its store's do not go together."""
+    name, image = meta_name(meta.name), node_image(meta, store, defaults)
+    access = meta_access(store)
+    config = meta_config(meta, store)
+    text = to_toml(config)
+    main = Main(
+        component="meta",
+        image=image,
+        args=("meta", "serve", "--advertise", f"$(POD_IP):{GRPC_PORT}"),
+        env=(
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "TUSSOCK_META_CONFIG", "value": f"{_CONFIG_FOLDER}/{_CONFIG_FILE}"},
+        ),
+        ports={"grpc": GRPC_PORT, "http": HTTP_PORT},
+        probes=_probes(tls=has_tls(store)),
+        resources=requirements(meta.spec.resources, _RESOURCES),
+        drain_seconds=float(config["drain_seconds"]),
+        access=access,
+        tls=mounted(store, "meta"),
+        volumes=({"name": "config", "configMap": {"name": name}},),
+        mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True},),
+        annotations={CONFIG_HASH: digest(text)},
+        service_account=access.service_account or name,
+    )
+    template, kept = node_template(meta, store, main, meta.spec.pod_template)
+    found: list[Manifest] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(meta, name, store.name, "meta"),
+            "data": {_CONFIG_FILE: text},
+        },
+        _service(meta, store, name, {"type": "ClusterIP"}),
+        # For whoever has to reach a certain replica, also one that does not serve yet.
+        _service(meta, store, f"{name}-peers", {"clusterIP": "None", "publishNotReadyAddresses": True}),
+        disruption_budget(meta, name, store.name, "meta"),
+        deployment(meta, name, store.name, "meta", image, meta.spec.replicas, template),
+    ]
+    if not access.service_account:
+        found.insert(0, service_account(meta, name, store.name, "meta"))
+    return Rendered(tuple(found), kept)
+
+
+def _probes(*, tls: bool) -> dict[str, Any]:
+    return {
+        # A replica answers when it has read the log to its tail, which takes its time behind a slow bucket.
+        "startupProbe": http_probe("/healthz", tls=tls, period=1, failures=300),
+        "readinessProbe": http_probe("/readyz", tls=tls, period=2, failures=3),
+        "livenessProbe": http_probe("/healthz", tls=tls, period=10, failures=6),
+    }
+
+
+def _service(meta: Meta, store: StateStore, name: str, spec: dict[str, Any]) -> Manifest:
+    ports = [
+        {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"},
+        {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, name, store.name, "meta"),
+        "spec": {**spec, "selector": selector(meta, "meta"), "ports": ports},
+    }

@@ -1,0 +1,109 @@
+"""The configuration file of meta nodes: the store's part, the user's, and what the operator insists on.
+
+`docs/meta-service.md` lists the settings. The file is in a ConfigMap, which everybody in the namespace may read, so a
+secret in it is refused; credentials come as files.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tussock.operator.manifests.bucket_access import bucket_secret, minio_endpoint
+from tussock.operator.manifests.merging import strategic_merge
+from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_patterns
+from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.meta import Meta
+from tussock.operator.resources.object_store import ManagedStore, S3Store, bucket_url
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["GRPC_PORT", "HTTP_PORT", "meta_config", "to_toml"]
+
+GRPC_PORT = 7370
+HTTP_PORT = 7371
+
+_SECRETS = ("access_key_id", "secret_access_key")
+
+
+def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
+    """All settings that are not the service's defaults; `InvalidResource` if the user's hold a secret."""
+    given = meta.spec.config
+    for name in _SECRETS:
+        if name in (given.get("credentials") or {}):
+            raise InvalidResource(
+                f"Meta {meta.name}: config.credentials.{name} does not belong into a ConfigMap; name a secret in "
+                f"objectStore of StateStore {store.name}"
+            )
+    # Not asked by its clients' environments but handed out: they need no secret of their own.
+    suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
+    return strategic_merge(strategic_merge(suggested, given), _insisted(store))
+
+
+def _credentials_mode(store: StateStore) -> str:
+    """A MinIO of our own gives each client just what its role needs; of other servers, an STS is not to be expected."""
+    backend = store.spec.object_store.backend
+    if isinstance(backend, ManagedStore):
+        return "assume-role"
+    return "static" if isinstance(backend, S3Store) and bucket_secret(store) else "none"
+
+
+def _insisted(store: StateStore) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "store": bucket_url(store.spec.object_store),
+        "listen": f"0.0.0.0:{GRPC_PORT}",
+        "http_listen": f"0.0.0.0:{HTTP_PORT}",
+        "bucket": _bucket(store),
+        "versions": {
+            "retention_seconds": store.spec.retention_seconds,
+            "gc_grace_seconds": store.spec.gc_grace_seconds,
+        },
+        "compaction": {name: getattr(store.spec.compaction, name) for name in store.spec.compaction.__struct_fields__},
+    }
+    if has_tls(store):
+        config["tls"] = {
+            "certificate": f"{MOUNT}/tls.crt",
+            "key": f"{MOUNT}/tls.key",
+            "client_ca": f"{MOUNT}/ca.crt",
+            "roles": role_patterns(store),
+        }
+    return _without_nothing(config)
+
+
+def _bucket(store: StateStore) -> dict[str, Any]:
+    match store.spec.object_store.backend:
+        case S3Store(endpoint=endpoint, region=region, allow_http=allow_http):
+            return {"endpoint": endpoint or None, "region": region or None, "allow_http": allow_http or None}
+        case ManagedStore():
+            return {"endpoint": minio_endpoint(store), "region": "us-east-1", "allow_http": True}
+    return {}
+
+
+def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`tree` without the options that say nothing, and the groups in which none is left."""
+    cleaned = {name: _without_nothing(value) if isinstance(value, dict) else value for name, value in tree.items()}
+    return {name: value for name, value in cleaned.items() if value is not None and value != {}}
+
+
+def to_toml(tree: Mapping[str, Any], group: str = "") -> str:
+    """Text of numbers, booleans, strings, lists of strings and nested groups as TOML, names ascending.
+
+    The same tree gives the same bytes, in whichever order it was put together.
+    """
+    lines = [f"{name} = {_value(tree[name])}" for name in sorted(tree) if not isinstance(tree[name], Mapping)]
+    blocks = ["\n".join(lines) + "\n"] if lines else []
+    if lines and group:
+        blocks = [f"[{group}]\n{blocks[0]}"]
+    for name in sorted(tree):
+        if isinstance(tree[name], Mapping):
+            blocks.append(to_toml(tree[name], f"{group}.{name}" if group else name))
+    return "\n".join(block for block in blocks if block)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float) and value.is_integer():
+        # 10 and 10.0 are the same setting, and have to be the same file.
+        return str(int(value))
+    # What JSON writes of text, numbers and booleans is TOML, too.
+    return msgspec.json.encode(value).decode()

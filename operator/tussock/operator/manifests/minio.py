@@ -1,0 +1,113 @@
+"""A managed object store: one MinIO with one disk, for a store that brings no bucket of its own."""
+
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
+from tussock.operator.manifests.labels import Manifest, encoded, metadata, selector
+from tussock.operator.manifests.pods import Main, http_probe, node_template, requirements
+from tussock.operator.manifests.settings import Defaults, minio_image
+from tussock.operator.manifests.transport_security import Mounted
+from tussock.operator.manifests.volumes import claim
+from tussock.operator.resources.object_store import ManagedStore
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["MINIO_KEYS", "minio_manifests", "minio_secret"]
+
+MINIO_KEYS = ("access-key-id", "secret-access-key")
+"""The keys of the secret of a managed object store: its user and his password."""
+
+_DATA = "/data"
+_ROOT = "/etc/tussock/minio"
+_DRAIN_SECONDS = 10.0
+_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+
+def minio_secret(store: StateStore, user: str, password: str) -> Manifest:
+    """The secret of a managed object store. Made once, with what the caller drew; never again from a spec.
+
+    It goes with the store also where the data stay, and a new one opens them: MinIO keeps this user nowhere else.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(store, managed_name(store), store.name, "minio"),
+        "type": "Opaque",
+        "data": encoded(dict(zip(MINIO_KEYS, (user, password), strict=True))),
+    }
+
+
+def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults) -> tuple[Manifest, ...]:
+    """StatefulSet, Service and claim; the secret is made apart (`minio_secret`), and the bucket by its client."""
+    name, image = managed_name(store), minio_image(managed, store, defaults)
+    disk: dict[str, Any] = {"emptyDir": {}} if managed.ephemeral else {"persistentVolumeClaim": {"claimName": name}}
+    main = Main(
+        component="minio",
+        image=image,
+        # Named, because images of MinIO differ in what they begin with.
+        command=("minio",),
+        args=("server", _DATA, "--address", f":{MINIO_PORT}", "--quiet"),
+        env=(
+            {"name": "MINIO_ROOT_USER_FILE", "value": f"{_ROOT}/{MINIO_KEYS[0]}"},
+            {"name": "MINIO_ROOT_PASSWORD_FILE", "value": f"{_ROOT}/{MINIO_KEYS[1]}"},
+            {"name": "MINIO_BROWSER", "value": "off"},
+        ),
+        ports={"s3": MINIO_PORT},
+        probes=_probes(),
+        resources=requirements(managed.resources, _RESOURCES),
+        drain_seconds=_DRAIN_SECONDS,
+        access=BucketAccess(),
+        tls=Mounted(),
+        volumes=(
+            {"name": "data", **disk},
+            {"name": "root", "secret": {"secretName": name, "defaultMode": 0o440}},
+        ),
+        mounts=(
+            {"name": "data", "mountPath": _DATA},
+            {"name": "root", "mountPath": _ROOT, "readOnly": True},
+        ),
+    )
+    template, _ = node_template(store, store, main, {})
+    found = [_service(store, name), _stateful_set(store, name, image, template)]
+    if not managed.ephemeral:
+        found.insert(0, claim(store, name, "minio", managed.size, managed.storage_class_name, ("ReadWriteOnce",)))
+    return tuple(found)
+
+
+def _stateful_set(store: StateStore, name: str, image: str, template: Manifest) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(store, name, store.name, "minio", image=image),
+        "spec": {
+            # Two servers on one disk would destroy it; a StatefulSet never has both.
+            "replicas": 1,
+            "serviceName": name,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": selector(store, "minio")},
+            "template": template,
+        },
+    }
+
+
+def _service(store: StateStore, name: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(store, name, store.name, "minio"),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": selector(store, "minio"),
+            "ports": [{"name": "s3", "port": MINIO_PORT, "targetPort": "s3", "protocol": "TCP"}],
+        },
+    }
+
+
+def _probes() -> dict[str, Any]:
+    def probe(path: str, period: int, failures: int) -> dict[str, Any]:
+        return http_probe(path, tls=False, period=period, failures=failures, port="s3")
+
+    return {
+        "startupProbe": probe("/minio/health/live", 1, 120),
+        "readinessProbe": probe("/minio/health/ready", 2, 3),
+        "livenessProbe": probe("/minio/health/live", 10, 6),
+    }

@@ -1,0 +1,47 @@
+"""What the manifests take from the operator's own settings, and which image holds for which pod."""
+
+from typing import NamedTuple
+
+from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.compactor import Compactor
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.meta import Meta
+from tussock.operator.resources.object_store import ManagedStore
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["Defaults", "minio_image", "node_image", "spark_image"]
+
+
+class Defaults(NamedTuple):
+    """The operator's own: what holds where a resource says nothing."""
+
+    node_image: str = ""
+    spark_image: str = ""
+    minio_image: str = ""
+    namespace: str = ""
+    """Where the operator runs; network policies let it in from there."""
+    cluster_domain: str = "cluster.local"
+
+
+def node_image(resource: Meta | Compactor, store: StateStore, defaults: Defaults) -> str:
+    """The image of meta or compactor nodes; `InvalidResource` if nobody names one."""
+    image = resource.spec.image or store.spec.images.node or defaults.node_image
+    return image or _missing(resource.kind, resource.name, "node")
+
+
+def spark_image(compute: Compute, store: StateStore, defaults: Defaults) -> str:
+    """The image of a job's driver and executors; `InvalidResource` if nobody names one."""
+    image = compute.spec.image or store.spec.images.spark or defaults.spark_image
+    return image or _missing(compute.kind, compute.name, "spark")
+
+
+def minio_image(managed: ManagedStore, store: StateStore, defaults: Defaults) -> str:
+    """The image of a managed object store; `InvalidResource` if nobody names one."""
+    image = managed.image or store.spec.images.minio or defaults.minio_image
+    return image or _missing(store.kind, store.name, "minio")
+
+
+def _missing(kind: str, name: str, which: str) -> str:
+    raise InvalidResource(
+        f"{kind} {name} has no image: set spec.image, or images.{which} of its StateStore, or the operator's default"
+    )

@@ -1,0 +1,30 @@
+"""What belongs to a store itself: its disk or object store, its network policies, its requests for certificates."""
+
+from collections.abc import Sequence
+
+from tussock.operator.manifests.certificates import cert_manager_manifests, desired_certificates
+from tussock.operator.manifests.labels import Manifest
+from tussock.operator.manifests.minio import minio_manifests
+from tussock.operator.manifests.network import network_policies
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.volumes import store_claim
+from tussock.operator.resources.object_store import ManagedStore, VolumeStore
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["store_manifests"]
+
+
+def store_manifests(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[Manifest, ...]:
+    """The children of `store` that follow from its spec alone; `metas` are the names of its `Meta` objects.
+
+    Not among them: its `Meta` and `Compactor`, and the secrets whose content is drawn or issued.
+    """
+    found: list[Manifest] = []
+    match store.spec.object_store.backend:
+        case VolumeStore() as volume:
+            found += store_claim(store, volume)
+        case ManagedStore() as managed:
+            found += minio_manifests(store, managed, defaults)
+    found += network_policies(store, defaults)
+    found += cert_manager_manifests(store, desired_certificates(store, metas, defaults))
+    return tuple(found)

@@ -1,0 +1,92 @@
+"""TLS between nodes as pods see it: which secret is mounted where, under which name the service is checked."""
+
+from typing import Any, Literal, NamedTuple
+
+from tussock.operator.resources.store import StateStore
+
+__all__ = [
+    "MOUNT",
+    "ROLES",
+    "Identity",
+    "Mounted",
+    "client_identity",
+    "has_tls",
+    "mounted",
+    "server_name",
+    "tls_secret",
+]
+
+MOUNT = "/etc/tussock/tls"
+
+ROLES = ("reader", "writer", "compactor", "admin")
+Identity = Literal["meta", "compactor", "client-reader", "client-writer", "client-admin"]
+"""Who shows a certificate: the service, and clients by their role."""
+
+
+class Mounted(NamedTuple):
+    """What a pod needs to show a certificate and to check the other one's."""
+
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    env: tuple[dict[str, Any], ...] = ()
+    """Of clients; the service is told in its configuration."""
+
+
+def has_tls(store: StateStore) -> bool:
+    """Whether nodes of this store speak TLS with each other."""
+    return store.spec.tls.mode != "none"
+
+
+def tls_secret(store: StateStore, identity: Identity) -> str:
+    """The secret of `identity`: `tls.crt`, `tls.key` and `ca.crt`, the certificates that it trusts.
+
+    With `mode: secret` all share the one that the user keeps.
+    """
+    if store.spec.tls.mode == "secret":
+        return store.spec.tls.secret_name
+    return f"{store.name}-{identity}-tls"
+
+
+def server_name(store: StateStore) -> str:
+    """The name that every meta node's certificate has, whatever address it is reached at."""
+    return f"{store.name}-meta.{store.namespace}.svc"
+
+
+def role_patterns(store: StateStore) -> dict[str, list[str]]:
+    """Which certificates have which role, as the meta service's `tls.roles` says it.
+
+    The common names are our own, and so is the CA. The one certificate of `mode: secret` is known by the name that it
+    must have anyhow, and whoever holds it may do everything.
+    """
+    if store.spec.tls.mode == "secret":
+        return {role: [f"DNS:{server_name(store)}"] for role in ROLES}
+    return {role: [f"CN:{common_name(role)}"] for role in ROLES}
+
+
+def common_name(role: str) -> str:
+    """The name in the certificate of a client with this role."""
+    return f"tussock-{role}"
+
+
+def mounted(store: StateStore, identity: Identity) -> Mounted:
+    """The certificate of `identity` as files, renewed under a running process; nothing without TLS."""
+    if not has_tls(store):
+        return Mounted()
+    secret = {"secretName": tls_secret(store, identity), "defaultMode": 0o440}
+    return Mounted(
+        volumes=({"name": "tls", "secret": secret},), mounts=({"name": "tls", "mountPath": MOUNT, "readOnly": True},)
+    )
+
+
+def client_identity(store: StateStore, identity: Identity) -> Mounted:
+    """The same with the variables by which every client finds it (`docs/security.md`)."""
+    found = mounted(store, identity)
+    if not has_tls(store):
+        return found
+    values = {
+        "TUSSOCK_TLS_CA": f"{MOUNT}/ca.crt",
+        "TUSSOCK_TLS_CERT": f"{MOUNT}/tls.crt",
+        "TUSSOCK_TLS_KEY": f"{MOUNT}/tls.key",
+        "TUSSOCK_TLS_SERVER_NAME": server_name(store),
+    }
+    return found._replace(env=tuple({"name": name, "value": value} for name, value in values.items()))
