@@ -6,15 +6,16 @@ what is the same in every definition: that is added here. A test holds that what
     python scripts/make_crds.py
 """
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import yaml
+from crd_tables import FROM, fill_in
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ROOT / "crds"
 SOURCE = CRDS / "source"
+TABLES = ROOT / "docs" / "operator" / "resources.md"
 KINDS = ("statestore", "meta", "compactor", "compute", "statestorebackup")
 PARTS = ("fragments", "meta_config")
 GROUP, VERSION = "tussock.dev", "v1alpha1"
@@ -49,16 +50,25 @@ def merge(under: Any, over: Any) -> Any:
 
 
 def expand(schema: Any, parts: dict[str, Any]) -> Any:
-    """The schema with every `$use` replaced by the part that it names."""
+    """The schema with every `$use` replaced by the part that it names, which `FROM` keeps in mind."""
     if isinstance(schema, list):
         return [expand(item, parts) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    own = {key: value for key, value in schema.items() if key != "$use"}
     if "$use" in schema:
-        own = merge(copy.deepcopy(parts[schema["$use"]]), own)
-        return expand(own, parts)
-    return {key: expand(value, parts) for key, value in own.items()}
+        name = schema["$use"]
+        own = {key: value for key, value in schema.items() if key != "$use"}
+        return expand(merge({FROM: name} | parts[name], own), parts)
+    return {key: expand(value, parts) for key, value in schema.items()}
+
+
+def plain(schema: Any) -> Any:
+    """The expanded schema without what only the tables need."""
+    if isinstance(schema, list):
+        return [plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: plain(value) for key, value in schema.items() if key != FROM}
 
 
 def column(source: dict[str, Any]) -> dict[str, Any]:
@@ -67,17 +77,17 @@ def column(source: dict[str, Any]) -> dict[str, Any]:
     return found | ({"priority": source["priority"]} if "priority" in source else {})
 
 
-def definition(source: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
-    spec = {"type": "object", **expand(source["spec"], parts)}
-    status = {"type": "object", **expand(source["status"], parts)}
+def definition(source: dict[str, Any]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind, whose source is expanded."""
+    spec = {"type": "object", **plain(source["spec"])}
+    status = {"type": "object", **plain(source["status"])}
     schema = {
         "type": "object",
         "description": source["description"],
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
-            "kind": {"type": "string", "description": f"{source['kind']}."},
+            "apiVersion": {"type": "string", "description": f"The API and its version, {GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"The kind of the object, {source['kind']}."},
             "metadata": {"type": "object"},
             "spec": spec,
             "status": status,
@@ -113,25 +123,28 @@ def definition(source: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
 class _Plain(yaml.SafeDumper):
     """Repeats what several fields share, instead of naming it once: an anchor would hide it from readers."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, _data: Any) -> bool:
         return True
 
 
 def written() -> dict[Path, str]:
     """What each written file holds."""
     parts = {name: part for file in PARTS for name, part in load(file).items()}
+    kinds = {kind: expand(load(kind), parts) for kind in KINDS}
     found = {}
-    for kind in KINDS:
-        source = load(kind)
-        text = yaml.dump(definition(source, parts), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+    for source in kinds.values():
+        text = yaml.dump(definition(source), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
         found[CRDS / f"{source['plural']}.yaml"] = HEADER + text
+    tables = {name: expand(part, parts) for name, part in parts.items()}
+    for kind, source in kinds.items():
+        tables |= {f"{kind}.{section}": source[section] for section in ("spec", "status", "columns")}
+    found[TABLES] = fill_in(TABLES.read_text(encoding="utf-8"), tables)
     return found
 
 
 def main() -> None:
     """Write all files."""
     for path, text in written().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

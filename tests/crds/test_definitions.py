@@ -1,0 +1,217 @@
+"""What the definitions say, without an API server: written from their sources, described, and known to the operator."""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from tussock.meta.server.settings import CompactionSettings, MetaSettings
+from tussock.operator.resources import backup, compactor, compute, meta, store
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import make_crds  # noqa: E402
+
+DEFINITIONS = {
+    found["spec"]["names"]["kind"]: found
+    for path in sorted((ROOT / "crds").glob("*.yaml"))
+    for found in [yaml.safe_load(path.read_text(encoding="utf-8"))]
+}
+SPECS: dict[str, type[msgspec.Struct]] = {
+    "StateStore": store.StateStoreSpec,
+    "Meta": meta.MetaSpec,
+    "Compactor": compactor.CompactorSpec,
+    "Compute": compute.ComputeSpec,
+    "StateStoreBackup": backup.BackupSpec,
+}
+KINDS = tuple(SPECS)
+CASES = Path(__file__).parent
+
+# What the operator keeps for itself: addresses, certificates, the bucket and its credentials; and what the StateStore
+# has, for all that look into it.
+NOT_OF_USERS = {
+    "store", "listen", "advertise", "http_listen", "versions", "compaction", "bucket", "tls", "tokens",
+    "credentials.access_key_id", "credentials.secret_access_key",
+}  # fmt: skip
+
+
+def version_of(kind: str) -> dict[str, Any]:
+    """The one version of a kind's definition."""
+    (version,) = DEFINITIONS[kind]["spec"]["versions"]
+    return version
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    return version_of(kind)["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema below one, with its path."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from nodes(field, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield f"{path}[]", schema[key]
+            yield from nodes(schema[key], f"{path}[]")
+
+
+def described(kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """The nodes of a kind that are its own, not Kubernetes'."""
+    return [(path, node) for path, node in nodes(schema_of(kind)) if path != ".metadata"]
+
+
+def messages(kind: str) -> set[str]:
+    """What the rules of a kind say."""
+    found = [schema_of(kind), *(node for _, node in described(kind))]
+    return {rule["message"] for node in found for rule in node.get("x-kubernetes-validations", ())}
+
+
+@pytest.mark.parametrize("path", make_crds.written(), ids=lambda path: path.name)
+def test_what_is_written_is_up_to_date(path: Path) -> None:
+    """`python scripts/make_crds.py` would change nothing: neither a definition nor a table of the document."""
+    assert path.read_text(encoding="utf-8") == make_crds.written()[path]
+
+
+def test_every_kind_is_there() -> None:
+    """The five kinds, with the short names and the category that documents and fingers know."""
+    names = {kind: found["spec"]["names"] for kind, found in DEFINITIONS.items()}
+    assert {kind: found["shortNames"] for kind, found in names.items()} == {
+        "StateStore": ["tss"],
+        "Meta": ["tsm"],
+        "Compactor": ["tsc"],
+        "Compute": ["tsx"],
+        "StateStoreBackup": ["tsb"],
+    }
+    assert {tuple(found["categories"]) for found in names.values()} == {("tussock",)}
+    assert {found["spec"]["scope"] for found in DEFINITIONS.values()} == {"Namespaced"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_described(kind: str) -> None:
+    """A description is a sentence of its own: it begins with a capital letter and ends with a stop."""
+    bare = [
+        path
+        for path, node in described(kind)
+        if not re.fullmatch(r"([A-Z]|[a-z]+ \().{5,}\.", node.get("description", ""), re.DOTALL)
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_bounded(kind: str) -> None:
+    """Text, lists and maps of a spec have a largest size, without which rules over them have no bounded cost."""
+    limits = {"string": ("maxLength", "enum"), "array": ("maxItems",), "integer": ("minimum",), "number": ("minimum",)}
+    unbounded = []
+    for path, node in nodes(schema_of(kind)["properties"]["spec"], "spec"):
+        wanted = ("maxProperties",) if "additionalProperties" in node else limits.get(node.get("type", ""), ())
+        if wanted and not any(limit in node for limit in wanted):
+            unbounded.append(path)
+    assert unbounded == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_rule_has_a_case(kind: str) -> None:
+    """Every message of a rule is among those that the API server is seen to answer (`refused.yaml`, `changes.yaml`)."""
+    shown = [
+        case.get("message", "")
+        for file in ("refused", "changes")
+        for case in yaml.safe_load((CASES / f"{file}.yaml").read_text(encoding="utf-8"))
+    ]
+    assert {found for found in messages(kind) if not any(message.endswith(found) for message in shown)} == set()
+
+
+def structs(annotation: Any) -> list[type[msgspec.Struct]]:
+    """The structs in an annotation: `CompactionSpec`, or that of `S3Store | None`."""
+    if inspect.isclass(annotation) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [found for part in getattr(annotation, "__args__", ()) for found in structs(part)]
+
+
+def unknown(struct: type[msgspec.Struct], schema: dict[str, Any], path: str) -> list[str]:
+    """Fields that the struct has and the schema lacks, or the other way round."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    properties = schema.get("properties", {})
+    found = [f"{path}.{name}" for name in fields.keys() ^ properties.keys()]
+    for name in fields.keys() & properties.keys():
+        for inner in structs(fields[name].type):
+            found += unknown(inner, properties[name], f"{path}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operator_reads_every_field(kind: str) -> None:
+    """The typed specs of the operator have the fields of the schema and no others."""
+    differences = unknown(SPECS[kind], schema_of(kind)["properties"]["spec"], "spec")
+    # A backup that is restored is in a bucket that the operator didn't make.
+    assert [
+        path for path in differences if not re.fullmatch(r"spec\.restoreFrom\.objectStore\.(volume|managed)", path)
+    ] == []
+
+
+def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every option of the meta service: its name as in the file, and its field."""
+    for name, field in model.model_fields.items():
+        if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
+            yield from settings(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
+
+
+def numbers(field: Any) -> dict[str, Any]:
+    """The bounds of an option, as a schema has them."""
+    names = {"ge": "minimum", "le": "maximum", "gt": "minimum"}
+    found: dict[str, Any] = {}
+    for rule in field.metadata:
+        for attribute, name in names.items():
+            if getattr(rule, attribute, None) is not None:
+                found[name] = getattr(rule, attribute)
+                found |= {"exclusiveMinimum": True} if attribute == "gt" else {}
+    return found
+
+
+def test_config_has_the_settings_of_the_meta_service() -> None:
+    """`Meta.spec.config` has every option that users may choose, by its name and with its bounds and default."""
+    options = {
+        name: field for name, field in settings(MetaSettings) if not NOT_OF_USERS & {name, name.partition(".")[0]}
+    }
+    config = schema_of("Meta")["properties"]["spec"]["properties"]["config"]
+    fields = {path.lstrip("."): node for path, node in nodes(config) if "properties" not in node}
+    assert fields.keys() == options.keys()
+    for name, option in options.items():
+        bounds = {key: fields[name][key] for key in ("minimum", "maximum", "exclusiveMinimum") if key in fields[name]}
+        assert bounds == numbers(option), name
+        if option.default:
+            told = f"{option.default:g}" if isinstance(option.default, float) else str(option.default)
+            assert told in fields[name]["description"], name
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def test_compaction_has_the_settings_of_the_meta_service() -> None:
+    """`StateStore.spec.compaction` has all options of that group, with the defaults that its rules rely on."""
+    options = {camel(name): field for name, field in CompactionSettings.model_fields.items()}
+    compaction = schema_of("StateStore")["properties"]["spec"]["properties"]["compaction"]
+    assert compaction["properties"].keys() == options.keys()
+    for name, field in compaction["properties"].items():
+        assert (
+            f"{options[name].default:g}" in field["description"] or str(options[name].default) in field["description"]
+        )
+        assert field["minimum"] >= numbers(options[name]).get("minimum", 0), name
+    told = " ".join(rule["message"] for rule in compaction["x-kubernetes-validations"])
+    for name, default in re.findall(r"(l0\w+) \((\d+) if absent\)", told):
+        assert options[name].default == int(default), name
+        assert all(
+            f": {default}" in rule["rule"] for rule in compaction["x-kubernetes-validations"] if name in rule["rule"]
+        )
