@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from cluster.binaries import API_SERVER, NoCluster
+from cluster.binaries import BUILD_SECONDS_MAX as KUBERNETES_BUILD_SECONDS_MAX
+from cluster.binaries import missing as missing_programs
+from support.api_server import running_api_server
 from support.minio import BUILD_SECONDS_MAX, MinioServer, NoMinio, build_binary, find_binary
 
 _memory_names = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest tests to CI, unless asked for; give the first run of MinIO's tests the time to build it."""
+    """Leave the longest tests to CI, unless asked for; give tests of what has to be built first the time for it."""
     if not os.environ.get("TUSSOCK_LONG_TESTS"):
         for item in items:
             if item.get_closest_marker("long"):
@@ -26,6 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("minio"):
                 item.add_marker(pytest.mark.timeout(BUILD_SECONDS_MAX + 300))
+    if missing_programs(API_SERVER):
+        for item in items:
+            if "api_server" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.timeout(KUBERNETES_BUILD_SECONDS_MAX + 300))
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +55,19 @@ def minio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             patch.setenv(name, value)
         yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def api_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The administrator's kubeconfig of a real API server without a cluster behind it; tests use their own names."""
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and missing_programs(API_SERVER):
+        terminal.write_line("Building etcd and kube-apiserver with Go, once; this takes some minutes.")
+    try:
+        with running_api_server(tmp_path_factory.mktemp("api-server")) as kubeconfig:
+            yield kubeconfig
+    except NoCluster as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.minio)])

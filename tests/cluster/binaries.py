@@ -1,0 +1,156 @@
+"""The programs of a Kubernetes node, built from their Go modules and kept where all clones of this project find them.
+
+No download of binaries and no image registry: a machine that reaches the Go module proxy can build them all.
+`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents; the other programs are modules of their
+own, because one graph of versions would not fit them all.
+Versions stand in the names of the folders, so a new version builds anew and an old clone keeps its own.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+BUILD_SECONDS_MAX = 2400
+GO_VERSION_MIN = (1, 24)  # the first that knows `tool` lines in go.mod
+
+
+class NoCluster(Exception):
+    """This machine can't run a Kubernetes node or API server; the text says why, for a skip."""
+
+
+class Program(NamedTuple):
+    """One program: the Go package of its `main`, and its version without the `v`."""
+
+    package: str
+    version: str
+    in_module: bool  # built in the module beside this file, else installed as a module of its own
+
+    @property
+    def name(self) -> str:
+        """`k8s.io/kubernetes/cmd/kubelet` is `kubelet`; a major version at the end is no name."""
+        parts = [part for part in self.package.split("/") if not re.fullmatch(r"v\d+|server", part)]
+        return parts[-1]
+
+    @property
+    def path(self) -> Path:
+        """Where the built program is, or will be."""
+        family = "kubernetes" if self.package.startswith("k8s.io/") else self.name
+        return cache_folder() / f"{family}-{self.version}" / self.name
+
+
+def cache_folder() -> Path:
+    """The folder of everything built, which outlives clones: `$TUSSOCK_CLUSTER_CACHE`, or one in the user's cache."""
+    named = os.environ.get("TUSSOCK_CLUSTER_CACHE")
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else user_cache / "tussock-cluster"
+
+
+def _pinned(module: str) -> str:
+    """The version of a module in `go.mod`, without the `v`."""
+    found = re.search(rf"^(?:require)?\s*{re.escape(module)} v(\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
+    assert found, f"{module} is missing in {HERE / 'go.mod'}"
+    return found[1]
+
+
+KUBERNETES_VERSION = _pinned("k8s.io/kubernetes")
+PROGRAMS = {
+    program.name: program
+    for program in (
+        # Most wanted first: tests of CRDs and handlers need these two only.
+        Program("go.etcd.io/etcd/server/v3", _pinned("go.etcd.io/etcd/server/v3"), True),
+        *(
+            Program(f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_VERSION, True)
+            for name in (
+                "kube-apiserver",
+                "kubectl",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubelet",
+                "kube-proxy",
+            )
+        ),
+        # What a pod's sandbox runs; it changes when Kubernetes does, if ever.
+        Program("tussock.dev/testcluster/pause", KUBERNETES_VERSION, True),
+        Program("github.com/coredns/coredns", "1.12.4", False),
+        Program("helm.sh/helm/v3/cmd/helm", "3.22.0", False),
+        # MinIO's own tags are no versions to Go, so this is the last commit by its time.
+        Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c", False),
+    )
+}
+API_SERVER = ("etcd", "kube-apiserver")
+
+
+def missing(names: Iterator[str] | tuple[str, ...] = tuple(PROGRAMS)) -> list[str]:
+    """Those of the programs that are not built yet."""
+    return [name for name in names if not os.access(PROGRAMS[name].path, os.X_OK)]
+
+
+def search_path() -> str:
+    """A `PATH` on which the built programs come first."""
+    folders = dict.fromkeys(str(program.path.parent) for program in PROGRAMS.values())
+    return os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])
+
+
+def build(names: tuple[str, ...] = tuple(PROGRAMS), report: Callable[[str], None] = print) -> None:
+    """Build the programs that are missing; `report` hears of each. Raises `NoCluster` where that can't be done."""
+    if not missing(names):
+        return
+    check_go()
+    with _only_builder():
+        for name in missing(names):  # looked up again: another process may have built them while we waited
+            started = time.monotonic()
+            report(f"building {name} {PROGRAMS[name].version}")
+            _build_one(PROGRAMS[name])
+            report(f"built {name} in {time.monotonic() - started:.0f} s")
+
+
+def check_go() -> None:
+    """Raise `NoCluster` unless there is a Go that can build the programs."""
+    go = shutil.which("go")
+    if not go:
+        raise NoCluster("no Go on the PATH, with which the programs of Kubernetes are built")
+    told = subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, text=True, timeout=60).stdout
+    found = re.match(r"go(\d+)\.(\d+)", told)
+    if not found or (int(found[1]), int(found[2])) < GO_VERSION_MIN:
+        raise NoCluster(f"Go {'.'.join(map(str, GO_VERSION_MIN))} or newer is needed, {go} is {told.strip()}")
+
+
+@contextmanager
+def _only_builder() -> Iterator[None]:
+    """Hold the lock of the cache, so that two processes don't build the same program at once."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build_one(program: Program) -> None:
+    """Build one program beside its place, then move it there, so that an interrupted build is not taken for done."""
+    building = program.path.parent / "building"
+    building.mkdir(parents=True, exist_ok=True)
+    stamp = "k8s.io/component-base/version.git"
+    major, minor, _ = KUBERNETES_VERSION.split(".", 2)
+    symbols = f"-X {stamp}Version=v{KUBERNETES_VERSION} -X {stamp}Major={major} -X {stamp}Minor={minor}"
+    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {symbols if program.in_module else ''}"]
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(building), "GOFLAGS": ""}
+    if program.in_module:
+        command = ["go", "build", *flags, "-o", str(building / program.name), program.package]
+    else:
+        command = ["go", "install", *flags, f"{program.package}@v{program.version}"]
+    try:
+        subprocess.run(
+            command, cwd=HERE, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+        )
+    except subprocess.CalledProcessError as error:
+        raise NoCluster(f"Go could not build {program.name}: {error.stderr.strip()[-600:]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NoCluster(f"Go did not build {program.name} within {BUILD_SECONDS_MAX} s") from error
+    (building / program.name).rename(program.path)
