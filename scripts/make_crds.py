@@ -1,4 +1,4 @@
-"""Write `crds/*.yaml` from `crds/source`, and the tables of `docs/operator/resources.md` from the same.
+"""Write `crds/*.yaml` from `scripts/crds`, and the tables of `docs/operator/resources.md` from the same.
 
 A source is a schema with `$use: name` where a shared part stands (`fragments.yaml`, `meta_config.yaml`), and without
 what is the same in every definition: that is added here. A test holds that what is written is up to date.
@@ -14,24 +14,24 @@ from crd_tables import FROM, fill_in
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ROOT / "crds"
-SOURCE = CRDS / "source"
+SOURCE = ROOT / "scripts" / "crds"
 TABLES = ROOT / "docs" / "operator" / "resources.md"
 KINDS = ("statestore", "meta", "compactor", "compute", "statestorebackup")
 PARTS = ("fragments", "meta_config")
 GROUP, VERSION = "tussock.dev", "v1alpha1"
-HEADER = "# Written by scripts/make_crds.py from crds/source: change it there.\n"
+HEADER = "# Written by scripts/make_crds.py from scripts/crds: change it there.\n"
 
 # Names of children add up to 23 characters, and a Service allows 63, beginning with a letter.
 NAME_RULE = {
     "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
-    "message": "pods and services are named after this object: give a name of at most 40 lower-case letters, digits "
-    "and '-' that begins with a letter",
-    "fieldPath": ".metadata.name",
+    # A rule of the whole object can't point at its name, so the message does.
+    "message": "metadata.name: pods and services are named after this object, so give at most 40 lower-case letters, "
+    "digits and '-', beginning with a letter",
 }
 
 
 def load(name: str) -> dict[str, Any]:
-    """A file of `crds/source`."""
+    """A file of `scripts/crds`."""
     found: dict[str, Any] = yaml.safe_load((SOURCE / f"{name}.yaml").read_text(encoding="utf-8"))
     return found
 

@@ -1,0 +1,223 @@
+"""What users see of the kinds through kubectl: explanations, columns, scale, and what belongs to a store."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support.kubectl import Kubectl
+
+pytestmark = pytest.mark.slow
+
+COMPUTE = {"storeRef": {"name": "shop"}, "application": {"file": "/opt/app/job.py"}}
+SPECS: dict[str, dict[str, Any]] = {
+    "StateStore": {"objectStore": {"managed": {}}},
+    "Meta": {"storeRef": {"name": "shop"}, "replicas": 3},
+    "Compactor": {"storeRef": {"name": "shop"}, "replicas": 2, "slots": 4},
+    "Compute": COMPUTE,
+    "StateStoreBackup": {"storeRef": {"name": "shop"}, "schedule": "@daily"},
+}
+
+
+def body(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "tussock.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def conditions(ready: str, reason: str, message: str) -> list[dict[str, str]]:
+    """One condition, as the operator writes it."""
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [{"type": "Ready", "status": ready, "reason": reason, "message": message, "lastTransitionTime": moment}]
+
+
+def ago(seconds: int) -> str:
+    """A point of time before now, as the API writes it."""
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def objects(kubectl: Kubectl) -> Iterator[None]:
+    """One object of each kind, named `shop`."""
+    bodies = [body(kind, "shop", spec) for kind, spec in SPECS.items()]
+    kubectl.done("create", "-f", "-", manifest=bodies)
+    yield
+    kubectl.done("delete", "-f", "-", manifest=bodies)
+
+
+def set_status(kubectl: Kubectl, kind: str, status: dict[str, Any]) -> None:
+    patch = json.dumps({"status": status})
+    kubectl.done("patch", kind, "shop", "--subresource=status", "--type=merge", "-p", patch)
+
+
+def table(kubectl: Kubectl, *arguments: str) -> tuple[list[str], list[str]]:
+    """Headings and the one row that `kubectl get` prints; columns are two spaces apart at least."""
+    heading, row = kubectl.done("get", *arguments).splitlines()
+    names = [part.strip() for part in heading.split("  ") if part.strip()]
+    starts = [heading.index(name) for name in names]
+    ends = [*starts[1:], len(row) + 1]
+    return names, [row[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+
+
+STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "tss": (
+        {
+            "conditions": conditions("True", "Ready", "all is well"),
+            "meta": {"readyReplicas": 3},
+            "compactor": {"readyReplicas": 2},
+            "compute": {"ready": 1, "total": 1},
+            "committedEpoch": 7042,
+            "committedTime": ago(3600 * 5),
+        },
+        ["NAME", "READY", "REASON", "META", "COMPACTORS", "COMPUTES", "EPOCH", "LAG", "AGE"],
+        ["shop", "True", "Ready", "3", "2", "1", "7042", "5h"],
+    ),
+    "tsm": (
+        {
+            "conditions": conditions("True", "RollingOut", "2 of 3 nodes have the new image"),
+            "readyReplicas": 3,
+            "leader": "shop-meta-6b7f-x2x9k",
+            "committedEpoch": 7042,
+            "committedTime": ago(3600 * 5),
+        },
+        ["NAME", "READY", "REASON", "REPLICAS", "AVAILABLE", "LEADER", "EPOCH", "LAG", "AGE"],
+        ["shop", "True", "RollingOut", "3", "3", "shop-meta-6b7f-x2x9k", "7042", "5h"],
+    ),
+    "tsc": (
+        {"conditions": conditions("False", "Unschedulable", "too little cpu"), "readyReplicas": 1, "runningTasks": 3},
+        ["NAME", "READY", "REASON", "REPLICAS", "AVAILABLE", "SLOTS", "TASKS", "AGE"],
+        ["shop", "False", "Unschedulable", "2", "1", "4", "3"],
+    ),
+    "tsx": (
+        {
+            "conditions": conditions("False", "BackingOff", "again in 20 s"),
+            "replicas": 1,
+            "restarts": 4,
+            "committedEpoch": 7042,
+            "committedTime": ago(3600 * 5),
+        },
+        ["NAME", "READY", "REASON", "MODE", "REPLICAS", "RESTARTS", "EPOCH", "LAG", "AGE"],
+        ["shop", "False", "BackingOff", "Streaming", "1", "4", "7042", "5h"],
+    ),
+    "tsb": (
+        {
+            "conditions": conditions("True", "Scheduled", "next at 03:00"),
+            "count": 7,
+            "epoch": 7042,
+            "lastBackupTime": ago(3600 * 5),
+        },
+        ["NAME", "READY", "REASON", "STORE", "SCHEDULE", "BACKUPS", "EPOCH", "LAST", "AGE"],
+        ["shop", "True", "Scheduled", "shop", "@daily", "7", "7042", "5h"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STATUSES)
+def test_columns_tell_the_state(kubectl: Kubectl, objects: None, kind: str) -> None:
+    """`kubectl get` shows how the object is, by its short name; `-o wide` ends with the message."""
+    status, headings, cells = STATUSES[kind]
+    set_status(kubectl, kind, status)
+    names, row = table(kubectl, kind, "shop")
+    assert names == headings
+    assert row[:-1] == cells
+    names, row = table(kubectl, kind, "shop", "-o", "wide")
+    assert (names[-1], row[-1]) == ("MESSAGE", status["conditions"][0]["message"])
+
+
+def test_category_shows_all_kinds(kubectl: Kubectl, objects: None) -> None:
+    """`kubectl get tussock` names every object of every kind."""
+    shown = kubectl.done("get", "tussock", "-o", "name").split()
+    assert sorted(shown) == sorted(f"{kind.lower()}.tussock.dev/shop" for kind in SPECS)
+
+
+def test_store_finds_what_is_its_own(kubectl: Kubectl, objects: None) -> None:
+    """A field selector finds the computes of a store, and only those."""
+    kubectl.done("create", "-f", "-", manifest=body("Compute", "other", COMPUTE | {"storeRef": {"name": "other"}}))
+    found = kubectl.done("get", "tsx", "--field-selector", "spec.storeRef.name=shop", "-o", "name")
+    kubectl.done("delete", "tsx", "other")
+    assert found.split() == ["compute.tussock.dev/shop"]
+
+
+@pytest.mark.parametrize(("kind", "path"), [("tsc", "{.spec.replicas}"), ("tsx", "{.spec.executor.replicas}")])
+def test_scale(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
+    """`kubectl scale` sets the number, and what an autoscaler asks for is in the scale subresource."""
+    set_status(kubectl, kind, {"replicas": 2, "selector": "tussock.dev/owner=shop"})
+    kubectl.done("scale", kind, "shop", "--replicas=5")
+    assert kubectl.done("get", kind, "shop", "-o", f"jsonpath={path}") == "5"
+    scale = json.loads(kubectl.done("get", kind, "shop", "--subresource=scale", "-o", "json"))
+    assert scale["spec"] == {"replicas": 5}
+    assert scale["status"] == {"replicas": 2, "selector": "tussock.dev/owner=shop"}
+
+
+def test_scale_keeps_to_the_limits(kubectl: Kubectl, objects: None) -> None:
+    """What the schema forbids is refused on this way, too."""
+    answer = kubectl("scale", "tsc", "shop", "--replicas=1001")
+    assert answer.code != 0
+    assert "should be less than or equal to 1000" in answer.error
+
+
+def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
+    """With a range the number is Spark's, and whoever sets it is told so."""
+    spec = COMPUTE | {"executor": {"minReplicas": 1, "maxReplicas": 3}}
+    kubectl.done("create", "-f", "-", manifest=body("Compute", "elastic", spec))
+    answer = kubectl("scale", "tsx", "elastic", "--replicas=2")
+    kubectl.done("delete", "tsx", "elastic")
+    assert answer.code != 0
+    assert "give replicas, or minReplicas and maxReplicas, not both" in answer.error
+
+
+def test_status_is_apart_from_the_spec(kubectl: Kubectl, objects: None) -> None:
+    """Who writes a manifest can't write the status with it, and a status doesn't raise the generation."""
+    told = body("Meta", "shop", SPECS["Meta"]) | {"status": {"leader": "me"}}
+    kubectl.done("replace", "-f", "-", manifest=told)
+    set_status(kubectl, "tsm", {"term": 3})
+    found = json.loads(kubectl.done("get", "tsm", "shop", "-o", "json"))
+    assert found["status"] == {"term": 3}
+    assert found["metadata"]["generation"] == 1
+
+
+def test_one_condition_of_a_type(kubectl: Kubectl, objects: None) -> None:
+    """A second `Ready` is refused, and so is a type that the documents don't name."""
+    twice = conditions("True", "Ready", "yes") + conditions("False", "Failed", "no")
+    odd = [{**twice[0], "type": "Odd"}]
+    for wrong, told in ((twice, "Duplicate value"), (odd, "Unsupported value")):
+        patch = json.dumps({"status": {"conditions": wrong}})
+        answer = kubectl("patch", "tss", "shop", "--subresource=status", "--type=merge", "-p", patch)
+        assert answer.code != 0
+        assert told in answer.error
+
+
+def undescribed(schema: dict[str, Any], path: str) -> list[str]:
+    """Fields of a published schema without a text."""
+    found = []
+    for name, field in schema.get("properties", {}).items():
+        if (path, name) != ("", "metadata"):
+            found += [] if field.get("description") else [f"{path}.{name}"]
+            found += undescribed(field.get("items", field), f"{path}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
+    """What the server publishes, of which `kubectl explain` makes its text, describes every field."""
+    published = json.loads(kubectl.done("get", "--raw", "/openapi/v3/apis/tussock.dev/v1alpha1"))
+    schema = published["components"]["schemas"][f"dev.tussock.v1alpha1.{kind}"]
+    assert schema["description"]
+    assert undescribed(schema, "") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("statestore.spec.objectStore", "exactly one of s3, gcs, azure, volume"),
+        ("statestore.spec.objectStore.s3.credentialsSecret", "A Secret of the same namespace with a key pair."),
+        ("tsm.spec.config.leader.lease_seconds", "Seconds that a leader leads without renewing its lease"),
+        ("tsc.spec.podTemplate", "as kubectl patch"),
+        ("tsx.spec.executor.replicas", "kubectl scale and autoscalers change this field"),
+        ("tsb.spec.retention", "one stays if count or seconds keeps it"),
+        ("tss.status.conditions.reason", "One word for why"),
+    ],
+)
+def test_explain(kubectl: Kubectl, path: str, told: str) -> None:
+    """`kubectl explain` answers for long and short names, down to the last field."""
+    assert told in " ".join(kubectl.done("explain", path).split())

@@ -1,0 +1,53 @@
+"""kubectl as users run it: what goes in, and what it prints."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from cluster.binaries import NoCluster, search_path
+
+SECONDS_MAX = 60
+
+
+class Answer(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    error: str
+
+
+class Kubectl:
+    """`kubectl` with one kubeconfig; its cache of what the server knows is kept in `folder`."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        found = shutil.which("kubectl", path=search_path())
+        if not found:
+            raise NoCluster("no kubectl on the PATH, with which manifests are given to the API server")
+        self._program = found
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(folder)}
+
+    def __call__(self, *arguments: str, manifest: Any = None) -> Answer:
+        """Run it; `manifest`, one object or several, goes to its standard input for `-f -`."""
+        objects = manifest if isinstance(manifest, list) else [manifest]
+        text = "" if manifest is None else yaml.safe_dump_all(objects)
+        ran = subprocess.run(
+            [self._program, *arguments],
+            input=text,
+            env=self._environment,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=SECONDS_MAX,
+        )
+        return Answer(ran.returncode, ran.stdout, ran.stderr)
+
+    def done(self, *arguments: str, manifest: Any = None) -> str:
+        """What it printed; fails if it failed."""
+        answer = self(*arguments, manifest=manifest)
+        assert answer.code == 0, f"kubectl {' '.join(arguments)}: {answer.error}"
+        return answer.out
