@@ -10,6 +10,7 @@ two versions of the operator run.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +33,11 @@ RENEW_SECONDS = 2.0
 class Lease:
     """One replica's hold on a Lease, or its wish for it."""
 
-    def __init__(self, api: Api, system: System, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self, api: Api, system: System, namespace: str, name: str, identity: str, turned: Callable[[], None]
+    ) -> None:
+        """`identity` names this replica; `turned` is called after each attempt to take or renew the Lease."""
+        self._turned = turned
         self._api = api
         self._system = system
         self._namespace = namespace
@@ -89,6 +94,8 @@ class Lease:
         except ApiError as error:
             log.warning("the lease could not be taken or renewed", error=str(error))
             return False
+        finally:
+            self._turned()
         return True
 
     def _may_take(self, body: dict[str, Any]) -> bool:

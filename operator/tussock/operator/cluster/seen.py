@@ -88,7 +88,7 @@ class Seen:
         """The objects that carry that owner's labels."""
         return dict(self._children.get(owner, {}))
 
-    def keys(self) -> list[Key]:
+    def resources(self) -> list[Key]:
         """All resources of ours."""
         return [Key(kind, *place) for kind in RESOURCES for place in self._objects.get(kind, {})]
 

@@ -71,6 +71,8 @@ class Reason(StrEnum):
     CRASH_LOOPING = "CrashLooping"
     UNSCHEDULABLE = "Unschedulable"
     PROBE_FAILED = "ProbeFailed"
+    CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
+    POD_REFUSED = "PodRefused"
     APPLY_REFUSED = "ApplyRefused"
     # The platform.
     CERTIFICATE_INVALID = "CertificateInvalid"

@@ -1,0 +1,64 @@
+"""Whether this process gets on with its work, for the kubelet, and its metrics.
+
+| path | answers |
+|---|---|
+| `/healthz` | 200 while the loops turn and no watch is known to be dead, else 503 with the reason |
+| `/metrics` | metrics in Prometheus' text format |
+
+An API server that is away fails no probe: a new process would not reach it either, and would have forgotten
+everything.
+"""
+
+from aiohttp import web
+
+from tussock.operator.metrics import Metrics
+from tussock.statestore.system import System
+
+__all__ = ["SILENCE_SECONDS", "Health", "serve_http"]
+
+SILENCE_SECONDS = 60.0
+"""A loop that should turn every few seconds and has not for so long is stuck."""
+
+
+class Health:
+    """What the loops say of themselves."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._beaten = system.monotonic()
+        self._failure = ""
+
+    def beat(self) -> None:
+        """The loop that holds the Lease, or waits for it, has been to the API server and back, or given up waiting."""
+        self._beaten = self._system.monotonic()
+
+    def fail(self, reason: str) -> None:
+        """Something is broken that only a new process mends."""
+        self._failure = reason
+
+    def problem(self) -> str:
+        """Why the process should be ended; empty if it is well."""
+        silent = self._system.monotonic() - self._beaten
+        if not self._failure and silent > SILENCE_SECONDS:
+            return f"the leader election has not turned for {silent:.0f} s"
+        return self._failure
+
+
+async def serve_http(address: str, metrics: Metrics, health: Health) -> web.AppRunner:
+    """Listen on `HOST:PORT`; `await runner.cleanup()` ends it. `runner.addresses` tells the port if it was 0."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        problem = health.problem()
+        return web.Response(status=503 if problem else 200, text=f"{problem or 'ok'}\n")
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    app = web.Application(client_max_size=1024)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/metrics", show)
+    host, _, port = address.rpartition(":")
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+    return runner

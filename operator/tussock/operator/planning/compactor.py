@@ -1,0 +1,130 @@
+"""The plan of a `Compactor`: its children, after the meta nodes of its store.
+
+It starts when a meta service of the store is there, and takes over a new pod template only when the meta nodes have
+rolled: a new compactor may say what an old meta node does not understand, never the other way round. A new number of
+replicas waits for nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.compactor import compactor_manifests, compactor_name
+from tussock.operator.manifests.labels import selector
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.comparing import applies, differences
+from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
+from tussock.operator.planning.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.model import Action, Emit, Manifest, Observed, Plan, Ref
+from tussock.operator.planning.rollout import rollout, verdict_of
+from tussock.operator.resources.compactor import Compactor
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["CompactorFacts", "plan_compactor"]
+
+
+@dataclass(frozen=True)
+class CompactorFacts:
+    """What the plan of a `Compactor` needs beside its children."""
+
+    store: StateStore | None
+    defaults: Defaults
+    metas: Mapping[str, bool]
+    """The names of the store's `Meta` objects, and whether each has rolled out what is asked for now."""
+    platform: PlatformFact | None
+
+
+def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now: datetime) -> Plan:
+    """What to do about a `Compactor`."""
+    facts, store_name = observed.facts, compactor.spec.store_ref.name
+    store = facts.store
+    workload = observed.children.get(Ref("Deployment", compactor_name(compactor.name)))
+    waits = waits_for_store(observed.others.get(Ref("StateStore", store_name)), store_name)
+    if store is None or (waits and workload is None):
+        missing = progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood.")
+        return Plan((), _status(compactor, observed, workload, waits or missing, now))
+    if compactor.is_being_deleted or store.is_being_deleted:
+        verdict = progressing(Reason.DELETING, "The compactors go with what is being deleted.")
+        return Plan((), _status(compactor, observed, workload, verdict, now))
+    found = rollout(workload, observed.pods(), now)
+    if store.spec.paused:
+        verdict = Verdict(
+            Reason.PAUSED,
+            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            ready=found.done,
+            progressing=False,
+            degraded=False,
+        )
+        return Plan((), _status(compactor, observed, workload, verdict, now))
+    settled = bool(facts.metas) and all(facts.metas.values())
+    if workload is None and not settled:
+        return Plan((), _status(compactor, observed, workload, _waits_for_meta(facts, store_name), now))
+    addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
+    rendered = compactor_manifests(compactor, store, addresses, facts.defaults)
+    wanted, held = _held_back(rendered.manifests, workload, settled=settled)
+    applied = applies(wanted, observed.children)
+    changes = any(action.manifest["kind"] == "Deployment" for action in applied)
+    actions: list[Action] = list(applied)
+    if rendered.kept and changes:
+        told = ", ".join(rendered.kept)
+        actions.append(Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."))
+    secrets = [tls_secret(store, "compactor")] if has_tls(store) else []
+    actions += stamps(observed.pods(), secrets, observed.others)
+    image = node_image(compactor, store, facts.defaults)
+    verdict = verdict_of(found, "compactors", image)
+    if verdict.reason is Reason.READY and held:
+        verdict = _waits_for_meta(facts, store_name)._replace(ready=True)
+    elif verdict.reason is Reason.READY and changes:
+        verdict = progressing(Reason.ROLLING_OUT, f"The compactors are being changed to image {image}.", serving=True)
+    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now))
+
+
+def _held_back(
+    wanted: tuple[Manifest, ...], workload: Manifest | None, *, settled: bool
+) -> tuple[tuple[Manifest, ...], bool]:
+    """The manifests to apply now, and whether a new pod template is held back until the meta nodes have rolled."""
+    if settled or workload is None:
+        return wanted, False
+    found, held = [], False
+    for manifest in wanted:
+        if manifest["kind"] == "Deployment" and differences(manifest["spec"]["template"], workload["spec"]["template"]):
+            held = True
+        else:
+            found.append(manifest)
+    return tuple(found), held
+
+
+def _waits_for_meta(facts: CompactorFacts, store_name: str) -> Verdict:
+    if not facts.metas:
+        text = f"There is no Meta of StateStore {store_name}; create one, or give the store a meta section."
+    else:
+        names = ", ".join(name for name, settled in sorted(facts.metas.items()) if not settled)
+        text = f"Waiting until Meta {names} serves as asked."
+    return progressing(Reason.WAITING_FOR_META, text)
+
+
+def _status(
+    compactor: Compactor,
+    observed: Observed[CompactorFacts],
+    workload: Manifest | None,
+    verdict: Verdict,
+    now: datetime,
+) -> dict[str, Any]:
+    numbers, platform = (workload or {}).get("status") or {}, observed.facts.platform
+    status: dict[str, Any] = {
+        "observedGeneration": compactor.metadata.generation,
+        "conditions": status_conditions(compactor, verdict, now),
+        "replicas": numbers.get("replicas", 0),
+        "readyReplicas": numbers.get("readyReplicas", 0),
+        "updatedReplicas": numbers.get("updatedReplicas", 0),
+        "selector": ",".join(f"{name}={value}" for name, value in sorted(selector(compactor, "compactor").items())),
+    }
+    if image := image_of(workload):
+        status["image"] = image
+    if platform is not None and not platform.problem:
+        status |= {"connectedSlots": platform.slots, "runningTasks": platform.tasks}
+    return status

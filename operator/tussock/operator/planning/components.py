@@ -1,0 +1,99 @@
+"""What the plans of meta nodes and compactors have in common: their store, their roll, the secrets that they mount."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.labels import digest
+from tussock.operator.planning.comparing import differences, marked
+from tussock.operator.planning.conditions import Condition, Reason, Verdict, conditions, progressing
+from tussock.operator.planning.model import Annotate, Manifest, Ref, ref_of
+from tussock.operator.planning.rollout import rollout
+from tussock.operator.resources.common import Resource
+
+__all__ = [
+    "SECRETS_SEEN",
+    "image_of",
+    "is_settled",
+    "obstacle_of",
+    "stamps",
+    "status_conditions",
+    "waits_for_store",
+]
+
+SECRETS_SEEN = "tussock.dev/secrets-seen"
+"""Annotation of pods: a change of it makes the kubelet look at the pod's secrets now and not within a minute or two."""
+
+OBSTACLES = frozenset(
+    {
+        Reason.BUCKET_UNREACHABLE,
+        Reason.BUCKET_NOT_FOUND,
+        Reason.BUCKET_ACCESS_DENIED,
+        Reason.BUCKET_NOT_WRITABLE,
+        Reason.SECRET_NOT_FOUND,
+        Reason.SECRET_KEY_MISSING,
+        Reason.PREFIX_IN_USE,
+        Reason.CERTIFICATE_INVALID,
+        Reason.INVALID_SPEC,
+        Reason.APPLY_REFUSED,
+        Reason.RECONCILING,
+        Reason.RESTORING,
+        Reason.RESTORE_FAILED,
+        Reason.DELETING,
+    }
+)
+"""Reasons of a store for which nothing of it is started that does not run yet."""
+
+
+def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> list[Condition]:
+    """The conditions of a resource's next status."""
+    return conditions(resource.status.get("conditions") or (), verdict, resource.metadata.generation, now)
+
+
+def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
+    """Why nothing can be started on a store with that body; empty if it can be."""
+    if store is None:
+        return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
+    for found in (store.get("status") or {}).get("conditions") or ():
+        if found["type"] == "Ready":
+            return f"StateStore {name} is not usable: {found['message']}" if found["reason"] in OBSTACLES else ""
+    return f"StateStore {name} is being looked at for the first time."
+
+
+def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
+    """The verdict of a component that cannot start for its store's sake; `None` if it can."""
+    obstacle = obstacle_of(store, name)
+    return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
+
+
+def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:
+    """Whether a workload is what we want and has rolled out: whoever comes after it may go on."""
+    if observed is None or differences(marked(wanted), observed):
+        return False
+    return rollout(observed, (), now).done
+
+
+def stamps(pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref, Manifest]) -> tuple[Annotate, ...]:
+    """Annotations that make kubelets fetch the newest state of the named secrets for these pods."""
+    versions = []
+    for name in names:
+        found = secrets.get(Ref("Secret", name))
+        versions.append(f"{name}={found['metadata'].get('resourceVersion', '')}" if found else f"{name}=")
+    if not versions:
+        return ()
+    # Of versions and not of values: a digest of a short password could be guessed.
+    seen = digest(*versions)
+    return tuple(
+        Annotate(ref_of(pod), {SECRETS_SEEN: seen})
+        for pod in pods
+        if not pod["metadata"].get("deletionTimestamp")
+        and (pod["metadata"].get("annotations") or {}).get(SECRETS_SEEN) != seen
+    )
+
+
+def image_of(workload: Manifest | None) -> str:
+    """The image of the first container that a workload asks for; empty without one."""
+    if workload is None:
+        return ""
+    containers: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
+    return str(containers[0].get("image", ""))

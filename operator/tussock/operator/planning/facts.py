@@ -1,0 +1,42 @@
+"""What probes find out, as values: about the bucket of a store, and about its platform."""
+
+from typing import NamedTuple
+
+from tussock.operator.planning.conditions import Reason
+
+__all__ = ["BucketFact", "PlatformFact"]
+
+
+class BucketFact(NamedTuple):
+    """Whether a store's bucket can be used by it."""
+
+    reason: Reason | None
+    """What stands in the way; `None` if nothing does."""
+    message: str = ""
+    """What is wrong with which bucket, and what to do."""
+
+
+class PlatformFact(NamedTuple):
+    """What the meta nodes of a store say of themselves."""
+
+    problem: str
+    """Why they could not be asked; empty if they could."""
+    version: str = ""
+    """Of the software that answered: `0.1.0`."""
+    leader: str = ""
+    """Address of the leader as it advertises it, `IP:port`; empty while nobody leads."""
+    term: int = 0
+    committed_epoch: int = 0
+    committed_ms: int = 0
+    """When it was committed, as Unix time in milliseconds; 0 for never."""
+    lag_epochs: int = 0
+    """Epochs that were begun and are not committed yet."""
+    slots: int = 0
+    """Of the compactors with a session."""
+    tasks: int = 0
+    """Compaction tasks that are worked on."""
+
+    @property
+    def leader_ip(self) -> str:
+        """The leader's address without its port."""
+        return self.leader.rpartition(":")[0].strip("[]")

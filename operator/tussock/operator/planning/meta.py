@@ -1,0 +1,174 @@
+"""The plan of a `Meta`: its children, who leads, and how far a change of them is.
+
+A change rolls by the Deployment's own means: one pod more, then one old pod less, each only when the new one is ready.
+Which old pod goes first is decided by the cost of its deletion, an annotation that the operator puts on the leader's
+pod, so that leadership changes hands once, at the end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import bucket_secret
+from tussock.operator.manifests.labels import selector
+from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
+from tussock.operator.manifests.settings import Defaults, node_image
+from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.comparing import applies
+from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
+from tussock.operator.planning.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.planning.rollout import Rollout, rollout, verdict_of
+from tussock.operator.resources.meta import Meta
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["DELETION_COST", "MetaFacts", "plan_meta"]
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Pods with a lower one are deleted first when a ReplicaSet shrinks."""
+LEADER_COST = "100"
+FRESH_SECONDS = 15.0
+"""While epochs are committed, the status tells the newest one so often."""
+
+
+@dataclass(frozen=True)
+class MetaFacts:
+    """What the plan of a `Meta` needs beside its children."""
+
+    store: StateStore | None
+    defaults: Defaults
+    platform: PlatformFact | None
+    """`None` before the meta nodes were asked for the first time."""
+
+
+def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
+    """What to do about a `Meta`."""
+    store, store_name = observed.facts.store, meta.spec.store_ref.name
+    workload = observed.children.get(Ref("Deployment", meta_name(meta.name)))
+    store_body = observed.others.get(Ref("StateStore", store_name))
+    waits = waits_for_store(store_body, store_name)
+    if store is None or (waits and workload is None):
+        return Plan((), _status(meta, store, observed, workload, waits or _missing(store_name), now))
+    if meta.is_being_deleted or store.is_being_deleted:
+        verdict = progressing(Reason.DELETING, "The meta nodes go with what is being deleted.")
+        return Plan((), _status(meta, store, observed, workload, verdict, now))
+    found = rollout(workload, observed.pods(), now)
+    if store.spec.paused:
+        verdict = Verdict(
+            Reason.PAUSED,
+            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            ready=found.ready > 0,
+            progressing=False,
+            degraded=False,
+        )
+        return Plan((), _status(meta, store, observed, workload, verdict, now))
+    rendered = meta_manifests(meta, store, observed.facts.defaults)
+    applied = applies(rendered.manifests, observed.children)
+    actions: list[Action] = [*applied, *_kept(applied, rendered.kept)]
+    actions += stamps(observed.pods(), _secrets(store), observed.others)
+    actions += _deletion_costs(observed.pods(), observed.facts.platform)
+    image = node_image(meta, store, observed.facts.defaults)
+    verdict = _verdict(found, image, observed.facts.platform, rolling=_changes_workload(applied))
+    status = _status(meta, store, observed, workload, verdict, now)
+    fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
+    return Plan(tuple(actions), status, FRESH_SECONDS if fresh or not found.done else None)
+
+
+def _missing(store_name: str) -> Verdict:
+    return progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood; see its status.")
+
+
+def _verdict(found: Rollout, image: str, platform: PlatformFact | None, *, rolling: bool) -> Verdict:
+    what = "meta nodes"
+    if rolling and found.done:
+        return progressing(Reason.ROLLING_OUT, f"The {what} are being changed to image {image}.", serving=True)
+    verdict = verdict_of(found, what, image)
+    if verdict.reason is not Reason.READY:
+        return verdict
+    if platform is not None and platform.problem:
+        return verdict._replace(message=f"{verdict.message} The operator could not ask them: {platform.problem}")
+    if platform is not None and not platform.leader:
+        return progressing(Reason.ROLLING_OUT, "The meta nodes run, and elect a leader.", serving=False)
+    return verdict
+
+
+def _changes_workload(applied: Sequence[Apply]) -> bool:
+    return any(action.manifest["kind"] == "Deployment" for action in applied)
+
+
+def _kept(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
+    """An event about the parts of a pod template that could not hold, each time that the template is applied."""
+    if not kept or not _changes_workload(applied):
+        return ()
+    told = ", ".join(kept)
+    return (Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."),)
+
+
+def _secrets(store: StateStore) -> list[str]:
+    """The secrets that meta nodes mount."""
+    credentials = bucket_secret(store)
+    names = [credentials[0]] if credentials else []
+    return [*names, tls_secret(store, "meta")] if has_tls(store) else names
+
+
+def _deletion_costs(pods: Sequence[Manifest], platform: PlatformFact | None) -> list[Annotate]:
+    if platform is None or not platform.leader or len(pods) < 2:
+        return []
+    found = []
+    for pod in pods:
+        cost = (pod["metadata"].get("annotations") or {}).get(DELETION_COST)
+        wanted = LEADER_COST if _ip(pod) == platform.leader_ip else None
+        if cost != wanted:
+            found.append(Annotate(ref_of(pod), {DELETION_COST: wanted}))
+    return found
+
+
+def _ip(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("podIP", ""))
+
+
+def _status(
+    meta: Meta,
+    store: StateStore | None,
+    observed: Observed[MetaFacts],
+    workload: Manifest | None,
+    verdict: Verdict,
+    now: datetime,
+) -> dict[str, Any]:
+    numbers = (workload or {}).get("status") or {}
+    status: dict[str, Any] = {
+        "observedGeneration": meta.metadata.generation,
+        "conditions": status_conditions(meta, verdict, now),
+        "replicas": numbers.get("replicas", 0),
+        "readyReplicas": numbers.get("readyReplicas", 0),
+        "updatedReplicas": numbers.get("updatedReplicas", 0),
+        "selector": ",".join(f"{name}={value}" for name, value in sorted(selector(meta, "meta").items())),
+        "endpoint": f"tussock://{meta_address(meta.name, meta.namespace)}",
+    }
+    if image := image_of(workload):
+        status["image"] = image
+    if store is None:
+        return status
+    platform = observed.facts.platform
+    if platform is None or platform.problem:
+        # What was known last is better than nothing; the condition says that it is old.
+        kept = ("leader", "term", "version", "committedEpoch", "committedTime", "lagEpochs")
+        return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}
+    leader = [pod["metadata"]["name"] for pod in observed.pods() if _ip(pod) == platform.leader_ip]
+    told = {
+        "leader": leader[0] if leader else platform.leader,
+        "term": platform.term,
+        "version": platform.version,
+        "committedEpoch": platform.committed_epoch,
+        "committedTime": _time(platform.committed_ms),
+        "lagEpochs": platform.lag_epochs,
+    }
+    return {**status, **{name: value for name, value in told.items() if value not in ("", None)}}
+
+
+def _time(milliseconds: int) -> str | None:
+    if not milliseconds:
+        return None
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,160 @@
+"""Runs one replica of the operator as a process: wires settings, API, queue, watches and HTTP, and ends them in order.
+
+A replica that does not hold the Lease waits for it and does nothing else, not even watch. One that loses it ends: what
+it knows may be old, and a new process begins clean. SIGTERM and SIGINT end it after the passes that have begun, and
+the Lease is given back, so that another replica works within seconds.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import kopf
+
+from tussock.operator.cluster.api import Api, connect
+from tussock.operator.cluster.errors import ApiError, ApiNotFound, ApiRefused
+from tussock.operator.cluster.kinds import OURS
+from tussock.operator.cluster.lease import Lease
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.handlers.queue import Queue
+from tussock.operator.handlers.reconciling import Reconciler
+from tussock.operator.handlers.sweeping import Sweeper
+from tussock.operator.handlers.watching import kopf_settings, registry_of, watched_kinds
+from tussock.operator.handlers.world import Controller, World
+from tussock.operator.health import Health, serve_http
+from tussock.operator.metrics import Metrics
+from tussock.operator.probes.cache import Probes
+from tussock.operator.settings import OperatorSettings
+from tussock.statestore.logs import get_logger
+from tussock.statestore.service_logs import start_logging
+from tussock.statestore.system import RealSystem
+
+__all__ = ["serve"]
+
+log = get_logger("tussock.operator")
+
+END_SECONDS = 10.0
+"""How long passes that have begun get to end."""
+
+
+def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> int:
+    """Serve until SIGTERM or SIGINT, or until the Lease is lost; answers the exit code: 0, or 1 if it was lost."""
+    start_logging(settings.log_level, settings.log_format, sys.stderr)
+    return asyncio.run(_serve(settings, controllers))
+
+
+async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> int:
+    system, metrics = RealSystem(), Metrics()
+    health = Health(system)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    http = await serve_http(settings.http_listen, metrics, health)
+    log.info("serving", http=str(http.addresses[0]), namespaces=",".join(settings.namespaces) or "all")
+    async with await connect(metrics.request) as api:
+        lease = Lease(api, system, settings.lease_namespace, settings.lease_name, settings.identity, health.beat)
+        if not await _until(stopped, lease.acquire()):
+            await http.cleanup()
+            return 0
+        metrics.leader.set(1)
+        keeping = asyncio.create_task(lease.keep())
+        keeping.add_done_callback(lambda _: stopped.set())
+        await _lead(settings, controllers, api, metrics, health, stopped)
+        metrics.leader.set(0)
+        lost = keeping.done()
+        if not lost:
+            await _end(keeping)
+            await lease.release()
+    await http.cleanup()
+    log.info("stopped", lost_lease=lost)
+    return 1 if lost else 0
+
+
+async def _lead(
+    settings: OperatorSettings,
+    controllers: Sequence[Controller[Any, Any]],
+    api: Api,
+    metrics: Metrics,
+    health: Health,
+    stopped: asyncio.Event,
+) -> None:
+    """Do the work, until `stopped`."""
+    probes = Probes(lambda key: queue.wake(key))
+
+    async def run(key: Key) -> float | None:
+        return await reconciler.run(key)
+
+    queue = Queue(run, metrics)
+    world = World(
+        api=api,
+        seen=Seen(),
+        probes=probes,
+        wake=queue.wake,
+        system=RealSystem(),
+        metrics=metrics,
+        identity=settings.identity,
+        defaults=settings.defaults,
+    )
+    reconciler = Reconciler(world, controllers)
+    namespace = settings.namespaces[0] if settings.namespaces else None
+    kinds = watched_kinds(certificates=await _has_certificates(api, namespace))
+    await _until(stopped, _await_definitions(api, namespace))
+    sweeper = Sweeper(world, kinds, settings.namespaces, health)
+    working = [asyncio.create_task(queue.work()), asyncio.create_task(sweeper.work())]
+    for task in working:
+        # They never end; should one fail, the process ends with it.
+        task.add_done_callback(lambda _: stopped.set())
+    # kopf takes the signals over, and ends by them as it does by the flag.
+    await kopf.operator(
+        registry=registry_of(world, kinds),
+        settings=kopf_settings(kinds, clusterwide=not settings.namespaces),
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+        stop_flag=stopped,
+    )
+    for task in working:
+        await _end(task)
+    await probes.close()
+
+
+async def _until(stopped: asyncio.Event, work: Any) -> bool:
+    """Wait for `work` or for the end, whatever comes first; whether it was the work."""
+    task, end = asyncio.ensure_future(work), asyncio.create_task(stopped.wait())
+    await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+    done = task.done()
+    await _end(end)
+    await _end(task)
+    return done
+
+
+async def _end(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task and wait for its end; raises what it failed with before."""
+    if not task.done():
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def _has_certificates(api: Api, namespace: str | None) -> bool:
+    """Whether cert-manager is in the cluster and may be used; if it comes later, the operator has to begin anew."""
+    try:
+        await api.list_metadata("Certificate", namespace, OURS)
+    except (ApiNotFound, ApiRefused):
+        return False
+    return True
+
+
+async def _await_definitions(api: Api, namespace: str | None) -> None:
+    """Wait until the cluster knows our kinds: without rights on the whole cluster, kopf would not notice later."""
+    while True:
+        try:
+            await api.list_metadata("StateStore", namespace, OURS)
+        except ApiError as error:
+            log.error("StateStores cannot be listed: install crds/, or give the operator its role", error=str(error))
+            await asyncio.sleep(5.0)
+        else:
+            return

@@ -1,0 +1,97 @@
+"""The settings of the operator, by flags before environment before defaults.
+
+`--lease-name x` is `TUSSOCK_OPERATOR_LEASE_NAME=x`. `docs/operator/reconciliation.md` has the table, which a test
+compares with this.
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tussock.operator.manifests.settings import Defaults
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["PREFIX", "OperatorSettings", "load_settings"]
+
+PREFIX = "TUSSOCK_OPERATOR_"
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _address(value: str) -> str:
+    host, separator, port = value.rpartition(":")
+    if not separator or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError("should be HOST:PORT, such as 0.0.0.0:8080; port 0 takes a free one")
+    return value
+
+
+class OperatorSettings(BaseModel):
+    """All of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    namespaces: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+        default=(), description="namespaces that are served, with commas between; empty: all of the cluster"
+    )
+    identity: str = Field(default_factory=socket.gethostname, description="name of this replica; the host's")
+    lease_namespace: str = Field(default="default", description="where the Lease is by which replicas agree who works")
+    lease_name: str = Field(default="tussock-operator", description="its name; one for each group of replicas")
+    node_image: str = Field(default="", description="image of meta nodes and compactors, where no resource names one")
+    spark_image: str = Field(default="", description="image of drivers and executors, where no resource names one")
+    minio_image: str = Field(default="", description="image of managed object stores, where no resource names one")
+    cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
+    http_listen: Annotated[str, AfterValidator(_address)] = Field(
+        default="0.0.0.0:8080", description="where `/healthz` and `/metrics` are served"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least severity that is logged"
+    )
+    log_format: Literal["json", "text"] = Field(default="json", description="one JSON object a line, or text")
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the manifests take from these."""
+        return Defaults(
+            node_image=self.node_image,
+            spark_image=self.spark_image,
+            minio_image=self.minio_image,
+            namespace=self.lease_namespace,
+            cluster_domain=self.cluster_domain,
+        )
+
+
+def load_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
+    """The settings of this process; `InvalidOption` with everything that is wrong, a line each."""
+    names = OperatorSettings.model_fields
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for name in names:
+        if (value := environ.get(PREFIX + name.upper())) is not None:
+            found[name] = value
+    left = list(arguments)
+    while left:
+        flag, separator, value = left.pop(0).partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not flag.startswith("--") or name not in names:
+            problems.append(f"{flag}: there is no such option; there are {', '.join(map(_flag, names))}")
+        elif not separator and not left:
+            problems.append(f"{flag} needs a value")
+        else:
+            found[name] = value if separator else left.pop(0)
+    try:
+        settings = OperatorSettings.model_validate(found)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            name = str(problem["loc"][0])
+            problems.append(f"{_flag(name)} ({PREFIX}{name.upper()}): {problem['msg'].removeprefix('Value error, ')}")
+    if problems:
+        raise InvalidOption("the operator's settings do not work:\n" + "\n".join(f"- {text}" for text in problems))
+    return settings
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
