@@ -13,7 +13,8 @@ import yaml
 from pydantic import BaseModel
 
 from tussock.meta.server.settings import CompactionSettings, MetaSettings
-from tussock.operator.resources import backup, compactor, compute, meta, store
+from tussock.operator.manifests.compute_conf import spark_conf
+from tussock.operator.resources import backup, compactor, compute, meta, parse_compute, parse_store, store
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -215,3 +216,38 @@ def test_compaction_has_the_settings_of_the_meta_service() -> None:
         assert all(
             f": {default}" in rule["rule"] for rule in compaction["x-kubernetes-validations"] if name in rule["rule"]
         )
+
+
+def refused_settings() -> set[str]:
+    """The settings of Spark that a rule of the schema lists."""
+    rules = schema_of("Compute")["properties"]["spec"]["properties"]["sparkConf"]["x-kubernetes-validations"]
+    (rule,) = [found["rule"] for found in rules if "key in [" in found["rule"]]
+    return set(re.findall(r"'(spark[^']*)'", rule))
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        {"replicas": 2, "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 2}}},
+        {"minReplicas": 1, "maxReplicas": 3},
+    ],
+    ids=["number", "range"],
+)
+def test_settings_of_the_operator_are_refused(executor: dict[str, Any]) -> None:
+    """What a job gets whatever its `sparkConf` says is refused there, and nothing else that a job gets is."""
+    refused = refused_settings()
+
+    def conf(user: dict[str, str]) -> dict[str, str]:
+        spec = {"storeRef": {"name": "s"}, "application": {"file": "/a"}, "executor": executor, "sparkConf": user}
+        job = parse_compute({"metadata": {"name": "c", "namespace": "n"}, "spec": spec})
+        images = {"pullSecrets": ["registry"]}
+        body = {"metadata": {"name": "s", "namespace": "n"}, "spec": {"objectStore": {"managed": {}}, "images": images}}
+        return spark_conf(job, parse_store(body), "image")
+
+    made = conf(dict.fromkeys({*conf({}), *refused}, "mine"))
+    insisted = {name for name, value in made.items() if value != "mine"}
+    assert insisted <= refused
+    # The driver itself adds these when it starts; the range sets what the number doesn't, and the other way round.
+    later = {"spark.driver.host", "spark.kubernetes.driver.pod.name", "spark.executor.instances"}
+    either = {name for name in refused if name.startswith("spark.dynamicAllocation.") or name.endswith(".cores")}
+    assert refused - insisted <= later | either
