@@ -120,7 +120,7 @@ def test_credentials_do_not_show() -> None:
     """Not in a representation, which ends up in logs and traces."""
     one = BucketCredentials("AKIA", "s3cret", "t0ken", 5)
     assert repr(one) == "BucketCredentials('AKIA', expires_ms=5)"
-    assert dataclasses.astuple(one) == ("AKIA", "s3cret", "t0ken", 5)
+    assert dataclasses.astuple(one) == ("AKIA", "s3cret", "t0ken", 5, 0)
 
 
 @pytest.mark.minio

@@ -122,7 +122,7 @@ def _equipped(
         sst_bytes=sst_bytes,
         has_credentials=opened.hands_out_credentials,
     )
-    credentials = credentials_of(connection) if opened.hands_out_credentials else None
+    credentials = credentials_of(connection, system) if opened.hands_out_credentials else None
     slots = [ProcessSlot(f"slot-{number}", slot_settings, credentials) for number in range(settings.slots)]
     bucket = open_session_bucket(connection, opened.store_url, settings.deadline_seconds, system)
     # For cutting tasks: the metas of a large task pass through, and are read again by the slots.

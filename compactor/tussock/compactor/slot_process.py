@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import astuple
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -144,7 +145,7 @@ class ProcessSlot:
         except TussockError as error:
             self._secrets.send(str(error))
             return
-        self._secrets.send((found.access_key_id, found.secret_access_key, found.session_token, found.expires_ms))
+        self._secrets.send(astuple(found))
 
     def _crashed(self, part: Part) -> SlotCrashed:
         assert self._process is not None

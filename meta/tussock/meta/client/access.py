@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
-from tussock.meta.watched import Watched
+from tussock.statestore.watched import Watched
 from tussock.statestore.access import SYSTEM_CA, Access
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.system import System

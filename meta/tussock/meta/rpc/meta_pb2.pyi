@@ -137,16 +137,18 @@ class GetCredentialsRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ...) -> None: ...
 
 class GetCredentialsResponse(_message.Message):
-    __slots__ = ("access_key_id", "secret_access_key", "session_token", "expires_ms")
+    __slots__ = ("access_key_id", "secret_access_key", "session_token", "expires_ms", "renew_ms")
     ACCESS_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     SECRET_ACCESS_KEY_FIELD_NUMBER: _ClassVar[int]
     SESSION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_MS_FIELD_NUMBER: _ClassVar[int]
     access_key_id: str
     secret_access_key: str
     session_token: str
     expires_ms: int
-    def __init__(self, access_key_id: _Optional[str] = ..., secret_access_key: _Optional[str] = ..., session_token: _Optional[str] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    renew_ms: int
+    def __init__(self, access_key_id: _Optional[str] = ..., secret_access_key: _Optional[str] = ..., session_token: _Optional[str] = ..., expires_ms: _Optional[int] = ..., renew_ms: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("session_id", "after_seq")

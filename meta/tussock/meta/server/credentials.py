@@ -3,7 +3,8 @@
 `static` hands out one pair. `assume-role` asks an STS (Amazon's, or MinIO's) for credentials that expire, with a policy
 by the caller's roles: readers read SSTs; writers and compactors also put new ones. Nobody can touch the log, which
 only the service and embedded processes write. What is handed out lasts for at least half of the duration; a client
-comes back before it is over.
+comes back before it is over. A service whose own pair is in files has its clients come back every 20 seconds, so that
+a pair that was replaced is out of use within that time.
 """
 
 import json
@@ -18,9 +19,11 @@ from urllib3.exceptions import HTTPError
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings import MetaSettings
+from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, setting_files, settings_in
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable
 from tussock.statestore.system import System
+from tussock.statestore.watched import Watched
 
 __all__ = ["HandedOut", "credential_source", "policy"]
 
@@ -28,8 +31,13 @@ HandedOut = Callable[[Role, Sequence[str]], pb.GetCredentialsResponse]
 """Credentials for a caller with these roles, who may also read the SSTs of other stores, by their URLs: those that this
 one was cloned from. `ObjectStoreUnavailable` if there are none to be had."""
 
+RENEW_MS = 20_000
+"""How often clients ask again for what may change in files."""
 STS_SECONDS_MAX = 1.0
 """Each of two attempts; a client takes a replica that is silent for some seconds for dead."""
+
+Pair = tuple[str, str]
+"""An access key's id, and its secret."""
 
 _WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
 
@@ -39,25 +47,24 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
     chosen = settings.credentials
     if chosen.mode == "none":
         return None
-    key = chosen.access_key_id or environ.get("AWS_ACCESS_KEY_ID", "")
-    secret = chosen.secret_access_key.get_secret_value() or environ.get("AWS_SECRET_ACCESS_KEY", "")
-    if not key or not secret:
-        raise InvalidOption(
-            f"credentials.mode is {chosen.mode!r} and there is no key: set credentials.access_key_id and "
-            "credentials.secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
+    pair, renew_ms = _pair(settings, environ, system)
     if chosen.mode == "static":
-        return lambda _, __: pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret)
+
+        def hand_out(_: Role, __: Sequence[str]) -> pb.GetCredentialsResponse:
+            key, secret = pair()
+            return pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret, renew_ms=renew_ms)
+
+        return hand_out
     region = settings.bucket.region or environ.get("AWS_REGION", "us-east-1")
     endpoint = chosen.sts_endpoint or settings.bucket.endpoint or environ.get("AWS_ENDPOINT_URL", "")
     where = parse_bucket_url(settings.store)
 
-    def ask(roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
+    def ask(pair: Pair, roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
         writes = bool(roles & _WRITING)
         provider = AssumeRoleProvider(
             sts_endpoint=endpoint or f"https://sts.{region}.amazonaws.com",
-            access_key=key,
-            secret_key=secret,
+            access_key=pair[0],
+            secret_key=pair[1],
             duration_seconds=chosen.duration_seconds,
             policy=json.dumps(policy(where, _buckets(sources), writes=writes)),
             region=region,
@@ -79,29 +86,74 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
             secret_access_key=found.secret_key,
             session_token=found.session_token or "",
             expires_ms=int(expiration.replace(tzinfo=UTC).timestamp() * 1000) if expiration else 0,
+            renew_ms=renew_ms,
         )
 
-    return _Remembered(ask, system, chosen.duration_seconds * 500)
+    return _Remembered(ask, pair, system, chosen.duration_seconds * 500)
+
+
+def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) -> tuple[Callable[[], Pair], int]:
+    """The service's own pair at this moment, and after how many milliseconds it may be another; 0 for never.
+
+    The settings come first, then the files that the bucket is opened with, then the environment.
+    """
+    chosen = settings.credentials
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    given = (chosen.access_key_id, chosen.secret_access_key.get_secret_value())
+    folder = environ.get(FOLDER_VARIABLE, "")
+
+    def told(found: Mapping[str, str]) -> Pair:
+        key, secret = (
+            value or found.get(name) or environ.get(name, "") for value, name in zip(given, names, strict=True)
+        )
+        if not key or not secret:
+            raise InvalidOption(
+                f"credentials.mode is {chosen.mode!r} and there is no key: set credentials.access_key_id and "
+                f"credentials.secret_access_key, or {' and '.join(names)}, as variables or as files in the folder that "
+                f"{FOLDER_VARIABLE} names"
+            )
+        return key, secret
+
+    if folder:
+        return Watched(setting_files(folder), lambda _: told(settings_in(folder)), system).current, RENEW_MS
+    pair = told({})
+    return lambda: pair, 0
 
 
 class _Remembered:
-    """Asks for new credentials only when the last ones of the same rights have less than so many milliseconds left."""
+    """Asks for new credentials only when the last ones of the same rights have less than so many milliseconds left.
 
-    def __init__(self, ask: HandedOut, system: System, left_ms_min: int) -> None:
+    Those of a pair that was replaced are forgotten: an STS may end what it gave to the former.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Pair, Role, Sequence[str]], pb.GetCredentialsResponse],
+        pair: Callable[[], Pair],
+        system: System,
+        left_ms_min: int,
+    ) -> None:
         self._ask = ask
+        self._pair = pair
         self._system = system
         self._left_ms_min = left_ms_min
         self._lock = threading.Lock()
+        self._asked_with: Pair | None = None
         self._known: dict[tuple[bool, tuple[str, ...]], pb.GetCredentialsResponse] = {}
 
     def __call__(self, roles: Role, sources: Sequence[str]) -> pb.GetCredentialsResponse:
         rights = (bool(roles & _WRITING), tuple(sources))
+        pair = self._pair()
         with self._lock:
+            if pair != self._asked_with:
+                self._asked_with = pair
+                self._known = {}
             known = self._known.get(rights)
         if known is None or known.expires_ms - self._system.now_ms() < self._left_ms_min:
-            known = self._ask(roles, sources)
+            known = self._ask(pair, roles, sources)
             with self._lock:
-                self._known[rights] = known
+                if pair == self._asked_with:
+                    self._known[rights] = known
         return known
 
 

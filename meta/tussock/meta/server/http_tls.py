@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
-from tussock.meta.watched import Watched
+from tussock.statestore.watched import Watched
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.system import System
 

@@ -18,7 +18,7 @@ from tussock.meta.rpc.methods import Method, Role
 from tussock.meta.server.caller import ANYONE, Caller
 from tussock.meta.server.certificates import CertificateRules
 from tussock.meta.server.tokens import Token, find_token, read_tokens
-from tussock.meta.watched import Watched
+from tussock.statestore.watched import Watched
 from tussock.statestore.errors import AccessDenied, Unauthenticated
 from tussock.statestore.system import System
 

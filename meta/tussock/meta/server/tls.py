@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from tussock.meta.watched import Watched
+from tussock.statestore.watched import Watched
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.system import System
 

@@ -1,11 +1,21 @@
-"""Credentials of a bucket that somebody hands out, and renews: a meta service, as a rule."""
+"""Credentials of a bucket that change: handed out by a meta service, or kept in files that somebody else renews."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["BucketCredentials", "CredentialSource", "for_library"]
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.system import System
+
+__all__ = ["FOLDER_VARIABLE", "BucketCredentials", "CredentialSource", "for_library", "setting_files", "settings_in"]
+
+FOLDER_VARIABLE = "TUSSOCK_BUCKET_CREDENTIALS"
+"""Names a folder whose files are settings of the bucket: each is named like the variable that it stands in for."""
+
+_EARLY_MS = 300_000
+"""Renewed so long before they expire, so that no request begun with them outlives them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,25 +27,64 @@ class BucketCredentials:
     session_token: str = ""
     expires_ms: int = 0
     """Unix time; 0 for never."""
+    renew_ms: int = 0
+    """After so long others may be in force, though these still work; 0: not before they expire."""
 
     def __repr__(self) -> str:
         return f"BucketCredentials({self.access_key_id!r}, expires_ms={self.expires_ms})"
 
 
 CredentialSource: TypeAlias = Callable[[], BucketCredentials]
-"""Asked for credentials that are good for a while, when there are none or they are about to expire."""
+"""Asked for credentials that are good for a while, when there are none or they are to be renewed."""
 
 
-def for_library(source: CredentialSource) -> Callable[[], dict[str, Any]]:
-    """`source` as obstore calls it, which keeps an answer until a few minutes before it expires."""
+def for_library(source: CredentialSource, system: System) -> Callable[[], dict[str, Any]]:
+    """`source` as obstore calls it, which keeps an answer until it is to be renewed."""
+    return _Provider(source, system)
 
-    def credential() -> dict[str, Any]:
-        found = source()
+
+class _Provider:
+    refresh_threshold = timedelta(0)
+    """The library would ask 5 minutes before `expires_at`, however long that is; here it is when to ask."""
+
+    def __init__(self, source: CredentialSource, system: System) -> None:
+        self._source = source
+        self._system = system
+
+    def __call__(self) -> dict[str, Any]:
+        found = self._source()
+        due = [found.expires_ms - _EARLY_MS] if found.expires_ms else []
+        due += [self._system.now_ms() + found.renew_ms] if found.renew_ms else []
         return {
             "access_key_id": found.access_key_id,
             "secret_access_key": found.secret_access_key,
             "token": found.session_token or None,
-            "expires_at": datetime.fromtimestamp(found.expires_ms / 1000, UTC) if found.expires_ms else None,
+            "expires_at": datetime.fromtimestamp(min(due) / 1000, UTC) if due else None,
         }
 
-    return credential
+
+def setting_files(folder: str) -> list[str]:
+    """The files of a folder of settings, by name; `InvalidOption` if there are none."""
+    try:
+        found = sorted(path for path in Path(folder).iterdir() if not path.name.startswith(".") and path.is_file())
+    except OSError as error:
+        raise InvalidOption(f"{FOLDER_VARIABLE} names {folder}, which cannot be read: {error.strerror}") from None
+    if not found:
+        raise InvalidOption(
+            f"{FOLDER_VARIABLE} names {folder}, in which there is no file; put the bucket's credentials there, each in "
+            "a file named like its variable, such as AWS_ACCESS_KEY_ID"
+        )
+    return [str(path) for path in found]
+
+
+def settings_in(folder: str) -> Mapping[str, str]:
+    """What the files of a folder of settings say, by their names, without white space at the ends.
+
+    Kubernetes changes the files of a secret together, by turning one link, `..data`. Read through what that leads to,
+    an id and its key are always of one pair.
+    """
+    turned = Path(folder, "..data")
+    root = turned.resolve() if turned.exists() else Path(folder)
+    return {
+        Path(file).name: (root / Path(file).name).read_text(encoding="utf-8").strip() for file in setting_files(folder)
+    }

@@ -37,12 +37,19 @@ T = TypeVar("T")
 class ObstoreBucket:
     """A bucket, or a prefix in one, behind obstore; safe for many threads."""
 
-    def __init__(self, store: LibraryStore, url: str, system: System, *, endpoint: str = "") -> None:
-        """`url` names the bucket, and `endpoint` the server where it is not implied, in messages."""
-        self._store = store
+    def __init__(self, current: Callable[[], LibraryStore], url: str, system: System, *, endpoint: str = "") -> None:
+        """`current` is asked for each request, and answers another store when credentials were replaced.
+
+        `url` names the bucket, and `endpoint` the server where it is not implied, in messages.
+        """
+        self._current = current
         self._url = url
         self._where = f"{url} at {endpoint}" if endpoint else url
         self._system = system
+
+    @property
+    def _store(self) -> LibraryStore:
+        return self._current()
 
     @property
     def url(self) -> str:

@@ -1,8 +1,9 @@
 """From a URL to a bucket that works, with retries bounded by a deadline.
 
 Endpoint and credentials of remote buckets come from the environment, under the names that obstore documents
-(`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_*`, `AZURE_*`). A client of
-a meta service may be handed both instead.
+(`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_*`, `AZURE_*`), or from
+files of the same names in the folder that `TUSSOCK_BUCKET_CREDENTIALS` names, which are read again when they change.
+A client of a meta service may be handed both instead.
 """
 
 import os
@@ -16,13 +17,20 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from obstore.store import ObjectStore as LibraryStore
 
-from tussock.statestore.buckets.credentials import CredentialSource, for_library
+from tussock.statestore.buckets.credentials import (
+    FOLDER_VARIABLE,
+    CredentialSource,
+    for_library,
+    setting_files,
+    settings_in,
+)
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem, System
+from tussock.statestore.watched import Watched
 
 if TYPE_CHECKING:  # the library has this name for type checkers only
     from obstore.store import RetryConfig
@@ -56,7 +64,7 @@ def open_bucket(
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
     settings of a remote bucket by the names of the environment's variables, which they overrule. `credentials`, of an
-    S3 bucket only, stand in for those of the environment, and are asked for again before they expire.
+    S3 bucket only, stand in for those of the environment and of files, and are asked for again before they expire.
     Raises `InvalidOption` for any other URL, `ObjectStoreUnavailable` if the folder cannot be made.
     """
     if not deadline_seconds > 0:
@@ -68,7 +76,8 @@ def open_bucket(
     if where.scheme == "file":
         return FileBucket(Path(where.prefix), system)
     if where.scheme == "memory":
-        return ObstoreBucket(_memory(where.bucket), str(where), system)
+        store = _memory(where.bucket)
+        return ObstoreBucket(lambda: store, str(where), system)
     return _remote(where, deadline_seconds, system, options or {}, credentials)
 
 
@@ -105,17 +114,29 @@ def _remote(
         "connect_timeout": f"{min(deadline_ms // 2, CONNECT_MS_MAX)}ms",
     }
     if credentials is not None:
-        settings["credential_provider"] = for_library(credentials)
+        settings["credential_provider"] = for_library(credentials, system)
     if where.prefix:
         settings["prefix"] = where.prefix
-    if options:
-        settings["config"] = dict(options)
     library_store, endpoint_variables = _REMOTE[where.scheme]
-    try:
-        store = library_store(where.bucket, **settings)
-    except (BaseError, ValueError) as error:
-        detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
-        raise InvalidOption(f"cannot set up {where}: {detail}; check the environment's settings for it") from None
+
+    def opened(config: Mapping[str, str]) -> LibraryStore:
+        try:
+            return library_store(where.bucket, **settings, config=dict(config) or None)
+        except (BaseError, ValueError) as error:
+            detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
+            raise InvalidOption(f"cannot set up {where}: {detail}; check the environment's settings for it") from None
+
+    current = _current(opened, options, None if credentials else os.environ.get(FOLDER_VARIABLE), system)
     told = {**os.environ, **options}
     endpoint = next((told[name] for name in endpoint_variables if told.get(name)), "")
-    return ObstoreBucket(store, str(where), system, endpoint=without_secrets(endpoint))
+    return ObstoreBucket(current, str(where), system, endpoint=without_secrets(endpoint))
+
+
+def _current(
+    opened: Callable[[Mapping[str, str]], LibraryStore], options: Mapping[str, str], folder: str | None, system: System
+) -> Callable[[], LibraryStore]:
+    """The store to ask next: another one whenever the files of `folder` have changed."""
+    if folder:
+        return Watched(setting_files(folder), lambda _: opened({**settings_in(folder), **options}), system).current
+    store = opened(options)
+    return lambda: store

@@ -1,4 +1,4 @@
-"""Files that are read again when they change: certificates, keys, tokens.
+"""Files that are read again when they change: certificates, keys, tokens, credentials of a bucket.
 
 Whoever rotates them replaces the files and restarts nothing. A change that cannot be used (a key that is written
 before its certificate, a torn copy) is told once, and what was read before stays in force.
@@ -15,7 +15,7 @@ from tussock.statestore.system import System
 
 __all__ = ["Watched"]
 
-log = get_logger("tussock.meta")
+log = get_logger("tussock.files")
 
 LOOK_EVERY_SECONDS = 1.0
 
