@@ -28,6 +28,7 @@ from tussock.meta.tasks import ClaimCompaction
 from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
+from tussock.statestore.chunks import Chunked
 from tussock.statestore.errors import Fenced, TussockError
 
 SMALL = PickerConfig(base_bytes=4000, l0_small_bytes=1, task_bytes_max=20_000, l0_runs_max=5, level_ratio=2)
@@ -261,7 +262,7 @@ def test_several_deltas_of_an_entry_take_effect_together_or_not_at_all() -> None
 
 def test_a_commit_to_a_version_of_ten_thousand_ssts_copies_none_of_them() -> None:
     """Applying a commit shares the levels; only the new sublevel and the dictionaries are made anew."""
-    files = tuple(sst(b"%06d" % number, b"%06d" % number) for number in range(10_000))
+    files = Chunked(sst(b"%06d" % number, b"%06d" % number) for number in range(10_000))
     version = advance(Version(), [CreateTable(spec=spec())])
     state = version.tables[1]
     deep = msgspec.structs.replace(state, levels=msgspec.structs.replace(state.levels, levels=(files,)))

@@ -1,6 +1,6 @@
 """The commands that show how rows are kept: `version`, `ssts` and `pins`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tussock.cli.options import Json, Store, TableName
@@ -177,7 +177,7 @@ def _levels(levels: TableLevels) -> Iterator[tuple[int, list[SstInfo]]]:
             yield level, list(run)
 
 
-def _runs(levels: TableLevels) -> Iterator[tuple[int, int | None, tuple[SstInfo, ...]]]:
+def _runs(levels: TableLevels) -> Iterator[tuple[int, int | None, Sequence[SstInfo]]]:
     """Every sorted run, newest first, with its level and, in L0, its sublevel."""
     for at, sub in enumerate(levels.l0):
         yield 0, at, sub.ssts

@@ -14,6 +14,7 @@ import msgspec
 from tussock.meta.delta import Delta
 from tussock.meta.version import Version
 from tussock.statestore.backend import BackupInfo, PinInfo
+from tussock.statestore.chunks import Chunked
 from tussock.statestore.errors import CorruptLog
 
 __all__ = [
@@ -93,7 +94,14 @@ class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+def _as_list(value: object) -> list[object]:
+    """What MessagePack knows, of the one type in our records that it does not."""
+    if isinstance(value, Chunked):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no place in the log")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_list)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _LEASE_DECODER = msgspec.msgpack.Decoder(Lease)

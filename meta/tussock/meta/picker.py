@@ -84,7 +84,7 @@ def pick_manual(state: TableState, tasks: Sequence[CompactionTask], config: Pick
     size = total_bytes(state.levels.ssts())
     while target < LEVELS_MAX and size > config.level_bytes_max(target):
         target += 1
-    return Pick("manual", tuple(runs), target, bottom=True, score=1.0, reason="asked for")
+    return Pick("manual", tuple(map(tuple, runs)), target, bottom=True, score=1.0, reason="asked for")
 
 
 def _pick_one(table: Table, candidate: Candidate, config: PickerConfig, watermark: int) -> Pick | None:
@@ -129,7 +129,7 @@ def _level_candidates(table: Table, config: PickerConfig) -> Iterator[Candidate]
 
 
 def _pick_level(table: Table, level: int, config: PickerConfig) -> Pick | None:
-    files = table.level(level)
+    files = tuple(table.level(level))
     idle = [index for index, sst in enumerate(files) if sst.id not in table.busy]
     excess = total_bytes(files[index] for index in idle) - config.level_bytes_max(level)
     moved = _free_movers(table, [files[index] for index in idle], level, excess, config)

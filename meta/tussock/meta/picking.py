@@ -60,7 +60,7 @@ class Table:
         self.busy = {sst.id for task in self.tasks for sst in task.ssts()}
         self.ranks = ranks(state.levels)
 
-    def level(self, number: int) -> tuple[SstInfo, ...]:
+    def level(self, number: int) -> Sequence[SstInfo]:
         """The files of level `number`, from 1; none if the tree is not that deep."""
         levels = self.state.levels.levels
         return levels[number - 1] if number <= len(levels) else ()

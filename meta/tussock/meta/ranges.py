@@ -5,12 +5,12 @@ sublevel `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`
 holds the newer row; compaction must never turn that around.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
 from tussock.statestore.catalog import SstInfo, TableLevels
+from tussock.statestore.chunks import lower_bound, upper_bound
 
 __all__ = [
     "find_in_run",
@@ -45,8 +45,7 @@ def hull(ssts: Iterable[SstInfo]) -> Range:
 
 def overlap_in_run(run: Sequence[SstInfo], bounds: Range) -> tuple[SstInfo, ...]:
     """The SSTs of a sorted run that meet `bounds`, by bisection."""
-    first = bisect_left(run, bounds[0], key=_LARGEST)
-    return tuple(run[first : bisect_right(run, bounds[1], first, key=_SMALLEST)])
+    return tuple(run[lower_bound(run, bounds[0], _LARGEST) : upper_bound(run, bounds[1], _SMALLEST)])
 
 
 def find_in_run(run: Sequence[SstInfo], sst: SstInfo) -> SstInfo | None:
@@ -55,7 +54,7 @@ def find_in_run(run: Sequence[SstInfo], sst: SstInfo) -> SstInfo | None:
         return run[0] if run[0].id == sst.id else None
     if not run[0].smallest <= sst.smallest <= run[-1].smallest:
         return None
-    found = run[bisect_left(run, sst.smallest, key=_SMALLEST)]
+    found = run[lower_bound(run, sst.smallest, _SMALLEST)]
     return found if found.id == sst.id else None
 
 
@@ -79,7 +78,7 @@ def ranks(levels: TableLevels) -> dict[str, int]:
     return found
 
 
-def ranked_runs(levels: TableLevels) -> Iterator[tuple[int, tuple[SstInfo, ...]]]:
+def ranked_runs(levels: TableLevels) -> Iterator[tuple[int, Sequence[SstInfo]]]:
     """The sorted runs that are not empty, newest first, each with its rank."""
     for rank, sub in enumerate(levels.l0):
         yield rank, sub.ssts
@@ -104,9 +103,9 @@ def locate(levels: TableLevels, parts: Sequence[Sequence[SstInfo]]) -> list[int]
     return found
 
 
-def _holds(run: tuple[SstInfo, ...], part: Sequence[SstInfo]) -> bool:
+def _holds(run: Sequence[SstInfo], part: Sequence[SstInfo]) -> bool:
     """Whether all of `part`, exactly as they are, stand in the run."""
-    first = bisect_left(run, part[0].smallest, key=_SMALLEST)
+    first = lower_bound(run, part[0].smallest, _SMALLEST)
     # As a rule they are neighbours, which is told by one comparison.
     if run[first : first + len(part)] == tuple(part):
         return True
@@ -120,7 +119,7 @@ def target_rank(levels: TableLevels, input_ranks: Iterable[int], target_level: i
 
 def older_overlap(levels: TableLevels, sst: SstInfo, after: int, upto: int | None = None) -> list[SstInfo]:
     """SSTs that overlap `sst` in runs of a rank above `after`, up to and including rank `upto` (default: all)."""
-    runs = [sub.ssts for sub in levels.l0] + [()] + list(levels.levels)
+    runs: list[Sequence[SstInfo]] = [*(sub.ssts for sub in levels.l0), (), *levels.levels]
     bounds = (sst.smallest, sst.largest)
     return [
         older for run in runs[after + 1 : None if upto is None else upto + 1] for older in overlap_in_run(run, bounds)

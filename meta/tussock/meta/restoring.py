@@ -9,7 +9,7 @@ Memory: `WORKERS` SSTs at a time, each held whole (64 MiB before compression as 
 """
 
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -171,7 +171,7 @@ def begun_before(version: Version, wanted: Origin, url: str) -> Origin:
 def with_source(version: Version, source_of: Callable[[SstInfo], str]) -> Version:
     """The version with each SST's `source` as the function says."""
 
-    def moved(ssts: tuple[SstInfo, ...]) -> tuple[SstInfo, ...]:
+    def moved(ssts: Sequence[SstInfo]) -> tuple[SstInfo, ...]:
         return tuple(replace(sst, source=source_of(sst)) for sst in ssts)
 
     def table(state: TableState) -> TableState:

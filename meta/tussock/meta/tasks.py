@@ -11,9 +11,7 @@ an input (outputs may span that whole range), and no other live task is about to
 Both stay true while the task runs: its inputs are taken, and commits only add on top.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
@@ -23,6 +21,7 @@ from tussock.meta.commits import check_uploads
 from tussock.meta.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
+from tussock.statestore.chunks import Chunked, lower_bound, upper_bound
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
 
 __all__ = [
@@ -282,32 +281,29 @@ def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo,
         if rank == where[0] and task.target_level == 0 and outputs:
             # The inputs are neighbours and taken whole, so the first one's place is the merged run's place.
             l0.append(SubLevel(ssts=outputs))
-        kept = SubLevel(ssts=_spliced(sub.ssts, gone[rank], ())) if rank in gone else sub
+        kept = SubLevel(ssts=tuple(_spliced(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
         if kept.ssts:
             l0.append(kept)
-    below: list[tuple[SstInfo, ...]] = []
+    below: list[Sequence[SstInfo]] = []
     for number in range(1, max(len(levels.levels), task.target_level if outputs else 0) + 1):
         level = levels.levels[number - 1] if number <= len(levels.levels) else ()
         new = outputs if number == task.target_level else ()
-        below.append(_spliced(level, gone.get(len(levels.l0) + number, ()), new))
+        below.append(_spliced(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
     while below and not below[-1]:
         below.pop()
     return TableLevels(l0=tuple(l0), levels=tuple(below))
 
 
-def _spliced(run: tuple[SstInfo, ...], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> tuple[SstInfo, ...]:
-    """A sorted run without `gone`, which are in it, and with `new`; only the part between their keys is looked at."""
+def _spliced(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:
+    """A sorted run without `gone`, which are in it, and with `new`; only the part between their keys is touched."""
     if not gone and not new:
         return run
     low = min(sst.smallest for sst in (*gone, *new))
     high = max(sst.smallest for sst in (*gone, *new))
-    first = bisect_left(run, low, key=_SMALLEST)
-    end = bisect_right(run, high, first, key=_SMALLEST)
+    first, end = lower_bound(run, low, _SMALLEST), upper_bound(run, high, _SMALLEST)
     ids = set(map(_ID, gone))
     part = [sst for sst in run[first:end] if sst.id not in ids]
-    # One pass: what copying a long run costs is to touch every SST's reference count, and slices that are put together
-    # touch each one several times.
-    return tuple(chain(islice(run, first), sorted([*part, *new], key=_SMALLEST), islice(run, end, None)))
+    return run.replaced(first, end, sorted([*part, *new], key=_SMALLEST))
 
 
 def _refused(task: CompactionTask, why: str) -> Conflict:

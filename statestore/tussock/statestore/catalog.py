@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
+from tussock.statestore.chunks import Chunked
+
 __all__ = [
     "SstInfo",
     "SubLevel",
@@ -83,12 +85,17 @@ class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
 
     l0: tuple[SubLevel, ...] = ()
     """Newest first."""
-    levels: tuple[tuple[SstInfo, ...], ...] = ()
-    """L1 first, then deeper and older; each level one sorted run."""
+    levels: tuple[Sequence[SstInfo], ...] = ()
+    """L1 first, then deeper and older; each level one sorted run, `Chunked` since a compaction changes a bit of it."""
 
-    def runs(self) -> list[tuple[SstInfo, ...]]:
+    def __post_init__(self) -> None:
+        if not all(type(level) is Chunked for level in self.levels):
+            # Given by a caller as tuples, or decoded as lists.
+            msgspec.structs.force_setattr(self, "levels", tuple(map(Chunked.of, self.levels)))
+
+    def runs(self) -> list[Sequence[SstInfo]]:
         """All sorted runs that are not empty, newest first."""
-        return [sub.ssts for sub in self.l0] + [level for level in self.levels if level]
+        return [*(sub.ssts for sub in self.l0), *(level for level in self.levels if level)]
 
     def ssts(self) -> list[SstInfo]:
         """All SSTs, newest run first."""

@@ -47,7 +47,7 @@ class RunIndex:
     __slots__ = ("largest", "min_epoch", "smallest", "ssts")
 
     def __init__(self, ssts: Sequence[SstInfo]) -> None:
-        self.ssts = ssts
+        self.ssts = tuple(ssts)
         self.smallest = [sst.smallest for sst in ssts]
         self.largest = [sst.largest for sst in ssts]
         self.min_epoch = min(sst.min_epoch for sst in ssts)

@@ -37,16 +37,16 @@ def version_status(version: Version, synced_age_ms: int) -> VersionStatus:
 
 
 class LevelSums:
-    """The sums of levels, remembered as long as a level stays the same tuple.
+    """The sums of levels, remembered as long as a level stays the same object.
 
     A commit leaves all levels below L0 as they are, so that a status costs what has changed and not a walk over all
     SSTs of the store each second.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[tuple[SstInfo, ...], LevelStatus]] = {}
+        self._known: dict[tuple[int, int], tuple[Sequence[SstInfo], LevelStatus]] = {}
 
-    def level(self, table_id: int, level: int, run: tuple[SstInfo, ...], bytes_max: int) -> LevelStatus:
+    def level(self, table_id: int, level: int, run: Sequence[SstInfo], bytes_max: int) -> LevelStatus:
         """The sums of a level from L1 on."""
         known = self._known.get((table_id, level))
         if known is None or known[0] is not run or known[1].bytes_max != bytes_max:
