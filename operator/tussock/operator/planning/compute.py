@@ -1,0 +1,216 @@
+"""The plan of a `Compute`: its children, at most one driver at a time, and a status that says what goes on.
+
+The driver is a bare pod with a fixed name, and this plan is its controller: there can be no second one before the first
+has gone, which a Deployment would allow. A pod is never changed but for annotations; another template means to stop it
+and, when it has gone, to make the next one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
+from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.comparing import applies, prunes
+from tussock.operator.planning.components import stamps, status_conditions
+from tussock.operator.planning.compute_gates import Gates, gates_of, stores_metas, writer_conflict
+from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.driver_health import is_ready_pod
+from tussock.operator.planning.driver_runs import Run, run_of
+from tussock.operator.planning.drivers import Driving, drive, stop
+from tussock.operator.planning.model import (
+    Action,
+    Annotate,
+    Apply,
+    Delete,
+    Emit,
+    Hold,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    Release,
+    ref_of,
+    seconds_since,
+)
+from tussock.operator.planning.runs_by_schedule import drive_by_schedule
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore, parse_store
+
+__all__ = ["Committed", "ComputeFacts", "plan_compute"]
+
+_DELETION_SECONDS = 120.0
+"""Where the store is gone and cannot say: after so long a deletion lets go of a driver that does not end."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What the store's ledger has of a writer."""
+
+    epoch: int
+    batch: int
+    time: str
+    """RFC 3339."""
+
+
+@dataclass(frozen=True)
+class ComputeFacts:
+    """What is known of a job beyond the objects of the API."""
+
+    defaults: Defaults = field(default_factory=Defaults)
+    application: str = ""
+    """Digest of the ConfigMap that holds the program; empty if it is a file of the image, or nobody knows."""
+    missing: str = ""
+    """What the program is in and is not there, in words; empty if nothing is missing."""
+    committed: Committed | None = None
+    settled: Mapping[Ref, bool] = field(default_factory=dict)
+    """The store's Metas and Compactors, and whether each has rolled out what is asked for now."""
+
+
+def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
+    """What to do for a job now. `InvalidResource` if its spec makes no sense."""
+    runs = [run_of(pod) for pod in observed.pods() if _role(pod) == "driver"]
+    body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
+    store = parse_store(body) if body is not None else None
+    if compute.is_being_deleted:
+        return _leaving(compute, observed, store, runs, now)
+    gates = gates_of(compute, observed.others, observed.facts.settled)
+    if store is not None and store.is_being_deleted:
+        verdict = progressing(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver is stopped.")
+        return _plan(compute, observed, _stopping(runs), Driving(verdict), None, now)
+    if store is not None and store.spec.paused:
+        told = f"StateStore {store.name} is paused: nothing is changed until spec.paused is false."
+        paused = Verdict(Reason.PAUSED, told, ready=_is_serving(runs), progressing=False, degraded=False)
+        return _plan(compute, observed, (), Driving(paused), None, now)
+    metas = stores_metas(compute, observed.others)
+    if store is None or not metas:
+        assert gates.first is not None
+        return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
+    addresses = [meta_address(meta, compute.namespace) for meta in metas]
+    job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
+    driving = _driving(compute, store, job, observed, gates, runs, now)
+    actions: list[Action] = [Hold(), *applies(job.manifests, observed.children)]
+    actions += [*prunes(job.manifests, observed.children), *driving.actions]
+    actions += _refreshed(job, store, observed, driving)
+    if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
+        told = ", ".join(job.kept)
+        actions.append(Emit("Warning", "PodTemplateKept", f"Of the pod templates these were not taken over: {told}."))
+    return _plan(compute, observed, tuple(actions), driving, job, now)
+
+
+def _driving(
+    compute: Compute,
+    store: StateStore,
+    job: Job,
+    observed: Observed[ComputeFacts],
+    gates: Gates,
+    runs: Sequence[Run],
+    now: datetime,
+) -> Driving:
+    """What to do with the driver."""
+    conflict = writer_conflict(compute, observed.others)
+    if conflict is not None:
+        return Driving(conflict, _stopping(runs))
+    if observed.facts.missing:
+        missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
+        gates = Gates(missing, missing)
+    executors = sum(is_ready_pod(pod) for pod in observed.pods() if _role(pod) == "executor")
+    if compute.spec.schedule and not compute.spec.suspend:
+        return drive_by_schedule(compute, store.name, job, runs, gates.first, now, executors)
+    return drive(compute, store.name, job, runs, gates, now, executors)
+
+
+def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
+    return tuple(stop(run) for run in runs if not run.is_leaving)
+
+
+def _refreshed(job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving) -> list[Action]:
+    """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
+    stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
+    pods = [pod for pod in observed.pods() if not _has_ended(pod) and pod["metadata"]["name"] not in stopping]
+    secrets = [tls_secret(store, "client-writer")] if has_tls(store) else []
+    found: list[Action] = list(stamps(pods, secrets, observed.others))
+    if job.executors is None:
+        return found
+    wanted: dict[str, str | None] = {EXECUTORS_ANNOTATION: str(job.executors)}
+    return found + [
+        Annotate(ref_of(pod), wanted)
+        for pod in pods
+        if _role(pod) == "driver"
+        and not pod["metadata"].get("deletionTimestamp")
+        and not wanted.items() <= (pod["metadata"].get("annotations") or {}).items()
+    ]
+
+
+def _leaving(
+    compute: Compute, observed: Observed[ComputeFacts], store: StateStore | None, runs: Sequence[Run], now: datetime
+) -> Plan:
+    """Let drivers end in order; executors go with them, by their owner references. Then let go."""
+    if not runs:
+        verdict = progressing(Reason.DELETING, "The driver has ended; the rest goes with this object.")
+        return _plan(compute, observed, (Release(),), Driving(verdict), None, now)
+    deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
+    # A driver may use its own time for the end, whatever the deadline is.
+    left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
+    if left <= 0:
+        told = (
+            f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be gone. This object goes without it."
+        )
+        give_up = (Emit("Warning", str(Reason.DELETION_GAVE_UP), told), Release())
+        return _plan(compute, observed, give_up, Driving(wrong(Reason.DELETION_GAVE_UP, told)), None, now)
+    verdict = progressing(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
+    return _plan(compute, observed, _stopping(runs), Driving(verdict, again_seconds=left), None, now)
+
+
+def _plan(
+    compute: Compute,
+    observed: Observed[ComputeFacts],
+    actions: tuple[Action, ...],
+    driving: Driving,
+    job: Job | None,
+    now: datetime,
+) -> Plan:
+    old = compute.status
+    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not _has_ended(pod)]
+    status: dict[str, Any] = {
+        "observedGeneration": compute.metadata.generation,
+        "conditions": status_conditions(compute, driving.verdict, now),
+        "replicas": len(executors),
+        "readyReplicas": sum(is_ready_pod(pod) for pod in executors),
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(executor_selector(compute).items())),
+        "writerId": compute.writer_id,
+        "restarts": old.get("restarts", 0),
+        "failures": old.get("failures", 0),
+    }
+    if job is not None:
+        status["image"] = job.image
+    elif "image" in old:
+        status["image"] = old["image"]
+    remembered = ("startTime", "completionTime", "lastExitCode", "lastScheduleTime")
+    status.update({name: old[name] for name in remembered if name in old})
+    committed = ("committedEpoch", "committedBatch", "committedTime")
+    status.update({name: old[name] for name in committed if name in old})
+    if (found := observed.facts.committed) is not None:
+        status.update(zip(committed, (found.epoch, found.batch, found.time), strict=True))
+    for name, value in driving.status.items():
+        if value is None:
+            status.pop(name, None)
+        else:
+            status[name] = value
+    return Plan(actions, status, driving.again_seconds)
+
+
+def _role(pod: Manifest) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
+
+
+def _has_ended(pod: Manifest) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _is_serving(runs: Sequence[Run]) -> bool:
+    return any(is_ready_pod(run.body) and not run.is_leaving for run in runs)

@@ -1,0 +1,153 @@
+"""A driver's pod as a run of the job: whether it goes on, how it ended, and what its restart policy makes of that.
+
+What is counted is kept in annotations of the pod itself, from its start on, so the same end is never counted twice,
+and an operator that dies between two steps finds everything where it was.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION
+from tussock.operator.planning.model import Manifest
+from tussock.operator.resources.compute import Compute, RestartPolicy
+
+__all__ = [
+    "DRAINED",
+    "FAILURES_ANNOTATION",
+    "RESTARTS_ANNOTATION",
+    "SCHEDULED_ANNOTATION",
+    "Fate",
+    "Next",
+    "Run",
+    "backoff_seconds",
+    "fate_of",
+    "run_of",
+]
+
+FAILURES_ANNOTATION = "tussock.dev/failures"
+"""How many runs before this one have failed in a row."""
+RESTARTS_ANNOTATION = "tussock.dev/restarts"
+"""How often the driver was started before."""
+SCHEDULED_ANNOTATION = "tussock.dev/scheduled-at"
+"""The time of the schedule that this run is for."""
+
+DRAINED = 143
+"""Exit code of a driver that somebody told to stop, and that did (`tussock.compute.driver`)."""
+_HEALTHY_SECONDS_MIN = 60.0
+"""Who ran at least for so long, and for the longest back-off, failed of something new: counting begins anew."""
+
+
+class Run(NamedTuple):
+    """One pod of the driver."""
+
+    name: str
+    is_leaving: bool
+    """It was deleted and has not gone yet."""
+    has_ended: bool
+    exit_code: int | None
+    """Of one that has ended; `None` if it never came to run, or nobody knows."""
+    told: str
+    """What it failed of, in its own words or the kubelet's; may be empty."""
+    started: datetime | None
+    ended: datetime | None
+    failures: int
+    restarts: int
+    scheduled: str
+    template: str
+    body: Manifest
+
+
+class Fate(Enum):
+    """What follows a run's end."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """For good: somebody has to change something."""
+    RESTART = "restart"
+
+
+class Next(NamedTuple):
+    """What to do after a run has ended."""
+
+    fate: Fate
+    failures: int
+    """In a row, this one included."""
+    at: datetime | None = None
+    """When to start again."""
+
+
+def run_of(pod: Manifest) -> Run:
+    """The run that a driver's pod is."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    container: Mapping[str, Any] = next(
+        (found for found in status.get("containerStatuses") or () if found["name"] == "compute"), {}
+    )
+    state = (container.get("state") or {}).get("terminated") or {}
+    has_ended = status.get("phase") in ("Succeeded", "Failed")
+    started = state.get("startedAt") or status.get("startTime") or metadata.get("creationTimestamp")
+    ended = state.get("finishedAt") or _ready_until(status) or started
+    return Run(
+        name=metadata["name"],
+        is_leaving=bool(metadata.get("deletionTimestamp")),
+        has_ended=has_ended,
+        exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
+        told=_told(state, status),
+        started=_moment(started),
+        ended=_moment(ended) if has_ended else None,
+        failures=int(annotations.get(FAILURES_ANNOTATION, "0")),
+        restarts=int(annotations.get(RESTARTS_ANNOTATION, "0")),
+        scheduled=annotations.get(SCHEDULED_ANNOTATION, ""),
+        template=annotations.get(TEMPLATE_ANNOTATION, ""),
+        body=pod,
+    )
+
+
+def _told(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The termination message, else the reason: `OOMKilled`, or of the whole pod, such as `Evicted`."""
+    words = [state.get("message") or "", state.get("reason") or "", status.get("message") or status.get("reason") or ""]
+    if state.get("reason") == "OOMKilled":
+        return "it used more memory than its limit (OOMKilled); raise driver.memory or driver.resources"
+    return next((word.strip() for word in words if word.strip() and word != "Error"), "")[:500]
+
+
+def _ready_until(status: Mapping[str, Any]) -> str | None:
+    """When a pod without a container's state (evicted, or never started) stopped being ready."""
+    return next(
+        (found.get("lastTransitionTime") for found in status.get("conditions") or () if found["type"] == "Ready"), None
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def backoff_seconds(policy: RestartPolicy, failures: int) -> float:
+    """The pause before a restart after so many failures in a row (0: it ended well): doubled each time, to a bound."""
+    # Beyond 2 ** 32 every pause is at its bound, and the product would overflow some day.
+    return float(min(policy.backoff_seconds * 2.0 ** min(max(failures - 1, 0), 32), policy.max_backoff_seconds))
+
+
+def fate_of(compute: Compute, run: Run) -> Next:
+    """What follows the end of a run.
+
+    A driver that was told to stop, by a kubelet that shuts its node down for example, has not failed.
+    """
+    policy = compute.spec.restart_policy
+    kind = policy.type or ("Always" if compute.spec.mode == "Streaming" else "OnFailure")
+    ended = run.ended
+    assert ended is not None
+    if run.exit_code == 0:
+        if kind == "Always":
+            return Next(Fate.RESTART, 0, ended + timedelta(seconds=backoff_seconds(policy, 0)))
+        return Next(Fate.COMPLETED, 0)
+    if run.exit_code == DRAINED:
+        return Next(Fate.RESTART, run.failures, ended + timedelta(seconds=backoff_seconds(policy, 0)))
+    healthy = max(_HEALTHY_SECONDS_MIN, policy.max_backoff_seconds)
+    ran = (ended - run.started).total_seconds() if run.started else 0.0
+    failures = 1 if ran >= healthy else run.failures + 1
+    if kind == "Never" or (policy.max_restarts is not None and failures > policy.max_restarts):
+        return Next(Fate.FAILED, failures)
+    return Next(Fate.RESTART, failures, ended + timedelta(seconds=backoff_seconds(policy, failures)))

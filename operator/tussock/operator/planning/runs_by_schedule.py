@@ -1,0 +1,118 @@
+"""What to do with the drivers of a batch that has a schedule.
+
+`Forbid` and `Replace` have one driver at most, with the fixed name; a run that is due waits for it, or ends it. `Allow`
+has one for each time of the schedule, named after it. Of times that were missed only the newest is made up for. A run
+that fails is started again by the restart policy until the next one is due; with `Allow` that is the next one's work.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tussock.operator.manifests.compute import Job
+from tussock.operator.manifests.compute_pods import driver_name
+from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.driver_health import health_of
+from tussock.operator.planning.driver_runs import Fate, Run, fate_of
+from tussock.operator.planning.drivers import Driving, ended_status, failure, living_status, stamp, start, stop
+from tussock.operator.planning.model import Action
+from tussock.operator.planning.schedules import parse_schedule
+from tussock.operator.resources.compute import Compute
+
+__all__ = ["drive_by_schedule"]
+
+
+def drive_by_schedule(
+    compute: Compute, store: str, job: Job, runs: Sequence[Run], gate: Verdict | None, now: datetime, executors: int = 0
+) -> Driving:
+    """What to do now; `gate` is what a start has to wait for."""
+    schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
+    known = [compute.metadata.creation_timestamp, compute.status.get("lastScheduleTime", "")]
+    last = max(datetime.fromisoformat(text) for text in [*known, *(run.scheduled for run in runs)] if text)
+    newest, upcoming = schedule.latest(now), schedule.next(now)
+    due = newest if newest > last else None
+    found = _due(compute, store, job, runs, due, gate, now) if due is not None else None
+    if found is None:
+        found = _between(compute, store, job, runs, upcoming, now, executors)
+    waits = [wait for wait in (found.again_seconds, (upcoming - now).total_seconds()) if wait is not None]
+    status = {**found.status, "nextScheduleTime": stamp(upcoming)}
+    handled = [run.scheduled for run in runs if run.scheduled]
+    if handled and "lastScheduleTime" not in status:
+        status["lastScheduleTime"] = max([*handled, compute.status.get("lastScheduleTime", "")])
+    return Driving(found.verdict, (*found.actions, *_tidied(compute, runs, found)), status, min(waits))
+
+
+def _due(
+    compute: Compute,
+    store: str,
+    job: Job,
+    runs: Sequence[Run],
+    due: datetime,
+    gate: Verdict | None,
+    now: datetime,
+) -> Driving | None:
+    """What a run that is due asks for; `None` if it has to wait for the one before."""
+    living = [run for run in runs if not run.has_ended]
+    fixed = driver_name(compute.name)
+    policy = compute.spec.concurrency_policy
+    if gate is not None and not living:
+        return Driving(gate)
+    if policy == "Allow":
+        if gate is not None:
+            return None
+        # CronJobs name their jobs so, too: minutes since 1970 are unique, short and in order.
+        name = f"{fixed}-{int(due.timestamp()) // 60}"
+        begun = start(compute, store, job, name, 0, _restarts(compute), now, stamp(due))
+        return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
+    if living and policy == "Forbid":
+        return None
+    stopping: tuple[Action, ...] = tuple(stop(run) for run in runs if not run.is_leaving)
+    if runs:
+        told = f"Stopping {runs[0].name}, to start the run of {stamp(due)}."
+        return Driving(progressing(Reason.RUNNING, told), stopping, {"driverPod": runs[0].name})
+    begun = start(compute, store, job, fixed, 0, _restarts(compute), now, stamp(due))
+    return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
+
+
+def _between(
+    compute: Compute, store: str, job: Job, runs: Sequence[Run], upcoming: datetime, now: datetime, executors: int
+) -> Driving:
+    """Nothing is to be begun: watch what runs, and start again what failed."""
+    living = [run for run in runs if not run.has_ended]
+    if living:
+        run = max(living, key=lambda run: run.scheduled)
+        if run.is_leaving:
+            return Driving(progressing(Reason.DRAINING, f"Waiting for pod {run.name} to stop."), (), living_status(run))
+        return Driving(health_of(compute, run.body, executors, now), (), living_status(run), 30.0)
+    when = f"The next run is at {stamp(upcoming)}."
+    if not runs:
+        again = compute.status.get("nextRestartTime")
+        if again and datetime.fromisoformat(again) <= now:
+            scheduled = compute.status.get("lastScheduleTime", "")
+            failures = int(compute.status.get("failures", 0))
+            return start(compute, store, job, driver_name(compute.name), failures, _restarts(compute), now, scheduled)
+        return Driving(idle(Reason.SCHEDULED, when), (), {"driverPod": None})
+    run = max(runs, key=lambda run: run.scheduled)
+    found = fate_of(compute, run)
+    status = ended_status(run, found)
+    if found.fate is Fate.COMPLETED:
+        return Driving(idle(Reason.SCHEDULED, f"The run of {run.scheduled} ended well. {when}"), (), status)
+    if found.fate is Fate.FAILED or compute.spec.concurrency_policy == "Allow":
+        verdict = failure(compute, found.failures, run.told)
+        return Driving(verdict._replace(message=f"{verdict.message} {when}"), (), {**status, "nextRestartTime": None})
+    assert found.at is not None
+    wait = (found.at - now).total_seconds()
+    if wait <= 0:
+        return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
+    told = f"The run of {run.scheduled} failed: {run.told or 'see its log'}. It starts again at {stamp(found.at)}."
+    return Driving(wrong(Reason.DRIVER_FAILED, told, progressing=True), (), status, wait)
+
+
+def _restarts(compute: Compute) -> int:
+    return int(compute.status.get("restarts", 0)) + ("startTime" in compute.status)
+
+
+def _tidied(compute: Compute, runs: Sequence[Run], found: Driving) -> tuple[Action, ...]:
+    """Take runs away that have ended, but for the newest: somebody may want to read its log."""
+    ended = sorted((run for run in runs if run.has_ended and not run.is_leaving), key=lambda run: run.scheduled)
+    kept = ended[:-1] if compute.spec.concurrency_policy == "Allow" else []
+    return tuple(stop(run) for run in kept if stop(run) not in found.actions)
