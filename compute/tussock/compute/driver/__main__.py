@@ -1,0 +1,10 @@
+"""The process of a driver's container."""
+
+import os
+import sys
+
+from tussock.compute.driver.launch import run
+from tussock.statestore.system import RealSystem
+
+if __name__ == "__main__":
+    run(sys.argv[1:], os.environ, RealSystem())

@@ -1,0 +1,45 @@
+"""The driver's HTTP endpoint: `/healthz` and `/readyz` for the kubelet, `/status` for people; all answer one JSON."""
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+
+from tussock.compute.driver.watching import Watch
+
+__all__ = ["answer_on", "serve_status"]
+
+
+def serve_status(watch: Watch, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that answers about `watch`; its `serve_forever` does the work. Port 0: a free one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET only."""
+
+        timeout = 5.0
+
+        def do_GET(self) -> None:
+            """One answer."""
+            code, body = answer_on(self.path, watch)
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes come every few seconds; nobody wants them in the log."""
+
+    return ThreadingHTTPServer((host, port), Handler)
+
+
+def answer_on(path: str, watch: Watch) -> tuple[int, bytes]:
+    """Status code and body."""
+    body = msgspec.json.encode(watch.status)
+    match path:
+        case "/status":
+            return 200, body
+        case "/healthz":
+            return (200 if watch.is_alive else 503), body
+        case "/readyz":
+            return (200 if watch.is_ready else 503), body
+    return 404, b'{"error":"there are /healthz, /readyz and /status"}'

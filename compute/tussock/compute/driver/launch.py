@@ -1,0 +1,173 @@
+"""From a container's environment to a running application, and to its end.
+
+| variable | |
+|---|---|
+| `TUSSOCK_SPARK_CONF` | file of Spark's settings, as `spark-defaults.conf` |
+| `TUSSOCK_EXECUTORS_FILE` | holds the number of executors; absent: Spark decides (dynamic allocation) |
+| `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
+| `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
+| `TUSSOCK_DRAIN_SECONDS` | after SIGTERM the process has ended after so long |
+| `TUSSOCK_TERMINATION_FILE` | gets a sentence about what the application failed of |
+| `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
+
+The exit code is the application's; `DRAINED` if SIGTERM ended it, also if the application then ended by itself: a job
+that was told to stop has not completed.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from tussock.compute.driver.answering import serve_status
+from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
+from tussock.compute.driver.draining import stop_queries
+from tussock.compute.driver.scaling import Scaler, wanted_executors
+from tussock.compute.driver.watching import Watch
+from tussock.statestore.logs import get_logger
+from tussock.statestore.service_logs import start_logging
+from tussock.statestore.system import System
+
+__all__ = ["DRAINED", "Settings", "failure_text", "run", "settings_from", "submit_arguments"]
+
+log = get_logger("tussock.compute")
+
+DRAINED = 143
+"""128 + SIGTERM, what a shell says of a process that this signal ended."""
+
+_REST_SECONDS = 5.0
+"""What an application gets for its own end when its streams have stopped, before Spark is stopped under it."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the environment says."""
+
+    conf: str = ""
+    executors_file: Path = Path("/etc/tussock/compute/executors")
+    is_stream: bool = True
+    status_port: int = 7372
+    drain_seconds: float = 45.0
+    termination_file: str = ""
+    host: str = ""
+    pod: str = ""
+
+
+def settings_from(environ: MutableMapping[str, str]) -> Settings:
+    """The settings; `ValueError` if one makes no sense."""
+    base = Settings()
+    return Settings(
+        conf=environ.get("TUSSOCK_SPARK_CONF", ""),
+        executors_file=Path(environ.get("TUSSOCK_EXECUTORS_FILE", base.executors_file)),
+        is_stream=environ.get("TUSSOCK_COMPUTE_MODE", "Streaming") == "Streaming",
+        status_port=int(environ.get("TUSSOCK_STATUS_PORT", base.status_port)),
+        drain_seconds=float(environ.get("TUSSOCK_DRAIN_SECONDS", base.drain_seconds)),
+        termination_file=environ.get("TUSSOCK_TERMINATION_FILE", ""),
+        host=environ.get("POD_IP", ""),
+        pod=environ.get("POD_NAME", ""),
+    )
+
+
+def submit_arguments(settings: Settings, executors: int | None) -> str:
+    """What PySpark is to pass to `spark-submit` when the application makes its session."""
+    words = ["--properties-file", settings.conf] if settings.conf else []
+    # Not in the file: these are other ones in each pod and at each start.
+    if settings.host:
+        # An address of IPv6 is written as in a URL.
+        words += ["--conf", f"spark.driver.host={f'[{settings.host}]' if ':' in settings.host else settings.host}"]
+    if settings.pod:
+        words += ["--conf", f"spark.kubernetes.driver.pod.name={settings.pod}"]
+    if executors is not None:
+        # spark-submit refuses 0; the first pass of the watch takes the one away again.
+        words += ["--conf", f"spark.executor.instances={max(1, executors)}"]
+    return " ".join([*words, "pyspark-shell"])
+
+
+def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: System) -> NoReturn:
+    """Run the application that `arguments` name, with its own arguments, and end the process."""
+    start_logging("info", "json", sys.stderr)
+    if not arguments:
+        sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
+    settings = settings_from(environ)
+    executors = wanted_executors(settings.executors_file)
+    environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(settings, executors)
+    watch = Watch(
+        Scaler(settings.executors_file, executors and max(1, executors)), system, is_stream=settings.is_stream
+    )
+    server = serve_status(watch, "", settings.status_port)
+    system.spawn("status", server.serve_forever)
+    system.spawn("watch", watch.run)
+    ended, told = threading.Event(), threading.Event()
+
+    def on_sigterm(*_: object) -> None:
+        if not told.is_set():
+            told.set()
+            system.spawn("drain", lambda: _drain(watch, ended, settings.drain_seconds, system))
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
+    code = _run_application(arguments, settings, told)
+    ended.set()
+    _stop_spark()
+    log.info("ended", code=DRAINED if told.is_set() else code)
+    sys.exit(DRAINED if told.is_set() else code)
+
+
+def _run_application(arguments: Sequence[str], settings: Settings, told: threading.Event) -> int:
+    """Run the file as a program of this process; answers its exit code."""
+    application = str(Path(arguments[0]).absolute())
+    # As `python FILE` has it: modules beside the file are importable.
+    sys.argv = [application, *arguments[1:]]
+    sys.path.insert(0, str(Path(application).parent))
+    try:
+        runpy.run_path(application, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:
+        if not told.is_set():
+            log.error("the application failed", exc_info=True)
+            if settings.termination_file:
+                Path(settings.termination_file).write_text(failure_text(error), encoding="utf-8")
+        return 1
+    return 0
+
+
+def failure_text(error: BaseException) -> str:
+    """An error in one line of at most 500 characters, for a status: its type, and the first line of what it says."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}"[:500]
+
+
+def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System) -> None:
+    """Stop streams, then the application, then the process: each gets what the one before has left of the time."""
+    deadline = system.monotonic() + seconds
+    log.info("draining", seconds=seconds)
+    watch.drain()
+    try:
+        stop_queries(active_queries(), seconds / 2, system)
+    except SPARK_GONE as error:
+        log.info("Spark has stopped by itself", error=type(error).__name__)
+    if not ended.wait(min(_REST_SECONDS, max(0.0, deadline - system.monotonic()))):
+        # A batch job, or a program that goes on after its streams: what it asks of Spark next fails.
+        _stop_spark()
+    if not ended.wait(max(0.0, deadline - system.monotonic())):
+        log.warning("the application has not ended in time, ending the process", seconds=seconds)
+        sys.stderr.flush()
+        os._exit(DRAINED)
+
+
+def _stop_spark() -> None:
+    """Let Spark take its executors away, if it runs."""
+    context = running_context()
+    if context is not None:
+        try:
+            context.stop()
+        except SPARK_GONE as error:
+            log.info("Spark has stopped by itself", error=type(error).__name__)
