@@ -231,10 +231,18 @@ def test_commit_of_a_writer_that_was_replaced(service: Service) -> None:
     assert (code, type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, errors.Fenced)
 
 
-@pytest.mark.parametrize("method", ["Heartbeat", "CloseSession", "Commit", "Pin", "Unpin", "ReportTask"])
-def test_session_that_is_not_known(service: Service, method: str) -> None:
-    """An expired lease looks like this: the client has to open its session again."""
-    request = METHODS[method].request(session_id="f" * 32)
+WITH_SESSION = [
+    name
+    for name, method in METHODS.items()
+    if "session_id" in method.request.DESCRIPTOR.fields_by_name and name not in ("OpenSession", "Subscribe")
+]
+
+
+@pytest.mark.parametrize("session_id", ["f" * 32, ""], ids=["unknown", "none"])
+@pytest.mark.parametrize("method", WITH_SESSION)
+def test_session_that_is_not_known(service: Service, method: str, session_id: str) -> None:
+    """An expired lease looks like this: the client has to open its session again. To name none does not help."""
+    request = METHODS[method].request(session_id=session_id)
     code, error = service.refused(method, request)
     assert (code, type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, errors.SessionExpired)
 

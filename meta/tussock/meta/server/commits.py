@@ -14,7 +14,6 @@ from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spe
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
-from tussock.meta.server.sessions import Sessions
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, TableSpec, data_path
 from tussock.statestore.epochs import next_epoch
@@ -30,10 +29,9 @@ SST_ID = re.compile(r"[0-9a-f]{32}")
 class Commits:
     """Serves the RPCs about versions, tables and epochs."""
 
-    def __init__(self, context: Context, sessions: Sessions, lock: Lock, feed: Feed) -> None:
-        """`lock` is held around the sessions."""
+    def __init__(self, context: Context, lock: Lock, feed: Feed) -> None:
+        """`lock` is held around the newest epoch."""
         self._context = context
-        self._sessions = sessions
         self._lock = lock
         self._feed = feed
         self._newest_epoch = 0
@@ -103,9 +101,7 @@ class Commits:
         check_uploads(version, [sst.id for runs in request.tables.values() for run in runs for sst in run.ssts])
         return None
 
-    def _get_credentials(self, request: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
-        with self._lock:
-            self._sessions.get(request.session_id)
+    def _get_credentials(self, _: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         hand_out = self._context.credentials
         return (
             hand_out(caller.roles, sorted(self._context.meta.version().sources))
@@ -128,8 +124,6 @@ class Commits:
         return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer))
 
     def _commit(self, message: pb.CommitRequest, _: Caller) -> pb.CommitResponse:
-        with self._lock:
-            self._sessions.get(message.session_id)
         request = commit_from_message(message)
         delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
         if delay_ms:

