@@ -175,7 +175,3 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
             ids = frozenset(sst.id for sst in self.dropped)
             _dropped_ids = self.dropped, ids
         return ids
-
-    def busy_sst_ids(self) -> set[str]:
-        """Ids of all SSTs that a live compaction task has claimed."""
-        return {sst.id for task in self.tasks.values() for sst in task.ssts()}

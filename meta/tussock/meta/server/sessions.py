@@ -28,7 +28,6 @@ class Session:
     """For people; among live compactors it is unique."""
     identity: str
     """Who authenticated for it."""
-    opened_ms: int
     deadline: float
     software: str = ""
     slots: int = 0
@@ -43,12 +42,8 @@ class Session:
 
     def send(self, event: pb.Event) -> None:
         """Push an event, if the session is subscribed; what it missed it finds again when it subscribes."""
-        self.push(event.SerializeToString())
-
-    def push(self, event: bytes) -> None:
-        """Push an event that is serialized already."""
         if self.mailbox is not None:
-            self.mailbox.put(event)
+            self.mailbox.put(event.SerializeToString())
 
 
 class Sessions:
@@ -76,7 +71,6 @@ class Sessions:
                 is_compactor=is_compactor,
                 name=request.name,
                 identity=identity,
-                opened_ms=self._system.now_ms(),
                 deadline=0.0,
                 software=request.software,
             )
