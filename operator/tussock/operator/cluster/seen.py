@@ -15,7 +15,7 @@ from tussock.operator.cluster.kinds import RESOURCES
 from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.planning.model import Manifest, Ref
 
-__all__ = ["Key", "Seen", "Swept", "slim"]
+__all__ = ["Key", "Seen", "Swept", "key_of", "slim"]
 
 TOMBSTONES_MAX = 4096
 """Objects whose deletion is remembered, lest an answer that was under way brings them back."""
@@ -122,6 +122,11 @@ class Seen:
             self._children[owner].pop(Ref(kind, body["metadata"]["name"]), None)
             if not self._children[owner]:
                 del self._children[owner]
+
+
+def key_of(body: Mapping[str, Any]) -> Key:
+    """The key of one of our resources."""
+    return Key(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
 
 
 def owner_of(body: Mapping[str, Any]) -> Key | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tussock.operator.cluster.acting import FINALIZER, Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused
-from tussock.operator.cluster.seen import Key
+from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.comparing import APPLIED
 from tussock.operator.planning.conditions import Reason, Verdict, conditions, is_ready, transitions, wrong
@@ -52,7 +52,8 @@ class Reconciler:
                 return None
             plan = self._failed(body, wrong(Reason.INVALID_SPEC, str(error)))
         try:
-            await self._act(controller, resource, body, plan)
+            if await self._act(controller, resource, body, plan):
+                return None
         except ApiRefused as error:
             refusal = wrong(
                 Reason.APPLY_REFUSED,
@@ -76,7 +77,8 @@ class Reconciler:
         status["conditions"] = conditions(old, verdict, generation, self._world.now())
         return Plan((), status, REFUSED_SECONDS)
 
-    async def _act(self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan) -> None:
+    async def _act(self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan) -> bool:
+        """Carry the plan out; whether the resource was let go."""
         held = FINALIZER in (body["metadata"].get("finalizers") or [])
         restored = self._restored(body, plan.actions)
         for action in plan.actions:
@@ -90,11 +92,13 @@ class Reconciler:
                 case Release():
                     # With the finalizer the resource goes, and there is no status to write after that.
                     await self._report(body, plan)
-                    await self._actor.act(self._world.seen.get(*_key(body)) or body, action)
+                    await self._actor.act(self._world.seen.get(*key_of(body)) or body, action)
+                    return True
                 case _:
                     await self._actor.act(body, action)
         if restored:
             await self._actor.act(body, restored)
+        return False
 
     def _restored(self, body: Manifest, actions: Sequence[Action]) -> Emit | None:
         """The event about children that are put right although nobody changed the resource."""
@@ -115,7 +119,7 @@ class Reconciler:
 
     async def _report(self, body: Manifest, plan: Plan) -> None:
         """Write the status if it differs, then the event of its transition: an event that is lost is in the status."""
-        body = self._world.seen.get(*_key(body)) or body
+        body = self._world.seen.get(*key_of(body)) or body
         before: Mapping[str, Any] = body.get("status") or {}
         if before == plan.status or not plan.status:
             return
@@ -125,10 +129,6 @@ class Reconciler:
             return
         for emit in transitions(before.get("conditions") or (), plan.status.get("conditions") or ()):
             await self._actor.act(body, emit)
-
-
-def _key(body: Manifest) -> Key:
-    return Key(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
 
 
 def _digest(body: Manifest) -> str | None:

@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.comparing import applies, differences
+from tussock.operator.planning.comparing import applies, differences, prunes
 from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
 from tussock.operator.planning.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.facts import PlatformFact
@@ -68,7 +68,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     wanted, held = _held_back(rendered.manifests, workload, settled=settled)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
-    actions: list[Action] = list(applied)
+    actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children)]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
         actions.append(Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."))

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tussock.operator.planning.model import Apply, Manifest, Ref, ref_of
+from tussock.operator.planning.model import Apply, Delete, Manifest, Ref, ref_of
 
-__all__ = ["APPLIED", "applies", "differences", "digest", "marked"]
+__all__ = ["APPLIED", "applies", "differences", "digest", "marked", "prunes"]
 
 APPLIED = "tussock.dev/applied"
 """Annotation of every child: the digest of what we applied last."""
@@ -69,6 +69,19 @@ def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tup
         if child is None or differences(manifest, child):
             found.append(Apply(manifest))
     return tuple(found)
+
+
+def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Delete, ...]:
+    """A `Delete` for each child that was applied once and is not wanted any more. Never a claim: it holds data."""
+    refs = {ref_of(manifest) for manifest in wanted}
+    return tuple(
+        Delete(ref)
+        for ref, child in sorted(children.items())
+        if ref not in refs
+        and ref.kind != "PersistentVolumeClaim"
+        and APPLIED in (child["metadata"].get("annotations") or {})
+        and not child["metadata"].get("deletionTimestamp")
+    )
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.comparing import applies
+from tussock.operator.planning.comparing import applies, prunes
 from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
 from tussock.operator.planning.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.facts import PlatformFact
@@ -67,6 +67,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     rendered = meta_manifests(meta, store, observed.facts.defaults)
     applied = applies(rendered.manifests, observed.children)
     actions: list[Action] = [*applied, *_kept(applied, rendered.kept)]
+    actions += prunes(rendered.manifests, observed.children)
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)

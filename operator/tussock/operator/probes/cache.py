@@ -58,6 +58,11 @@ class Probes:
             self._forget(now)
         return entry.fact
 
+    def latest(self, owner: Key, about: Hashable) -> Any:
+        """The newest fact, however old; `None` if there is none yet."""
+        entry = self._entries.get((owner, about))
+        return None if entry is None else entry.fact
+
     async def close(self) -> None:
         """End what runs."""
         tasks = [entry.task for entry in self._entries.values() if entry.task is not None]

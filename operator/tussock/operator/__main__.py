@@ -1,0 +1,24 @@
+"""`python -m tussock.operator`, and the console script `tussock-operator`."""
+
+import os
+import sys
+
+from tussock.operator.controllers import CONTROLLERS
+from tussock.operator.serve import serve
+from tussock.operator.settings import load_settings
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the operator; ends with its exit code."""
+    try:
+        settings = load_settings(sys.argv[1:], os.environ)
+    except InvalidOption as error:
+        sys.exit(str(error))
+    sys.exit(serve(settings, CONTROLLERS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""All kinds of resources that the operator takes care of."""
+
+from typing import Any
+
+from tussock.operator.handlers.components import COMPACTOR, META
+from tussock.operator.handlers.store import STATE_STORE
+from tussock.operator.handlers.world import Controller
+
+__all__ = ["CONTROLLERS"]
+
+CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR)

@@ -1,0 +1,132 @@
+"""Facts about a store's bucket and platform: which probe is asked, how often, with whose credentials.
+
+Credentials are read from their secret when a probe runs, and kept nowhere.
+"""
+
+import asyncio
+import base64
+from collections.abc import Hashable
+
+from tussock.operator.cluster.errors import ApiError
+from tussock.operator.cluster.seen import Key
+from tussock.operator.handlers.world import World
+from tussock.operator.manifests.bucket_access import bucket_secret, minio_endpoint
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
+from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.deletion import EmptiedFact
+from tussock.operator.planning.facts import BucketFact, PlatformFact
+from tussock.operator.probes.bucket import Owner, S3Target, check, clean
+from tussock.operator.probes.platform import Certificates, ask
+from tussock.operator.resources.object_store import MANAGED_BUCKET, ManagedStore, S3Store
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["bucket_fact", "emptied_fact", "platform_fact"]
+
+GOOD_SECONDS = 30.0
+"""A bucket that could be used is looked at again so often, by a pass that comes along."""
+BAD_SECONDS = 8.0
+PLATFORM_SECONDS = 10.0
+CLEANING_SECONDS = 4.0
+
+
+def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
+    """Whether the store's bucket can be used; `None` while nobody has looked yet."""
+    backend = store.spec.object_store.backend
+    if not isinstance(backend, S3Store | ManagedStore):
+        # Nothing here speaks the protocols of the others, or mounts a volume: the nodes find out.
+        return BucketFact(None)
+    if isinstance(backend, S3Store) and backend.service_account:
+        # Only pods that run under that account are given credentials.
+        return BucketFact(None)
+    owner, about = _key(store), ("bucket", *_place(world, store))
+    last: BucketFact | None = world.probes.latest(owner, about)
+    good = last is not None and last.reason is None
+
+    async def run() -> BucketFact:
+        try:
+            target = await _target(world, store)
+        except ApiError as error:
+            return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
+        return await asyncio.to_thread(check, target, _owner(store), write=not good)
+
+    return world.probes.fact(owner, about, run, GOOD_SECONDS if good else BAD_SECONDS)
+
+
+def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
+    """Clean up in the bucket of a store that is being deleted, and tell how far that is."""
+
+    async def run() -> EmptiedFact:
+        try:
+            target = await _target(world, store)
+        except ApiError as error:
+            return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
+        delete = store.spec.deletion_policy == "Delete"
+        return await asyncio.to_thread(clean, target, _owner(store), world.system, delete=delete)
+
+    if not isinstance(store.spec.object_store.backend, S3Store | ManagedStore):
+        return EmptiedFact(done=True)
+    return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
+
+
+def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | None:
+    """What the meta nodes of the `Meta` called so say; `None` while they were not asked yet."""
+    address, secret = meta_address(meta, store.namespace), tls_secret(store, "client-reader")
+    about = ("platform", address, _version(world, store.namespace, secret))
+
+    async def run() -> PlatformFact:
+        certificates = None
+        if has_tls(store):
+            try:
+                data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
+                files = [base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")]
+            except ApiError as error:
+                return PlatformFact(problem=f"The certificate to ask them with cannot be read: {error}")
+            except KeyError as error:
+                return PlatformFact(problem=f"Secret {secret} has no key {error.args[0]}.")
+            certificates = Certificates(*files)
+        return await asyncio.to_thread(ask, address, certificates, server_name(store))
+
+    return world.probes.fact(Key("Meta", store.namespace, meta), about, run, PLATFORM_SECONDS)
+
+
+async def _target(world: World, store: StateStore) -> S3Target:
+    backend = store.spec.object_store.backend
+    access = secret = ""
+    credentials = bucket_secret(store)
+    if credentials is not None:
+        name, keys = credentials
+        data = (await world.api.get("Secret", store.namespace, name)).get("data") or {}
+        access, secret = (
+            base64.b64decode(data.get(keys[setting], "")).decode(errors="replace").strip()
+            for setting in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        )
+    if isinstance(backend, ManagedStore):
+        endpoint = minio_endpoint(store)
+        return S3Target(endpoint, MANAGED_BUCKET, "", "us-east-1", access, secret, create=True)
+    assert isinstance(backend, S3Store)
+    region = backend.region or ("" if backend.endpoint else "us-east-1")
+    endpoint = backend.endpoint or f"https://s3.{region}.amazonaws.com"
+    return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
+
+
+def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:
+    """All that an answer of the bucket depends on: where it is, and the version of the secret."""
+    backend = store.spec.object_store.backend
+    credentials = bucket_secret(store)
+    version = _version(world, store.namespace, credentials[0]) if credentials else ""
+    # Structs with lists in them cannot be hashed; their text says the same.
+    return store.metadata.uid, repr(backend), version
+
+
+def _version(world: World, namespace: str, secret: str) -> str:
+    found = world.seen.get("Secret", namespace, secret)
+    return str(found["metadata"].get("resourceVersion", "")) if found else ""
+
+
+def _key(store: StateStore) -> Key:
+    return Key("StateStore", store.namespace, store.name)
+
+
+def _owner(store: StateStore) -> Owner:
+    return Owner(store.metadata.uid, store.namespace, store.name)

@@ -1,0 +1,80 @@
+"""The controllers of `Meta` and `Compactor`."""
+
+from tussock.operator.cluster.seen import key_of
+from tussock.operator.handlers.asking import platform_fact
+from tussock.operator.handlers.world import Controller, World
+from tussock.operator.manifests.meta import meta_manifests, meta_name
+from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
+from tussock.operator.planning.components import is_settled
+from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.meta import MetaFacts, plan_meta
+from tussock.operator.planning.model import Manifest, Observed, Ref
+from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.compactor import Compactor, parse_compactor
+from tussock.operator.resources.meta import Meta, parse_meta
+from tussock.operator.resources.store import StateStore, parse_store
+
+__all__ = ["COMPACTOR", "META", "settled_metas", "store_of"]
+
+
+def store_of(world: World, namespace: str, name: str) -> StateStore | None:
+    """The store of that name; `None` if there is none, or if it cannot be understood."""
+    body = world.seen.get("StateStore", namespace, name)
+    try:
+        return parse_store(body) if body is not None else None
+    except InvalidResource:
+        return None
+
+
+def settled_metas(world: World, store: StateStore) -> dict[str, bool]:
+    """The names of a store's `Meta` objects, and whether each has rolled out what is asked for now."""
+    found = {}
+    for body in world.seen.all_of("Meta", store.namespace):
+        try:
+            meta = parse_meta(body)
+            if meta.spec.store_ref.name != store.name:
+                continue
+            wanted = meta_manifests(meta, store, world.defaults).manifests
+        except InvalidResource:
+            continue
+        name = meta_name(meta.name)
+        workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
+        found[meta.name] = is_settled(workload, world.seen.get("Deployment", store.namespace, name), world.now())
+    return found
+
+
+def _observe_meta(world: World, meta: Meta, body: Manifest) -> Observed[MetaFacts]:
+    store = store_of(world, meta.namespace, meta.spec.store_ref.name)
+    facts = MetaFacts(store, world.defaults, _platform(world, store, meta.name))
+    return Observed(facts, world.seen.children(key_of(body)), _others(world, meta.namespace, meta.spec.store_ref.name))
+
+
+def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Observed[CompactorFacts]:
+    store = store_of(world, compactor.namespace, compactor.spec.store_ref.name)
+    metas = settled_metas(world, store) if store is not None else {}
+    platform = _platform(world, store, min(metas)) if metas else None
+    facts = CompactorFacts(store, world.defaults, metas, platform)
+    others = _others(world, compactor.namespace, compactor.spec.store_ref.name)
+    return Observed(facts, world.seen.children(key_of(body)), others)
+
+
+def _platform(world: World, store: StateStore | None, meta: str) -> PlatformFact | None:
+    """Asked only while a node serves: before, there is nothing to hear."""
+    if store is None or store.is_being_deleted:
+        return None
+    workload = world.seen.get("Deployment", store.namespace, meta_name(meta))
+    if workload is None or not (workload.get("status") or {}).get("readyReplicas"):
+        return None
+    return platform_fact(world, store, meta)
+
+
+def _others(world: World, namespace: str, store: str) -> dict[Ref, Manifest]:
+    found = world.refs(namespace, "Secret")
+    body = world.seen.get("StateStore", namespace, store)
+    return {**found, Ref("StateStore", store): body} if body is not None else found
+
+
+META = Controller(kind="Meta", parse=parse_meta, observe=_observe_meta, plan=plan_meta)
+"""What is done for a `Meta`."""
+COMPACTOR = Controller(kind="Compactor", parse=parse_compactor, observe=_observe_compactor, plan=plan_compactor)
+"""What is done for a `Compactor`."""

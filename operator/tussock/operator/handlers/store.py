@@ -1,0 +1,103 @@
+"""The controller of `StateStore`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tussock.operator.cluster.errors import ApiConflict
+from tussock.operator.cluster.seen import key_of
+from tussock.operator.handlers.asking import bucket_fact, emptied_fact
+from tussock.operator.handlers.world import Controller, World
+from tussock.operator.manifests.bucket_access import volume_claim
+from tussock.operator.manifests.labels import STORE_LABEL
+from tussock.operator.manifests.minio import minio_secret
+from tussock.operator.planning.deletion import leaves_bucket, remaining
+from tussock.operator.planning.model import Manifest, Observed
+from tussock.operator.planning.store import MAKE_MINIO_SECRET, StoreFacts, plan_store
+from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.object_store import ManagedStore, S3Store, VolumeStore, bucket_url
+from tussock.operator.resources.store import StateStore, parse_store
+
+__all__ = ["STATE_STORE"]
+
+
+def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreFacts]:
+    seen, spec = world.seen, body["spec"]
+    pods = [
+        pod
+        for pod in seen.all_of("Pod", store.namespace)
+        if (pod["metadata"].get("labels") or {}).get(STORE_LABEL) == store.name
+    ]
+    others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret")
+    leaving = store.is_being_deleted
+    rivals = () if leaving else _rivals(world, store)
+    empties = leaving and not leaves_bucket(store) and not remaining(pods)
+    facts = StoreFacts(
+        defaults=world.defaults,
+        sections={"Meta": spec.get("meta"), "Compactor": spec.get("compactor")},
+        pods=pods,
+        # A store that starts nothing must not mark the prefix as its own either.
+        bucket=None if leaving or rivals else bucket_fact(world, store),
+        rivals=rivals,
+        emptied=emptied_fact(world, store) if empties else None,
+    )
+    return Observed(facts, seen.children(key_of(body)), others)
+
+
+def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
+    """Stores with an overlapping place that were made before this one; of the same second, by their uid."""
+    ours = _place(store)
+    found = []
+    for body in world.seen.all_of("StateStore"):
+        if body["metadata"]["uid"] == store.metadata.uid:
+            continue
+        try:
+            other = parse_store(body)
+            overlaps = _overlap(ours, _place(other))
+        except InvalidResource:
+            continue
+        if overlaps and _age(other) < _age(store):
+            found.append(f"{other.namespace}/{other.name}")
+    return tuple(sorted(found))
+
+
+def _age(store: StateStore) -> tuple[str, str]:
+    return store.metadata.creation_timestamp, store.metadata.uid
+
+
+def _place(store: StateStore) -> tuple[str, str]:
+    """Server and path of a store's objects: two stores overlap if one's path leads to the other's."""
+    match store.spec.object_store.backend:
+        case S3Store(endpoint=endpoint):
+            return endpoint.rstrip("/").lower(), bucket_url(store.spec.object_store)
+        case ManagedStore():
+            return f"{store.namespace}/{store.name}", "managed"
+        case VolumeStore():
+            return "claim", f"{store.namespace}/{volume_claim(store)}"
+        case _:
+            return "", bucket_url(store.spec.object_store)
+
+
+def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
+    if left[0] != right[0]:
+        return False
+    shorter, longer = sorted((left[1].rstrip("/") + "/", right[1].rstrip("/") + "/"), key=len)
+    return longer.startswith(shorter)
+
+
+async def _make_minio_secret(world: World, store: StateStore, _: Mapping[str, Any]) -> None:
+    """Draw user and password of a managed object store, once: a second draw would lock everybody out."""
+    secret = minio_secret(store, f"tussock-{world.system.random_bytes(4).hex()}", world.system.random_bytes(24).hex())
+    try:
+        world.seen.put("Secret", await world.api.create(secret, store.namespace))
+    except ApiConflict:
+        return
+
+
+STATE_STORE = Controller(
+    kind="StateStore",
+    parse=parse_store,
+    observe=_observe,
+    plan=plan_store,
+    works={MAKE_MINIO_SECRET: _make_minio_secret},
+)
+"""What is done for a `StateStore`."""

@@ -1,0 +1,251 @@
+"""The plan of a `StateStore`: its bucket first, then its meta nodes and compactors, and how the whole of it is.
+
+What stands in the way is looked for in the order in which a user would have to put it right: the secret, another store
+on the same prefix, the bucket, the certificates. Nothing is started on a store that has such an obstacle; what runs
+already goes on running, since an operator that cannot reach a bucket does not mean that the nodes cannot.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import bucket_secret, managed_name
+from tussock.operator.manifests.certificates import desired_certificates
+from tussock.operator.manifests.labels import Component, metadata
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.store import store_manifests
+from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.comparing import applies, prunes
+from tussock.operator.planning.components import status_conditions
+from tussock.operator.planning.conditions import Reason, Verdict, is_ready, progressing, ready, wrong
+from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
+from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.model import Action, Hold, Manifest, Observed, Plan, Ref, Work
+from tussock.operator.planning.rollout import rollout, verdict_of
+from tussock.operator.resources.common import API_VERSION
+from tussock.operator.resources.object_store import ManagedStore, bucket_url
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["ISSUE_CERTIFICATES", "MAKE_MINIO_SECRET", "StoreFacts", "plan_store"]
+
+ISSUE_CERTIFICATES = "issue-certificates"
+MAKE_MINIO_SECRET = "make-minio-secret"  # noqa: S105 - the name of a piece of work
+RETRY_SECONDS = 10.0
+"""An obstacle outside the cluster is looked at again so often."""
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What the plan of a `StateStore` needs beside its children."""
+
+    defaults: Defaults
+    sections: Mapping[str, Mapping[str, Any] | None]
+    """The spec's parts for `Meta` and `Compactor` as the user wrote them: what is left out is left to others."""
+    pods: Sequence[Manifest] = ()
+    """All pods of the store, whoever owns them."""
+    bucket: BucketFact | None = None
+    """`None` before the first probe."""
+    rivals: Sequence[str] = ()
+    """Other stores of this cluster whose prefix overlaps, and that were there first."""
+    certificates_due: bool = False
+    """One of those that the operator issues is missing or has to be renewed."""
+    certificates_expire: str = ""
+    """When the first of them ends (RFC 3339)."""
+    emptied: EmptiedFact | None = None
+
+
+def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime) -> Plan:
+    """What to do about a `StateStore`."""
+    facts = observed.facts
+    if store.is_being_deleted:
+        step = depart(store, facts.pods, observed.children, facts.emptied, now)
+        return Plan(step.actions, _status(store, observed, step.verdict, now), POLL_SECONDS)
+    metas, compactors = _of_store(observed, "Meta", store), _of_store(observed, "Compactor", store)
+    if store.spec.paused:
+        verdict = Verdict(
+            Reason.PAUSED,
+            "Nothing of this store is changed until spec.paused is false; what runs goes on running.",
+            ready=bool(metas) and all(map(is_serving, metas)),
+            progressing=False,
+            degraded=False,
+        )
+        return Plan((Hold(),), _status(store, observed, verdict, now))
+    names = [body["metadata"]["name"] for body in metas] or ([store.name] if facts.sections.get("Meta") else [])
+    wanted = list(store_manifests(store, names, facts.defaults))
+    actions: list[Action] = [Hold()]
+    obstacle = _rivalry(store, facts)
+    if obstacle is None:
+        actions += _works(store, observed)
+        obstacle = _obstacle(store, observed, now)
+        started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
+        actions += applies([*wanted, *started], observed.children)
+    actions += prunes([*wanted, *_sections(store, facts)], observed.children)
+    serving = bool(metas) and all(map(is_serving, metas))
+    verdict = obstacle._replace(ready=serving) if obstacle else _verdict(store, metas, compactors, serving=serving)
+    again = RETRY_SECONDS if obstacle else None
+    return Plan(tuple(actions), _status(store, observed, verdict, now), again)
+
+
+def _works(store: StateStore, observed: Observed[StoreFacts]) -> list[Action]:
+    """Secrets whose content has to be drawn or issued."""
+    found: list[Action] = []
+    managed = isinstance(store.spec.object_store.backend, ManagedStore)
+    if managed and Ref("Secret", managed_name(store)) not in observed.others:
+        found.append(Work(MAKE_MINIO_SECRET, {}))
+    if observed.facts.certificates_due:
+        found.append(Work(ISSUE_CERTIFICATES, {}))
+    return found
+
+
+def _rivalry(store: StateStore, facts: StoreFacts) -> Verdict | None:
+    if not facts.rivals:
+        return None
+    return wrong(
+        Reason.PREFIX_IN_USE,
+        f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, which was there "
+        "first. Delete this StateStore, and make it anew with a prefix of its own.",
+    )
+
+
+def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
+    """What stands in the way of starting anything, the first thing first; `None` if nothing does."""
+    facts = observed.facts
+    if isinstance(store.spec.object_store.backend, ManagedStore):
+        name = managed_name(store)
+        pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
+        found = rollout(observed.children.get(Ref("StatefulSet", name)), pods, now)
+        if not found.done:
+            return verdict_of(found, "servers of the managed object store", "of MinIO")._replace(ready=False)
+    elif missing := _missing_secret(store, observed):
+        return missing
+    if facts.bucket is None:
+        return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
+    if facts.bucket.reason is not None:
+        return wrong(facts.bucket.reason, facts.bucket.message)
+    return _missing_certificates(store, observed)
+
+
+def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
+    credentials = bucket_secret(store)
+    if credentials is None:
+        return None
+    name, keys = credentials
+    secret = observed.others.get(Ref("Secret", name))
+    if secret is None:
+        return wrong(
+            Reason.SECRET_NOT_FOUND,
+            f"There is no Secret {name} in namespace {store.namespace}, which spec.objectStore names. Create it with "
+            f"the keys {', '.join(sorted(keys.values()))}.",
+        )
+    absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
+    if absent:
+        return wrong(
+            Reason.SECRET_KEY_MISSING,
+            f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in spec.objectStore.",
+        )
+    return None
+
+
+def _missing_certificates(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
+    if not has_tls(store):
+        return None
+    names = {wanted.secret for wanted in desired_certificates(store, (), observed.facts.defaults)}
+    names |= {tls_secret(store, "meta")}
+    absent = sorted(name for name in names if Ref("Secret", name) not in observed.others)
+    if not absent:
+        return None
+    if store.spec.tls.mode == "secret":
+        told = f"There is no Secret {absent[0]} in namespace {store.namespace}; create it (spec.tls.secretName)."
+        return wrong(Reason.SECRET_NOT_FOUND, told)
+    who = "cert-manager" if store.spec.tls.mode == "certManager" else "the operator"
+    return progressing(Reason.RECONCILING, f"Waiting until {who} has issued {', '.join(absent)}.")
+
+
+def _sections(store: StateStore, facts: StoreFacts) -> list[Manifest]:
+    """The `Meta` and the `Compactor` that the store's spec asks for."""
+    components: dict[str, Component] = {"Meta": "meta", "Compactor": "compactor"}
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "metadata": metadata(store, store.name, store.name, component),
+            "spec": {**section, "storeRef": {"name": store.name}},
+        }
+        for kind, component in components.items()
+        if (section := facts.sections.get(kind)) is not None
+    ]
+
+
+def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Verdict | None) -> bool:
+    exists = Ref(manifest["kind"], manifest["metadata"]["name"]) in observed.children
+    return obstacle is None or exists
+
+
+def _of_store(observed: Observed[StoreFacts], kind: str, store: StateStore) -> list[Manifest]:
+    """All resources of a kind that refer to the store, by name."""
+    found = [body for ref, body in sorted(observed.others.items()) if ref.kind == kind]
+    return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
+
+
+def is_serving(body: Manifest) -> bool:
+    """Whether a resource's condition `Ready` is true, of whichever spec."""
+    found = (body.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+
+
+def _verdict(store: StateStore, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool) -> Verdict:
+    """How a store is that nothing stands in the way of: as its parts are, the first one that is not ready."""
+    if not metas:
+        told = "There is no Meta of this store yet; create one, or give spec.meta."
+        return progressing(Reason.WAITING_FOR_META, told)
+    for body in [*metas, *compactors]:
+        kind, name = body["kind"], body["metadata"]["name"]
+        held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
+        if not held:
+            return progressing(_waiting(kind), f"{kind} {name} is being looked at for the first time.", serving=serving)
+        told = f"{kind} {name}: {held['Ready']['message']}"
+        if held["Degraded"]["status"] == "True":
+            return wrong(Reason(held["Ready"]["reason"]), told, serving=serving)
+        if not is_ready(body) or held["Progressing"]["status"] == "True":
+            rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
+            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting(kind)
+            return progressing(reason, told, serving=serving)
+    return ready(f"The store serves at {_endpoint(store, metas)}.")
+
+
+def _waiting(kind: str) -> Reason:
+    return Reason.WAITING_FOR_META if kind == "Meta" else Reason.WAITING_FOR_COMPACTORS
+
+
+def _endpoint(store: StateStore, metas: Sequence[Manifest]) -> str:
+    return f"tussock://{','.join(meta_address(body['metadata']['name'], store.namespace) for body in metas)}"
+
+
+def _status(store: StateStore, observed: Observed[StoreFacts], verdict: Verdict, now: datetime) -> dict[str, Any]:
+    metas, compactors = _of_store(observed, "Meta", store), _of_store(observed, "Compactor", store)
+    computes = _of_store(observed, "Compute", store)
+    status: dict[str, Any] = {
+        "observedGeneration": store.metadata.generation,
+        "conditions": status_conditions(store, verdict, now),
+        "url": bucket_url(store.spec.object_store),
+        "meta": _numbers(metas),
+        "compactor": _numbers(compactors),
+        "compute": {"total": len(computes), "ready": sum(map(is_serving, computes))},
+    }
+    if metas:
+        status["endpoint"] = _endpoint(store, metas)
+        first = metas[0].get("status") or {}
+        told = ("version", "leader", "committedEpoch", "committedTime", "lagEpochs")
+        status |= {name: first[name] for name in told if name in first}
+    if observed.facts.certificates_expire:
+        status["certificatesExpireTime"] = observed.facts.certificates_expire
+    if "restoredFrom" in store.status:
+        status["restoredFrom"] = store.status["restoredFrom"]
+    return status
+
+
+def _numbers(bodies: Sequence[Manifest]) -> dict[str, int]:
+    statuses = [body.get("status") or {} for body in bodies]
+    return {name: sum(found.get(name, 0) for found in statuses) for name in ("replicas", "readyReplicas")}

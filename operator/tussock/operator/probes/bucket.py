@@ -1,0 +1,212 @@
+"""Whether a bucket of S3's protocol is there, may be used by this store, and is this store's alone.
+
+Below the store's prefix is one small object of the operator's, `tussock-owner`: it says which `StateStore` the prefix
+belongs to, also to operators of other clusters, and writing it shows that the bucket can be written. Everything that
+can be wrong has a reason of its own, since each asks for something else of the user.
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import StaticProvider
+from minio.deleteobjects import DeleteObject
+from minio.error import InvalidResponseError, S3Error, ServerError
+
+from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.deletion import EmptiedFact
+from tussock.operator.planning.facts import BucketFact
+from tussock.statestore.system import System
+
+__all__ = ["MARKER", "Owner", "S3Target", "check", "clean"]
+
+MARKER = "tussock-owner"
+FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
+"""All that a store has (`docs/formats.md`), the truth first: what is left of a deletion that was broken off is garbage
+to the next store there, and not a store whose rows are missing."""
+CONNECT_SECONDS = 3.0
+ANSWER_SECONDS = 6.0
+CLEAN_SECONDS = 12.0
+"""One go at removing objects takes so long at most; the next one goes on."""
+
+_DENIED = {
+    "AccessDenied": "the credentials may not use it; give them a policy for the bucket, to read, write and delete",
+    "AllAccessDisabled": "all access to it is disabled",
+    "InvalidAccessKeyId": "its server does not know the access key id; correct it in the secret",
+    "SignatureDoesNotMatch": "the secret access key is wrong; correct it in the secret",
+    "ExpiredToken": "the credentials have expired; renew the secret",
+}
+_FULL = {"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "SlowDownWrite"}
+
+
+@dataclass(frozen=True)
+class S3Target:
+    """A bucket and how to reach it. Its text has no secret."""
+
+    endpoint: str
+    """`http://host:port` or `https://host`."""
+    bucket: str
+    prefix: str
+    """Without slashes around; empty for the whole bucket."""
+    region: str = ""
+    access_key: str = ""
+    secret_key: str = ""
+    create: bool = False
+    """Make the bucket if it is not there: the operator's own server."""
+
+    def __repr__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix} at {self.endpoint}"
+
+    def path(self, name: str) -> str:
+        """The key of an object below the prefix."""
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whom a prefix belongs to."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+def check(target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
+    """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
+
+    `write`: try that too, even if the marker is there.
+    """
+    try:
+        return _check(_client(target), target, owner, write=write)
+    except S3Error as error:
+        return _refused(target, error)
+    except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError, ValueError) as error:
+        return BucketFact(
+            Reason.BUCKET_UNREACHABLE,
+            f"{target!r} does not answer: {_words(error)}. Correct spec.objectStore, or see to it that its server runs "
+            "and can be reached from the cluster.",
+        )
+
+
+def _check(client: Minio, target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
+    if target.create and not client.bucket_exists(target.bucket):
+        client.make_bucket(target.bucket)
+    found = _marker(client, target)
+    if found is not None and found.uid != owner.uid:
+        return BucketFact(
+            Reason.PREFIX_IN_USE,
+            f"{target!r} belongs to StateStore {found.namespace}/{found.name} (uid {found.uid}). Take another prefix; "
+            f"or, if that StateStore is gone for good, delete the object {target.path(MARKER)}.",
+        )
+    if found is None or write:
+        body = json.dumps({"uid": owner.uid, "namespace": owner.namespace, "name": owner.name}).encode()
+        try:
+            client.put_object(target.bucket, target.path(MARKER), io.BytesIO(body), len(body), "application/json")
+        except S3Error as error:
+            why = (
+                "it is full" if error.code in _FULL else _DENIED.get(error.code or "", f"{error.code}: {error.message}")
+            )
+            return BucketFact(
+                Reason.BUCKET_NOT_WRITABLE,
+                f"{target!r} can be read and not written: {why}.",
+            )
+    return BucketFact(None)
+
+
+def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
+    """Give the prefix back: remove the owner's marker, and before it (`delete`) the store.
+
+    Goes on for `CLEAN_SECONDS` at most. A prefix of another owner is left alone, and so is what is no store's: a
+    second store may have its prefix below this one's.
+    """
+    try:
+        client = _client(target)
+        found = _marker(client, target)
+        if found is None and not delete:
+            return EmptiedFact(done=True)
+        if found is not None and found.uid != owner.uid:
+            return EmptiedFact(done=True)
+        if delete:
+            deleted, more, problem = _delete_all(client, target, system)
+            if problem or more:
+                told = problem or f"{deleted} objects were removed just now, and more are left"
+                return EmptiedFact(done=False, message=f"{target!r}: {told}.", stuck=bool(problem))
+        client.remove_object(target.bucket, target.path(MARKER))
+    except S3Error as error:
+        if error.code == "NoSuchBucket":
+            return EmptiedFact(done=True)
+        return EmptiedFact(done=False, message=_refused(target, error).message, stuck=True)
+    except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError, ValueError) as error:
+        return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error)}.", stuck=True)
+    return EmptiedFact(done=True)
+
+
+def _delete_all(client: Minio, target: S3Target, system: System) -> tuple[int, bool, str]:
+    """Remove the objects of the store: how many, whether more are left, what went wrong."""
+    until = system.monotonic() + CLEAN_SECONDS
+    names = _names(client, target)
+    deleted = 0
+    while system.monotonic() < until:
+        batch = [name for name, _ in zip(names, range(1000), strict=False)]
+        if not batch:
+            return deleted, False, ""
+        for failed in client.remove_objects(target.bucket, [DeleteObject(name) for name in batch]):
+            return deleted, True, f"{failed.name} cannot be removed: {failed.code}"
+        deleted += len(batch)
+    return deleted, True, ""
+
+
+def _names(client: Minio, target: S3Target) -> Iterator[str]:
+    for folder in FOLDERS:
+        for found in client.list_objects(target.bucket, prefix=target.path(f"{folder}/"), recursive=True):
+            if found.object_name:
+                yield found.object_name
+
+
+def _client(target: S3Target) -> Minio:
+    scheme, _, host = target.endpoint.rpartition("://")
+    # One short attempt: the operator repeats, and a user wants to hear soon what is wrong.
+    timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+    pool = urllib3.PoolManager(timeout=timeout, retries=False, maxsize=2)
+    return Minio(
+        host.rstrip("/"),
+        credentials=StaticProvider(target.access_key, target.secret_key) if target.access_key else None,
+        secure=scheme != "http",
+        region=target.region or None,
+        http_client=pool,
+    )
+
+
+def _marker(client: Minio, target: S3Target) -> Owner | None:
+    try:
+        response = client.get_object(target.bucket, target.path(MARKER))
+    except S3Error as error:
+        if error.code == "NoSuchKey":
+            return None
+        raise
+    try:
+        body: Any = json.loads(response.read(4096))
+        return Owner(str(body["uid"]), str(body["namespace"]), str(body["name"]))
+    except (ValueError, KeyError, TypeError):
+        return Owner("unknown", "unknown", "unknown")
+    finally:
+        response.close()
+        response.release_conn()
+
+
+def _refused(target: S3Target, error: S3Error) -> BucketFact:
+    if error.code == "NoSuchBucket":
+        told = f"There is no bucket {target.bucket} at {target.endpoint}. Create it, or correct spec.objectStore."
+        return BucketFact(Reason.BUCKET_NOT_FOUND, told)
+    if error.code in _DENIED:
+        return BucketFact(Reason.BUCKET_ACCESS_DENIED, f"{target!r} refuses access: {_DENIED[error.code]}.")
+    return BucketFact(Reason.BUCKET_UNREACHABLE, f"{target!r} answers with {error.code}: {error.message}.")
+
+
+def _words(error: BaseException) -> str:
+    """What is wrong, without the addresses of objects in memory that the library's texts begin with."""
+    return str(error).rpartition(">: ")[2] or type(error).__name__

@@ -1,0 +1,90 @@
+"""What the meta nodes of a store say of themselves: who leads, which epoch is committed, who compacts."""
+
+from typing import NamedTuple
+
+import grpc
+import msgspec
+
+from tussock.meta.client.transport import GrpcTransport
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import METHODS
+from tussock.operator.planning.facts import PlatformFact
+from tussock.statestore.errors import TussockError
+
+__all__ = ["Certificates", "ask"]
+
+ANSWER_SECONDS = 5.0
+
+
+class Certificates(NamedTuple):
+    """What the operator shows to meta nodes and trusts of them, in PEM."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+class _Replica(msgspec.Struct):
+    role: str
+    term: int
+    leader: str
+
+
+class _Version(msgspec.Struct):
+    max_committed_epoch: int
+    committed_ms: int
+
+
+class _Task(msgspec.Struct):
+    id: str
+
+
+class _Compaction(msgspec.Struct):
+    slots: int = 0
+    tasks: tuple[_Task, ...] = ()
+
+
+class _Status(msgspec.Struct):
+    """The parts of a status that are looked at (`docs/console.md` has all)."""
+
+    software: str
+    replica: _Replica
+    version: _Version
+    compaction: _Compaction = msgspec.field(default_factory=_Compaction)
+
+
+def ask(address: str, certificates: Certificates | None, server_name: str) -> PlatformFact:
+    """Ask the meta nodes at `address` (`host:port`) for their status. Blocks for seconds; raises nothing of theirs.
+
+    Without `certificates` the connection is not encrypted. Whichever replica answers knows who leads; what only the
+    leader knows (compactors) is asked of him.
+    """
+    credentials = None
+    if certificates is not None:
+        credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.key, certificates.certificate)
+    try:
+        status = _ask(address, credentials, server_name)
+        if status.replica.role != "leader" and status.replica.leader:
+            status = _ask(status.replica.leader, credentials, server_name)
+    except (TussockError, msgspec.ValidationError) as error:
+        return PlatformFact(problem=f"{str(error).rstrip('.')}.")
+    return PlatformFact(
+        problem="",
+        version=status.software.removeprefix("tussock "),
+        leader=status.replica.leader,
+        term=status.replica.term,
+        committed_epoch=status.version.max_committed_epoch,
+        committed_ms=status.version.committed_ms,
+        slots=status.compaction.slots,
+        tasks=len(status.compaction.tasks),
+    )
+
+
+def _ask(address: str, credentials: grpc.ChannelCredentials | None, server_name: str) -> _Status:
+    transport = GrpcTransport(address, credentials, server_name=server_name if credentials else "")
+    try:
+        answer = transport.call(METHODS["GetStatus"], pb.GetStatusRequest(), ANSWER_SECONDS)
+    finally:
+        transport.close()
+    assert isinstance(answer, pb.GetStatusResponse)
+    return msgspec.json.decode(answer.status, type=_Status)
