@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 from tussock.compute import spark as tussock_spark
 from tussock.statestore import StateStore
 
-__all__ = ["create_tables", "start_spark", "stream_files"]
+__all__ = ["create_tables", "start_spark", "stream_files", "write_batch"]
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 
@@ -78,11 +78,13 @@ _HOUR_MERGE = dict.fromkeys(("scheduled", "departed", "cancelled", "dep_delay"),
 
 
 def create_tables(store: StateStore) -> None:
-    """The four tables, empty."""
+    """The four tables, empty; those that are there already are left alone."""
+    there = store.tables()
     for name, (columns, key, distribution) in _SCHEMAS.items():
-        store.create_table(
-            name, schema=pa.schema(list(columns.items())), primary_key=key, distribution_key=distribution
-        )
+        if name not in there:
+            store.create_table(
+                name, schema=pa.schema(list(columns.items())), primary_key=key, distribution_key=distribution
+            )
 
 
 def start_spark(scratch: Path) -> SparkSession:
@@ -141,8 +143,11 @@ def stream_files(
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-def write_batch(events: DataFrame, batch_id: int, store: StateStore) -> int:
-    """Write one micro-batch to all four tables in one epoch, exactly once; answers the epoch."""
+def write_batch(events: DataFrame, batch_id: int, store: StateStore, writer: str | None = None) -> int:
+    """Write one micro-batch to all four tables in one epoch, exactly once; answers the epoch.
+
+    `writer` is the query's id if not given, which lasts as long as its checkpoint.
+    """
     events.persist()
     try:
         flights = events.withColumnRenamed("kind", "status").drop("event_at", "event_day")
@@ -153,7 +158,7 @@ def write_batch(events: DataFrame, batch_id: int, store: StateStore) -> int:
             "origin_hours": (_hour_rows(events), _HOUR_MERGE),
             "calendar": _calendar_rows(events, batch_id),
         }
-        return tussock_spark.write_epoch(batch_id, parts, store=store, order_by="seq")
+        return tussock_spark.write_epoch(batch_id, parts, store=store, writer=writer, order_by="seq")
     finally:
         events.unpersist()
 
