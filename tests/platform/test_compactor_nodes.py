@@ -213,7 +213,7 @@ def test_two_nodes_of_one_name(cluster: Cluster) -> None:
         (("--meta", "127.0.0.1:1", "--slots", "0"), "greater than or equal to 1"),
         (("--meta", "127.0.0.1:1", "--slots", "4", "--memory-mib", "900"), "900 MiB are too few for 4 slots"),
         (("--meta", "127.0.0.1:1", "--log-format", "xml"), "json or text"),
-        (("--meta", "127.0.0.1:1", "--deadline", "1"), "no leader of the meta service answered"),
+        (("--meta", "127.0.0.1:1", "--health-listen", "7372"), "health_listen is HOST:PORT"),
     ],
 )
 def test_bad_settings_end_the_node_with_a_reason(arguments: tuple[str, ...], words: str) -> None:

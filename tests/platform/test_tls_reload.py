@@ -22,10 +22,10 @@ from tussock.meta.server.options import NodeOptions
 from tussock.meta.server.security import Authenticator, Presented
 from tussock.meta.server.tls import server_credentials
 from tussock.meta.server.tokens import create_token, read_tokens
-from tussock.statestore.watched import Watched
 from tussock.statestore.access import Access
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, Unauthenticated
 from tussock.statestore.system import RealSystem
+from tussock.statestore.watched import Watched
 
 # --- Files that are watched ------------------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ def compactor(
     drain: Annotated[
         float, typer.Option(envvar=_PREFIX + "DRAIN", min=0.0, help="Seconds that SIGTERM waits for tasks to stop.")
     ] = 20.0,
+    health_listen: Annotated[
+        str, typer.Option(envvar=_PREFIX + "HEALTH_LISTEN", metavar="HOST:PORT", help="Where probes are answered.")
+    ] = "",
     log_level: Annotated[
         str, typer.Option(envvar=_PREFIX + "LOG_LEVEL", help="debug, info, warning or error.")
     ] = "info",
@@ -64,6 +67,7 @@ def compactor(
         memory_bytes=memory_mib << 20,
         deadline_seconds=deadline,
         drain_seconds=drain,
+        health_listen=health_listen,
         log_level=log_level,
         log_format=log_format,
     )

@@ -89,6 +89,28 @@ class CompactorNode:
         for slot in self._slots:
             slot.close()
 
+    # --- How it is --------------------------------------------------------------------------------------------------
+
+    def defect(self) -> str:
+        """What only a restart of the process can cure; empty if there is nothing of that kind."""
+        with self._changed:
+            if self._draining:
+                return ""
+        if not self._connection.is_alive:
+            return "the session's threads have ended; the log tells why"
+        if not all(thread.is_alive() for thread in self._threads):
+            return "the thread of a slot has ended; the log tells why"
+        return ""
+
+    def obstacle(self) -> str:
+        """Why the service can give this node no task; empty if it can."""
+        with self._changed:
+            if self._draining:
+                return "the node is shutting down"
+        if self._connection.lease_deadline < self._system.monotonic():
+            return "the node has no session at the meta service"
+        return ""
+
     # --- What the service says ------------------------------------------------------------------------------------
 
     def _holdings(self) -> Holdings:

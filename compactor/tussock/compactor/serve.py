@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tussock.compactor.executor import OUTPUT_SST_BYTES
+from tussock.compactor.health import start_health
 from tussock.compactor.node import CompactorNode
 from tussock.compactor.slot_process import ProcessSlot, SlotSettings
 from tussock.compactor.slots import META_CACHE_BYTES, Slot
@@ -21,7 +22,7 @@ from tussock.meta.client.buckets import credentials_of, open_session_bucket
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore.access import Access
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, MetaUnavailable
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
 from tussock.statestore.sstables import Sstables
@@ -55,6 +56,8 @@ class CompactorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After so long a request to the bucket, or a call of the service, has failed."""
     drain_seconds: float = 20.0
     """How long SIGTERM waits for running tasks to stop and be handed back."""
+    health_listen: str = ""
+    """`host:port` where probes are answered (`health.py`); empty for nowhere."""
     log_level: str = "info"
     log_format: str = "json"
 
@@ -79,7 +82,7 @@ def sst_bytes_for(memory_bytes: int, slots: int) -> int:
 def serve(settings: CompactorSettings, access: Access) -> None:
     """Compact until SIGTERM or SIGINT, then hand back what runs and end.
 
-    Raises what the settings or the service do not allow.
+    Waits for a service that is not there yet. Raises what the settings or the service do not allow.
     """
     start_logging(settings.log_level, settings.log_format, sys.stderr)
     sst_bytes = sst_bytes_for(settings.memory_bytes, settings.slots)
@@ -100,9 +103,16 @@ def serve(settings: CompactorSettings, access: Access) -> None:
     def equip(opened: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
         return _equipped(settings, connection, opened, sst_bytes, system)
 
-    node.start(settings.slots, equip)
-    log.info("compacting", name=settings.name, slots=settings.slots, store=connection.opened.store_url)
-    stopped.wait()
+    health = start_health(settings.health_listen, node.defect, node.obstacle) if settings.health_listen else ""
+    while not stopped.is_set():
+        try:
+            node.start(settings.slots, equip)
+        except MetaUnavailable as error:
+            log.warning("waiting for the meta service", addresses=settings.addresses, error=str(error))
+        else:
+            store = connection.opened.store_url
+            log.info("compacting", name=settings.name, slots=settings.slots, store=store, health=health)
+            stopped.wait()
     log.info("draining", name=settings.name, seconds=settings.drain_seconds)
     node.drain(settings.drain_seconds)
     log.info("stopped", name=settings.name)

@@ -136,6 +136,11 @@ class MetaConnection:
         """By the monotonic clock: until then the leader keeps what the session holds, whatever happens here."""
         return self._session.acknowledged + self._session.opened.lease_ms / 1000
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the threads that keep the session run; also before they have begun."""
+        return all(task.is_alive() for task in self._tasks)
+
     def call(
         self, name: str, request: Message, *, timeout: float | None = None, attempts: Attempts | None = None
     ) -> Message:

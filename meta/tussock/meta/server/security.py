@@ -18,9 +18,9 @@ from tussock.meta.rpc.methods import Method, Role
 from tussock.meta.server.caller import ANYONE, Caller
 from tussock.meta.server.certificates import CertificateRules
 from tussock.meta.server.tokens import Token, find_token, read_tokens
-from tussock.statestore.watched import Watched
 from tussock.statestore.errors import AccessDenied, Unauthenticated
 from tussock.statestore.system import System
+from tussock.statestore.watched import Watched
 
 __all__ = ["Authenticator", "Presented", "authorize"]
 
