@@ -2,11 +2,14 @@
 
 `connect` opens a store; everything else is reached from what it returns. These names are the public API; the modules
 beside are internal. Every error derives from `TussockError`.
+
+What needs Arrow is imported when it is first asked for (PEP 562): the operator takes errors, clock and protocol from
+here, and would otherwise hold Arrow and Polars in memory and in its image, without a table in its life.
 """
 
-from tussock.statestore.checkpoint import Checkpoint
-from tussock.statestore.client import StateStore, connect
-from tussock.statestore.copies import clone, restore
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tussock.statestore.errors import (
     AccessDenied,
     BackupExists,
@@ -42,9 +45,14 @@ from tussock.statestore.errors import (
     WaitTimeout,
     WriteStalled,
 )
-from tussock.statestore.raw_table import RawTable
-from tussock.statestore.snapshot import Snapshot
-from tussock.statestore.typed_table import TypedTable
+
+if TYPE_CHECKING:
+    from tussock.statestore.checkpoint import Checkpoint
+    from tussock.statestore.client import StateStore, connect
+    from tussock.statestore.copies import clone, restore
+    from tussock.statestore.raw_table import RawTable
+    from tussock.statestore.snapshot import Snapshot
+    from tussock.statestore.typed_table import TypedTable
 
 __all__ = [
     "AccessDenied",
@@ -89,3 +97,23 @@ __all__ = [
     "connect",
     "restore",
 ]
+
+_MODULES = {
+    "Checkpoint": "checkpoint",
+    "RawTable": "raw_table",
+    "Snapshot": "snapshot",
+    "StateStore": "client",
+    "TypedTable": "typed_table",
+    "clone": "copies",
+    "connect": "client",
+    "restore": "copies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name whose module is not loaded yet; raises `AttributeError` for a name that is none."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value  # the next look-up finds it without this function
+    return value
