@@ -6,6 +6,7 @@ import msgspec
 
 from tussock.compute.driver.context import SPARK_GONE, Executors, active_queries, running_context
 from tussock.compute.driver.scaling import Scaler
+from tussock.compute.spark.commits import latest_commit
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System
 
@@ -39,6 +40,11 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     executors_wanted: int | None = None
     """`None`: Spark decides."""
     queries: tuple[Query, ...] = ()
+    committed_epoch: int = 0
+    """The newest that this driver has committed by `write_epoch` or `upsert`; 0: none yet."""
+    committed_batch: int = 0
+    committed_ms: int = 0
+    """When, as Unix time."""
 
 
 class Watch:
@@ -77,12 +83,16 @@ class Watch:
             leaving = self._scaler.step(executors)
             if leaving:
                 log.info("decommissioning executors", executors=leaving, wanted=self._scaler.requested)
+        commit = latest_commit()
         self.status = Status(
             is_started=True,
             is_draining=self._draining.is_set(),
             executors=len(executors.active()),
             executors_wanted=self._scaler.requested,
             queries=tuple(_told(query) for query in active_queries()),
+            committed_epoch=commit.epoch if commit else 0,
+            committed_batch=commit.batch if commit else 0,
+            committed_ms=commit.noted_ms if commit else 0,
         )
 
     def drain(self) -> None:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 from pyspark.sql import DataFrame
 
+from tussock.compute.spark.commits import note_commit
 from tussock.compute.spark.connections import committing_store
 from tussock.compute.spark.merging import check_merge
 from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan, check_shareable
@@ -94,6 +95,7 @@ def write_epoch(
     writer = writer or _query_id(tables)
     committed = open_store.committed_batch(writer, batch_id)
     if committed is not None:
+        note_commit(writer, batch_id, committed)
         return committed
     shares = [_share(open_store, name, part) for name, part in tables.items()]
     tasks = _task_count(partitions, shares[0].rows)
@@ -109,7 +111,9 @@ def write_epoch(
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
             _upload(share, address, plan, op_column, order_by, tasks)
             uploads[share.spec.name] = staged_runs(Path(plan.stage))
-        return open_store.commit_uploaded(uploads, writer=writer, batch_id=batch_id, expect=expect)
+        epoch = open_store.commit_uploaded(uploads, writer=writer, batch_id=batch_id, expect=expect)
+    note_commit(writer, batch_id, epoch)
+    return epoch
 
 
 def _share(store: StateStore, name: str, part: TableWrite) -> _Share:

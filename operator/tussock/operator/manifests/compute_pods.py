@@ -80,7 +80,8 @@ def driver_template(
     main = Main(
         component="compute",
         image=image,
-        args=("driver", application, *compute.spec.arguments),
+        # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM by itself.
+        args=("python", "-m", "tussock.compute.driver", application, *compute.spec.arguments),
         env=_environment(compute, [*fields, *_named(values)]),
         ports={"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT},
         probes=_probes(),

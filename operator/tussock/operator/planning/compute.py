@@ -7,7 +7,7 @@ and, when it has gone, to make the next one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
@@ -21,7 +21,8 @@ from tussock.operator.planning.compute_gates import Gates, gates_of, stores_meta
 from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.driver_health import is_ready_pod
 from tussock.operator.planning.driver_runs import Run, run_of
-from tussock.operator.planning.drivers import Driving, drive, stop
+from tussock.operator.planning.drivers import Driving, drive, stamp, stop
+from tussock.operator.planning.facts import DriverFact
 from tussock.operator.planning.model import (
     Action,
     Annotate,
@@ -41,20 +42,10 @@ from tussock.operator.planning.runs_by_schedule import drive_by_schedule
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore, parse_store
 
-__all__ = ["Committed", "ComputeFacts", "plan_compute"]
+__all__ = ["ComputeFacts", "plan_compute"]
 
 _DELETION_SECONDS = 120.0
 """Where the store is gone and cannot say: after so long a deletion lets go of a driver that does not end."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What the store's ledger has of a writer."""
-
-    epoch: int
-    batch: int
-    time: str
-    """RFC 3339."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +53,11 @@ class ComputeFacts:
     """What is known of a job beyond the objects of the API."""
 
     defaults: Defaults = field(default_factory=Defaults)
-    application: str = ""
-    """Digest of the ConfigMap that holds the program; empty if it is a file of the image, or nobody knows."""
+    application: str | None = ""
+    """Digest of the ConfigMap that holds the program; empty: a file of the image; `None`: it was not read yet."""
     missing: str = ""
     """What the program is in and is not there, in words; empty if nothing is missing."""
-    committed: Committed | None = None
+    driver: DriverFact | None = None
     settled: Mapping[Ref, bool] = field(default_factory=dict)
     """The store's Metas and Compactors, and whether each has rolled out what is asked for now."""
 
@@ -90,6 +81,9 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     if store is None or not metas:
         assert gates.first is not None
         return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
+    if observed.facts.application is None:
+        # Without it a driver that runs would look as if its program had changed.
+        return Plan((Hold(),), compute.status)
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
     driving = _driving(compute, store, job, observed, gates, runs, now)
@@ -194,8 +188,9 @@ def _plan(
     status.update({name: old[name] for name in remembered if name in old})
     committed = ("committedEpoch", "committedBatch", "committedTime")
     status.update({name: old[name] for name in committed if name in old})
-    if (found := observed.facts.committed) is not None:
-        status.update(zip(committed, (found.epoch, found.batch, found.time), strict=True))
+    if (found := observed.facts.driver) is not None and found.committed_epoch:
+        when = datetime.fromtimestamp(found.committed_ms // 1000, UTC)
+        status.update(zip(committed, (found.committed_epoch, found.committed_batch, stamp(when)), strict=True))
     for name, value in driving.status.items():
         if value is None:
             status.pop(name, None)

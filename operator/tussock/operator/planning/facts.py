@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tussock.operator.planning.conditions import Reason
 
-__all__ = ["BucketFact", "PlatformFact"]
+__all__ = ["BucketFact", "DriverFact", "PlatformFact"]
 
 
 class BucketFact(NamedTuple):
@@ -40,3 +40,13 @@ class PlatformFact(NamedTuple):
     def leader_ip(self) -> str:
         """The leader's address without its port."""
         return self.leader.rpartition(":")[0].strip("[]")
+
+
+class DriverFact(NamedTuple):
+    """What the driver of a job says it has committed."""
+
+    committed_epoch: int
+    """0: nothing yet."""
+    committed_batch: int
+    committed_ms: int
+    """When, as Unix time in milliseconds."""

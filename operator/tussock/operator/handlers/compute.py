@@ -1,0 +1,106 @@
+"""`Compute`: what its plan needs to know, from memory, and from two probes."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.errors import ApiNotFound
+from tussock.operator.cluster.seen import Key
+from tussock.operator.handlers.world import Controller, World
+from tussock.operator.manifests.compactor import compactor_manifests
+from tussock.operator.manifests.compute_conf import STATUS_PORT
+from tussock.operator.manifests.compute_pods import ROLE_LABEL
+from tussock.operator.manifests.labels import digest
+from tussock.operator.manifests.meta import meta_address, meta_manifests
+from tussock.operator.planning.components import is_settled
+from tussock.operator.planning.compute import ComputeFacts, plan_compute
+from tussock.operator.planning.compute_gates import stores_metas
+from tussock.operator.planning.facts import DriverFact
+from tussock.operator.planning.model import Manifest, Observed, Ref, ref_of
+from tussock.operator.probes.driver import ask_driver
+from tussock.operator.resources.compactor import parse_compactor
+from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
+from tussock.operator.resources.meta import parse_meta
+from tussock.operator.resources.store import parse_store
+
+__all__ = ["COMPUTE"]
+
+APPLICATION_SECONDS = 10.0
+"""ConfigMaps of users are not watched: that would take all of a namespace, of which few are programs."""
+DRIVER_SECONDS = 15.0
+"""Each new epoch that is found is a write of the status, so not more often."""
+
+
+def _observe(world: World, compute: Compute, _: Manifest) -> Observed[ComputeFacts]:
+    key = Key(compute.kind, compute.namespace, compute.name)
+    others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor", "Compute", "Secret")
+    children = world.seen.children(key)
+    application, missing = _application(world, key, compute)
+    facts = ComputeFacts(
+        defaults=world.defaults,
+        application=application,
+        missing=missing,
+        driver=_driver(world, key, children),
+        settled=_settled(world, compute, others),
+    )
+    return Observed(facts, children, others)
+
+
+def _settled(world: World, compute: Compute, others: Mapping[Ref, Manifest]) -> dict[Ref, bool]:
+    """Whether the workload of each Meta and Compactor of the job's store is as its spec asks, and has rolled out."""
+    name = compute.spec.store_ref.name
+    body = others.get(Ref("StateStore", name))
+    if body is None:
+        return {}
+    store, now = parse_store(body), world.now()
+    metas = stores_metas(compute, others)
+    addresses = [meta_address(meta, compute.namespace) for meta in metas]
+    wanted: dict[Ref, tuple[Manifest, ...]] = {}
+    for ref, other in others.items():
+        if ref.kind == "Meta" and ref.name in metas:
+            wanted[ref] = meta_manifests(parse_meta(other), store, world.defaults).manifests
+        elif ref.kind == "Compactor" and other["spec"]["storeRef"]["name"] == name:
+            wanted[ref] = compactor_manifests(parse_compactor(other), store, addresses, world.defaults).manifests
+    found = {}
+    for ref, manifests in wanted.items():
+        [deployment] = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
+        children = world.seen.children(Key(ref.kind, compute.namespace, ref.name))
+        found[ref] = is_settled(deployment, children.get(ref_of(deployment)), now)
+    return found
+
+
+def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
+    """The digest of the program's ConfigMap, `None` until it was read, and what is missing of it, in words."""
+    source = compute.spec.application.config_map
+    if source is None:
+        return "", ""
+    run = partial(_read_application, world.api, compute.namespace, source)
+    found = world.probes.fact(key, ("application", source.name, source.key), run, APPLICATION_SECONDS)
+    return (None, "") if found is None else found
+
+
+async def _read_application(api: Api, namespace: str, source: ConfigMapKey) -> tuple[str, str]:
+    try:
+        body = await api.get("ConfigMap", namespace, source.name)
+    except ApiNotFound:
+        return "", f"There is no ConfigMap {source.name}, which spec.application names; create it."
+    data = {**(body.get("data") or {}), **(body.get("binaryData") or {})}
+    if source.key not in data:
+        return "", f"ConfigMap {source.name} has no key {source.key}, which spec.application names; add it."
+    return digest(data), ""
+
+
+def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverFact | None:
+    """What the driver that runs says; nothing while none does."""
+    for ref, pod in children.items():
+        status = pod.get("status") or {}
+        is_driver = ref.kind == "Pod" and pod["metadata"]["labels"].get(ROLE_LABEL) == "driver"
+        if is_driver and status.get("phase") == "Running" and status.get("podIP"):
+            host = f"[{status['podIP']}]" if ":" in status["podIP"] else status["podIP"]
+            run = partial(ask_driver, f"{host}:{STATUS_PORT}")
+            return world.probes.fact(key, ("driver", pod["metadata"]["uid"]), run, DRIVER_SECONDS)
+    return None
+
+
+COMPUTE: Controller[Compute, ComputeFacts] = Controller("Compute", parse_compute, _observe, plan_compute)
+"""The controller of the kind."""

@@ -1,0 +1,27 @@
+"""What the driver of a job says of itself, over HTTP from inside the cluster (`tussock.compute.driver.answering`)."""
+
+import aiohttp
+import msgspec
+
+from tussock.operator.planning.facts import DriverFact
+
+__all__ = ["ask_driver"]
+
+ANSWER_SECONDS = 3.0
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    committed_epoch: int = 0
+    committed_batch: int = 0
+    committed_ms: int = 0
+
+
+async def ask_driver(address: str) -> DriverFact | None:
+    """The status of the driver at `host:port`; `None` if it does not answer, as outside the cluster."""
+    try:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"http://{address}/status") as answer:
+            status = msgspec.json.decode(await answer.read(), type=_Status)
+    except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
+        return None
+    return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)
