@@ -1,0 +1,146 @@
+"""A cluster as the end-to-end tests see it, ours or any other: kubectl, waiting, namespaces, and times of phases."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from cluster.binaries import search_path
+from cluster.node import Node
+
+Manifest = Mapping[str, Any]
+WAIT_SECONDS_MAX = 120
+
+
+class KubectlFailed(Exception):
+    """A call of kubectl that failed; the text has the call and what kubectl said."""
+
+
+class NeverHappened(Exception):
+    """What a test waited for did not come; the text says what the cluster looked like instead."""
+
+
+T = TypeVar("T")
+
+
+class Phase(NamedTuple):
+    """How long one part of a test took."""
+
+    name: str
+    seconds: float
+
+
+class Cluster:
+    """A cluster that a kubeconfig leads to. `node` is ours, which tests may harm, or `None` on another cluster."""
+
+    def __init__(self, kubeconfig: Path, node: Node | None = None) -> None:
+        self.kubeconfig = kubeconfig
+        self.node = node
+        self.phases: list[Phase] = []
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": search_path()}
+        self._numbers = count(1)
+
+    # Each call is a process of its own, as users have it: slow, but what they see is what we test.
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
+        """What kubectl prints; raises `KubectlFailed`."""
+        done = self.run("kubectl", *arguments, stdin=stdin, seconds=seconds)
+        if done.returncode:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def run(self, *command: str, stdin: str | None = None, seconds: float = 120) -> "subprocess.CompletedProcess[str]":
+        """A program with `KUBECONFIG` set, such as helm, whatever its exit code."""
+        return subprocess.run(
+            command, check=False, input=stdin, capture_output=True, text=True, timeout=seconds, env=self._environment
+        )
+
+    def apply(self, *manifests: Manifest, namespace: str = "default") -> None:
+        """Server-side apply, as a user."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        self.kubectl("apply", "--server-side", f"--namespace={namespace}", "--filename=-", stdin=text)
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        """One object, or `None` if there is none of this name."""
+        found = self.kubectl("get", kind, name, f"--namespace={namespace}", "--ignore-not-found", "--output=json")
+        return json.loads(found) if found else None
+
+    def list(self, kind: str, namespace: str = "default", selector: str = "") -> "Sequence[dict[str, Any]]":
+        """Objects of a kind, by labels if `selector` is given."""
+        chosen = [f"--selector={selector}"] if selector else []
+        items = json.loads(self.kubectl("get", kind, f"--namespace={namespace}", "--output=json", *chosen))["items"]
+        assert isinstance(items, list)
+        return items
+
+    def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = WAIT_SECONDS_MAX) -> T:
+        """The first answer of `probe` that is true; it is asked again when kubectl fails. Raises `NeverHappened`."""
+        deadline = time.monotonic() + seconds
+        last = "nothing yet"
+        while time.monotonic() < deadline:
+            try:
+                if answer := probe():
+                    return answer
+            except KubectlFailed as error:
+                last = str(error)
+            time.sleep(0.2)
+        raise NeverHappened(f"no {what} within {seconds:.0f} s: {last}")
+
+    def wait_ready(self, *names: str, namespace: str = "default", seconds: float = WAIT_SECONDS_MAX) -> None:
+        """Wait for condition Ready of pods or custom resources (`pod/x`), or for the rollout of the rest."""
+        for name in names:
+            if name.split("/")[0] in ("deployment", "statefulset", "daemonset"):
+                wait = ["rollout", "status", name, f"--timeout={seconds}s"]
+            else:
+                wait = ["wait", "--for=condition=Ready", name, f"--timeout={seconds}s"]
+            self.kubectl(*wait, f"--namespace={namespace}", seconds=seconds + 30)
+
+    @contextmanager
+    def namespace(self, prefix: str) -> Iterator[str]:
+        """A namespace of its own, in which only pods of the restricted profile may run; deleted in the end.
+
+        When the test fails, what went on in it is printed first.
+        """
+        name = f"{prefix}-{os.getpid()}-{next(self._numbers)}"
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        try:
+            yield name
+        except BaseException:
+            print(self.describe(name))
+            raise
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def describe(self, namespace: str) -> str:
+        """Pods, events and the ends of logs of a namespace, for messages."""
+        told = [self.run("kubectl", "get", "pods,events", f"--namespace={namespace}", "--output=wide").stdout]
+        for pod in self.list("pods", namespace):
+            name = pod["metadata"]["name"]
+            log = self.run("kubectl", "logs", name, f"--namespace={namespace}", "--tail=40", "--all-containers")
+            told.append(f"--- log of {name}\n{log.stdout}{log.stderr}")
+        return "\n".join(told)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure one part of a test; all are printed at the end of the run."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.note(name, time.monotonic() - started)
+
+    def note(self, name: str, seconds: float) -> None:
+        """Have a time printed at the end of the run that was measured elsewhere."""
+        self.phases.append(Phase(name, seconds))
+
+    def audited_writes(self) -> "Sequence[dict[str, Any]]":
+        """Every write that the API server answered so far, oldest first; only our own node keeps a log of them.
+
+        Of each: `verb`, `user.username`, `userAgent`, `objectRef`, `requestURI` (with the field manager), times.
+        """
+        assert self.node is not None
+        return [json.loads(line) for line in self.node.audit_log.read_text().splitlines()]
