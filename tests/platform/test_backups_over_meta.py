@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from support.meta_process import MetaProcess
+from support.minio import MinioServer
 from support.platforms import Platform
 from support.stores import pairs
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.caller import ANYONE
-from tussock.statestore import connect, restore
+from tussock.statestore import clone, connect, restore
 from tussock.statestore.errors import BackupExists, BackupNotFound
 
 
@@ -66,3 +68,29 @@ def test_epochs_are_handed_out_in_order(platform: Platform) -> None:
     store.create_table("kv").ingest_batch([(b"a", b"1")], taken[-1] + (1 << 40))
     store.commit_epoch(taken[-1] + (1 << 40))
     assert node.call("AllocateEpoch", pb.AllocateEpochRequest(), ANYONE).epoch > taken[-1] + (1 << 40)
+
+
+@pytest.mark.minio
+def test_a_clone_lets_go_of_its_source_where_settings_say_how_it_is_reached(
+    minio: MinioServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment of the service has keys only; endpoint and region of both buckets come from its settings."""
+    source, target = minio.fresh_url(), minio.fresh_url()
+    with connect(source) as store:
+        epoch = store.new_epoch()
+        store.create_table("kv").ingest_batch([(b"a", b"1")], epoch)
+        store.commit_epoch(epoch)
+        clone(source, target)
+        assert len(store.backups()) == 1
+        settings = ("--bucket.endpoint", minio.endpoint, "--bucket.region", "us-east-1", "--bucket.allow-http", "true")
+        with monkeypatch.context() as bare:
+            for name in ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION"):
+                bare.delenv(name)
+            process = MetaProcess(target, *settings)
+        with process, connect(process.wait_until_it_leads().url, retention=0, gc_grace=0) as cloned:
+            assert pairs(cloned.table("kv").scan()) == [(b"a", b"1")]
+            cloned.drop_table("kv")
+            cloned.vacuum()
+            cloned.vacuum()
+            assert cloned.version().sources == {}, [line for line in process.lines if line["level"] == "warning"]
+        assert store.backups() == []

@@ -41,7 +41,11 @@ class MetaNode:
         options: NodeOptions,
         credentials: Callable[[Role, Sequence[str]], pb.GetCredentialsResponse] | None = None,
     ) -> None:
-        """Reads the version log; `requests` counts what each part asks of the bucket, which stays the caller's."""
+        """Reads the version log.
+
+        `requests` counts what each part asks of the bucket, which stays the caller's, and opens those of stores that
+        this one was cloned from.
+        """
         self.options = options
         self.requests = requests
         self._system = system
@@ -53,6 +57,7 @@ class MetaNode:
             pin_lease_seconds=options.pin_lease,
             config=options.picker,
             linger_seconds=options.linger,
+            open_source=requests.opener("meta"),
         )
         self._lease = LeaderLease(
             requests.for_caller("lease"),

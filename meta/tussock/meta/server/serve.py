@@ -6,6 +6,7 @@ signal ends the process at once.
 """
 
 import asyncio
+import functools
 import os
 import signal
 import socket
@@ -64,8 +65,8 @@ async def _serve(settings: MetaSettings) -> None:
     )
     address = _advertised(settings, server.bind(settings.listen))
     store_options = _bucket_options(settings)
-    bucket = open_bucket(settings.store, system=system, options=store_options)
-    requests = RequestCounts(bucket)
+    open_other = functools.partial(open_bucket, system=system, options=store_options)
+    requests = RequestCounts(open_other(settings.store), open_other)
     node = MetaNode(
         requests,
         system,
