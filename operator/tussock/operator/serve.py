@@ -7,6 +7,7 @@ the Lease is given back, so that another replica works within seconds.
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ END_SECONDS = 10.0
 def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> int:
     """Serve until SIGTERM or SIGINT, or until the Lease is lost; answers the exit code: 0, or 1 if it was lost."""
     start_logging(settings.log_level, settings.log_format, sys.stderr)
+    # A line for each event of each object, about nothing but itself.
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     return asyncio.run(_serve(settings, controllers))
 
 

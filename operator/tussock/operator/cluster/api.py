@@ -60,7 +60,7 @@ class Api:
         """The metadata of all objects of a kind with labels that fit: a fraction of their size."""
         query = [("labelSelector", selector)] if selector else []
         answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
-        return list(answer["items"])
+        return list(answer.get("items") or ())  # `null` of custom resources of which there are none
 
     async def apply(self, manifest: Manifest, namespace: str, subresource: str = "") -> Manifest:
         """Server-side apply: what we set is so, what we no longer set goes, what others set stays; the new object."""

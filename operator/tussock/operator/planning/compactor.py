@@ -50,7 +50,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     if compactor.is_being_deleted or store.is_being_deleted:
         verdict = progressing(Reason.DELETING, "The compactors go with what is being deleted.")
         return Plan((), _status(compactor, observed, workload, verdict, now))
-    found = rollout(workload, observed.pods(), now)
+    found = rollout(workload, observed.pods(), now, compactor.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,

@@ -54,7 +54,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     if meta.is_being_deleted or store.is_being_deleted:
         verdict = progressing(Reason.DELETING, "The meta nodes go with what is being deleted.")
         return Plan((), _status(meta, store, observed, workload, verdict, now))
-    found = rollout(workload, observed.pods(), now)
+    found = rollout(workload, observed.pods(), now, meta.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,

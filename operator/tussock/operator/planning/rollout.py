@@ -42,10 +42,10 @@ class Rollout(NamedTuple):
     problem: PodProblem | None = None
 
 
-def rollout(workload: Manifest | None, pods: Sequence[Manifest], now: datetime) -> Rollout:
-    """How far `workload` is, whose pods are `pods`."""
+def rollout(workload: Manifest | None, pods: Sequence[Manifest], now: datetime, wanted: int = 1) -> Rollout:
+    """How far `workload` is, whose pods are `pods`; without one yet, `wanted` says how many are asked for."""
     if workload is None:
-        return Rollout(0, 0, 0, 0, done=False)
+        return Rollout(wanted, 0, 0, 0, done=False)
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
     wanted = spec.get("replicas", 1)
     replicas, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
