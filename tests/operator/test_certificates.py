@@ -1,0 +1,204 @@
+"""Certificates of a store: issued, renewed in time, and a change of the CA at which everybody trusts everybody."""
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from support.meta_process import MetaProcess
+from support.operator_stores import DEFAULTS, store_with
+from tussock.operator.certificates.issuing import certificates_in, was_issued_by
+from tussock.operator.certificates.renewing import SETTLE, first_end, is_due, renewed
+from tussock.operator.manifests.certificates import CA_SECONDS, LEAF_SECONDS, desired_certificates
+from tussock.operator.manifests.transport_security import role_patterns, server_name
+from tussock.statestore import connect
+from tussock.statestore.errors import AccessDenied, MetaUnavailable
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+STORE = store_with({"managed": {}})
+WANTED = desired_certificates(STORE, ("shop",), DEFAULTS)
+
+Secrets = dict[str, dict[str, str]]
+
+
+def renew(secrets: Secrets, now: datetime) -> list[str]:
+    """Apply what is due; tells the names of the secrets that were written."""
+    manifests = renewed(STORE, WANTED, secrets, now)
+    secrets.update({manifest["metadata"]["name"]: manifest["data"] for manifest in manifests})
+    return [manifest["metadata"]["name"] for manifest in manifests]
+
+
+def file_of(secrets: Secrets, secret: str, name: str) -> str:
+    return base64.b64decode(secrets[secret][name]).decode()
+
+
+def leaf(secrets: Secrets, secret: str = "shop-meta-tls") -> x509.Certificate:
+    return certificates_in(file_of(secrets, secret, "tls.crt"))[0]
+
+
+def trust(secrets: Secrets, secret: str) -> Sequence[x509.Certificate]:
+    return certificates_in(file_of(secrets, secret, "ca.crt"))
+
+
+def test_first_issue_makes_everything_and_then_nothing_is_due() -> None:
+    """A CA and a certificate for each identity; asked again, nothing."""
+    secrets: Secrets = {}
+    assert is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
+    assert not is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == []
+    assert first_end(WANTED, secrets) == START + timedelta(seconds=LEAF_SECONDS)
+    assert first_end(WANTED, {}) is None
+
+
+def test_certificates_say_what_they_are_for() -> None:
+    """The service's has the store's name and its Services'; a client's its role, and it cannot serve."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    names = leaf(secrets).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        *("shop-meta.data.svc", "shop-meta", "shop-meta.data", "shop-meta.data.svc.cluster.local", "localhost")
+    ]
+    usages = {
+        one.secret: leaf(secrets, one.secret).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        for one in WANTED
+    }
+    server, client = x509.ExtendedKeyUsage([x509.OID_SERVER_AUTH]), x509.ExtendedKeyUsage([x509.OID_CLIENT_AUTH])
+    assert usages == {name: server if name == "shop-meta-tls" else client for name in usages}
+    assert {one.common_name for one in WANTED if not one.is_server} == {
+        pattern.removeprefix("CN:") for patterns in role_patterns(STORE).values() for pattern in patterns
+    }
+
+
+def test_no_pod_gets_the_key_of_the_ca() -> None:
+    """It is in its own secret only."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    key = secrets["shop-ca"]["tls.key"]
+    assert [name for name, data in secrets.items() if key in data.values()] == ["shop-ca"]
+
+
+def test_a_certificate_is_renewed_at_two_thirds_of_its_life() -> None:
+    """With a new key; those of others and the CA stay."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    before = dict(secrets)
+    assert renew(secrets, START + timedelta(seconds=LEAF_SECONDS * 0.6)) == []
+    later = START + timedelta(seconds=LEAF_SECONDS * 0.7)
+    assert renew(secrets, later) == [one.secret for one in WANTED]
+    assert secrets["shop-ca"] == before["shop-ca"]
+    assert all(secrets[one.secret]["tls.key"] != before[one.secret]["tls.key"] for one in WANTED)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda secrets: secrets.pop("shop-meta-tls"),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.crt": "bm90IGEgY2VydGlmaWNhdGU="}),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.crt": "%"}),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.key": secrets["shop-compactor-tls"]["tls.key"]}),
+        lambda secrets: secrets["shop-meta-tls"].update({"ca.crt": secrets["shop-meta-tls"]["tls.crt"]}),
+        lambda secrets: secrets["shop-meta-tls"].update(secrets["shop-compactor-tls"]),
+    ],
+    ids=["absent", "no certificate", "no base64", "another key", "another CA", "another's"],
+)
+def test_what_does_not_fit_is_renewed_alone(damage: Any) -> None:
+    """Whatever somebody did to a secret by hand."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    damage(secrets)
+    assert is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == ["shop-meta-tls"]
+
+
+def test_another_meta_gets_its_names() -> None:
+    """The service's certificate is renewed, and the clients' stay."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    wanted = desired_certificates(STORE, ("shop", "second"), DEFAULTS)
+    assert [found["metadata"]["name"] for found in renewed(STORE, wanted, secrets, START)] == ["shop-meta-tls"]
+
+
+@pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
+def test_a_damaged_ca_is_replaced_with_all_it_issued(name: str) -> None:
+    """Nothing could be issued with it any more."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    secrets["shop-ca"][name] = "AAAA"
+    assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
+
+
+def test_everybody_trusts_everybody_while_the_ca_changes() -> None:
+    """At each step of ten years and more, a pod with the former files and one with the new ones trust each other."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    former = {name: dict(data) for name, data in secrets.items()}
+    issuers = {file_of(secrets, "shop-ca", "tls.crt")}
+    now, step = START, timedelta(days=5)
+    while now < START + timedelta(seconds=CA_SECONDS * 1.2):
+        now += step
+        written = renew(secrets, now)
+        assert renew(secrets, now) == []
+        if written:
+            for reader, signer in ((former, secrets), (secrets, former), (secrets, secrets)):
+                for one in WANTED:
+                    bundle = [ca for ca in trust(reader, one.secret) if ca.not_valid_after_utc > now]
+                    assert all(
+                        any(was_issued_by(leaf(signer, other.secret), ca) for ca in bundle) for other in WANTED
+                    ), (now, written)
+            former = {name: dict(data) for name, data in secrets.items()}
+        assert min(leaf(secrets, one.secret).not_valid_after_utc for one in WANTED) > now + SETTLE
+        issuers.add(file_of(secrets, "shop-ca", "tls.crt"))
+    assert len(issuers) == 2
+    assert len(trust(secrets, "shop-meta-tls")) == 1
+
+
+def test_a_ca_that_ended_unseen_is_replaced_at_once() -> None:
+    """An operator that was away for years does not wait for a trust that nobody has."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    assert renew(secrets, START + timedelta(seconds=CA_SECONDS * 2)) == ["shop-ca", *(one.secret for one in WANTED)]
+
+
+def test_no_certificates_where_others_issue_them() -> None:
+    """Without TLS, and with a secret of the user's."""
+    for tls in ({"mode": "none"}, {"mode": "secret", "secretName": "mine"}):
+        store = store_with({"managed": {}}, tls=tls)
+        assert desired_certificates(store, ("shop",), DEFAULTS) == ()
+        assert not is_due(store, (), {}, START)
+
+
+def test_a_platform_runs_on_them(tmp_path: Path) -> None:
+    """A real service with them takes a writer by the store's one name, refuses a reader's table, and another name."""
+    secrets: Secrets = {}
+    renew(secrets, datetime.now(UTC))
+    for name in secrets:
+        (tmp_path / name).mkdir()
+        for file in secrets[name]:
+            (tmp_path / name / file).write_text(file_of(secrets, name, file))
+    own = tmp_path / "shop-meta-tls"
+    roles = [
+        argument
+        for role, patterns in role_patterns(STORE).items()
+        for argument in (f"--tls.roles.{role}", ",".join(patterns))
+    ]
+    files = ("--tls.certificate", own / "tls.crt", "--tls.key", own / "tls.key", "--tls.client-ca", own / "ca.crt")
+    with MetaProcess((tmp_path / "bucket").as_uri(), *map(str, files), *roles) as meta:
+        meta.wait_until_it_leads()
+
+        def opened(identity: str, **options: Any) -> Any:
+            folder = tmp_path / f"shop-{identity}-tls"
+            shown = {"tls_ca": folder / "ca.crt", "tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key"}
+            named = {"tls_server_name": server_name(STORE), "deadline": 5, **options}
+            return connect(meta.url, **{name: str(value) for name, value in shown.items()}, **named)
+
+        with opened("client-writer") as store:
+            store.create_table("kv")
+        with opened("client-reader") as store, pytest.raises(AccessDenied):
+            store.create_table("other")
+        with pytest.raises(MetaUnavailable):
+            opened("client-writer", tls_server_name="another-meta.data.svc")
