@@ -143,7 +143,7 @@ def fate_of(compute: Compute, run: Run) -> Next:
         if kind == "Always":
             return Next(Fate.RESTART, 0, ended + timedelta(seconds=backoff_seconds(policy, 0)))
         return Next(Fate.COMPLETED, 0)
-    if run.exit_code == DRAINED:
+    if run.exit_code == DRAINED and kind != "Never":
         return Next(Fate.RESTART, run.failures, ended + timedelta(seconds=backoff_seconds(policy, 0)))
     healthy = max(_HEALTHY_SECONDS_MIN, policy.max_backoff_seconds)
     ran = (ended - run.started).total_seconds() if run.started else 0.0

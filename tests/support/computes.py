@@ -1,0 +1,179 @@
+"""A store with its platform and a job, as the API server would have them, for the tests of planning."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION, compute_manifests
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.compute import ComputeFacts, plan_compute
+from tussock.operator.planning.driver_runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
+from tussock.operator.planning.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.resources.compute import parse_compute
+from tussock.operator.resources.store import parse_store
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+DEFAULTS = Defaults(node_image="localhost/tussock-node:dev", spark_image="localhost/tussock-spark:dev", namespace="ops")
+
+
+def at(seconds: float) -> str:
+    """So many seconds after NOW, as the API writes it."""
+    return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def conditions(*, ready: bool = True, reason: str = "Ready") -> list[dict[str, Any]]:
+    """Conditions of another resource."""
+    values = {"Ready": ready, "Progressing": not ready, "Degraded": False}
+    return [{"type": type_, "status": str(value), "reason": reason, "message": "so"} for type_, value in values.items()]
+
+
+def body(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
+    """A resource of ours, ready."""
+    about = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"{kind}-{name}",
+        "generation": 1,
+        "creationTimestamp": at(-9000),
+    }
+    return {
+        "apiVersion": "tussock.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {**about, **metadata},
+        "spec": spec,
+        "status": {"observedGeneration": 1, "conditions": conditions()},
+    }
+
+
+def store(**spec: Any) -> Manifest:
+    """The store `s` on a managed MinIO."""
+    return body("StateStore", "s", {"objectStore": {"managed": {}}, **spec})
+
+
+def compute(name: str = "x", status: dict[str, Any] | None = None, **spec: Any) -> Manifest:
+    """A job of the store `s`; `metadata` may be given in the spec."""
+    metadata = spec.pop("metadata", {})
+    base = {"storeRef": {"name": "s"}, "application": {"file": "/opt/app.py"}, "executor": {"replicas": 2}}
+    return {**body("Compute", name, {**base, **spec}, **metadata), "status": status or {}}
+
+
+class World:
+    """What there is: the platform, the job's children, and what a plan made of them."""
+
+    def __init__(self, job: Manifest, **store_spec: Any) -> None:
+        self.job = job
+        self.now = NOW
+        bodies = [
+            store(**store_spec),
+            body("Meta", "s", {"storeRef": {"name": "s"}}),
+            body("Compactor", "s", {"storeRef": {"name": "s"}}),
+            body("Meta", "other", {"storeRef": {"name": "t"}}),
+        ]
+        self.others = {ref_of(found): found for found in bodies}
+        self.children: dict[Ref, Manifest] = {}
+        self.settled = {Ref("Meta", "s"): True, Ref("Compactor", "s"): True}
+        self.application: str | None = ""
+        self.missing = ""
+
+    def plan(self) -> Plan:
+        """The plan of now."""
+        facts = ComputeFacts(DEFAULTS, self.application, self.missing, None, self.settled)
+        return plan_compute(parse_compute(self.job), Observed(facts, self.children, self.others), self.now)
+
+    def settle(self) -> Plan:
+        """Carry plans out as an API server would, until one has nothing more to do; pods that are deleted are gone."""
+        for _ in range(10):
+            plan = self.plan()
+            changed = False
+            for action in plan.actions:
+                if isinstance(action, Apply):
+                    self.children[ref_of(action.manifest)] = action.manifest
+                    changed = True
+                elif isinstance(action, Delete) and action.ref in self.children:
+                    del self.children[action.ref]
+                    changed = True
+                elif isinstance(action, Annotate):
+                    self.children[action.ref]["metadata"].setdefault("annotations", {}).update(action.annotations)
+                    changed = True
+            self.job["status"] = plan.status
+            if not changed:
+                return plan
+        raise AssertionError("the plan never comes to rest")
+
+    def after(self, seconds: float) -> "World":
+        """The same later."""
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    @property
+    def pods(self) -> list[str]:
+        """The names of the pods there are."""
+        return sorted(ref.name for ref in self.children if ref.kind == "Pod")
+
+    def driver(self, name: str = "x-driver") -> Manifest:
+        """The driver's pod."""
+        return self.children[Ref("Pod", name)]
+
+    def run(self, name: str = "x-driver", *, ready: bool = True) -> None:
+        """The kubelet starts the driver."""
+        stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod = self.driver(name)
+        pod["metadata"].setdefault("creationTimestamp", stamp)
+        pod["status"] = {
+            "phase": "Running",
+            "startTime": stamp,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "compute", "ready": ready, "state": {"running": {"startedAt": stamp}}}],
+        }
+
+    def end(self, code: int, name: str = "x-driver", message: str = "", reason: str = "") -> None:
+        """The driver's container ends with a code."""
+        stamp = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = self.driver(name).setdefault("status", {})
+        started = status.get("startTime", stamp)
+        told = {"exitCode": code, "startedAt": started, "finishedAt": stamp, "message": message, "reason": reason}
+        status["phase"] = "Failed" if code else "Succeeded"
+        status["conditions"] = [{"type": "Ready", "status": "False"}]
+        status["containerStatuses"] = [{"name": "compute", "state": {"terminated": told}}]
+
+    def set(self, **spec: Any) -> None:
+        """Somebody changes the job's spec."""
+        self.job["spec"].update(spec)
+        self.job["metadata"]["generation"] += 1
+
+    def reason(self, type_: str = "Ready") -> tuple[str, str]:
+        """Status and reason of a condition, as last written."""
+        [found] = [found for found in self.job["status"]["conditions"] if found["type"] == type_]
+        return found["status"], found["reason"]
+
+    def message(self) -> str:
+        """Of the condition `Ready`."""
+        return str(self.job["status"]["conditions"][0]["message"])
+
+
+def current_hash(world: World) -> str:
+    """The template hash that the job's spec asks for."""
+    found = compute_manifests(
+        parse_compute(world.job),
+        parse_store(world.others[Ref("StateStore", "s")]),
+        [meta_address("s", "team")],
+        DEFAULTS,
+    )
+    return found.template_hash
+
+
+__all__ = [
+    "DEFAULTS",
+    "FAILURES_ANNOTATION",
+    "NOW",
+    "RESTARTS_ANNOTATION",
+    "SCHEDULED_ANNOTATION",
+    "TEMPLATE_ANNOTATION",
+    "World",
+    "at",
+    "body",
+    "compute",
+    "conditions",
+    "current_hash",
+    "store",
+]
