@@ -83,10 +83,12 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         actions += applies([*wanted, *started], observed.children)
     actions += prunes([*wanted, *_sections(store, facts)], observed.children)
     serving = bool(metas) and all(map(is_serving, metas))
-    verdict = obstacle._replace(ready=serving) if obstacle else None
-    if verdict is None and not metas and facts.sections.get("Meta") is not None:
+    if obstacle is not None:
+        verdict = obstacle._replace(ready=serving)
+    elif not metas and facts.sections.get("Meta") is not None:
         verdict = progressing(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
-    verdict = verdict or _verdict(store, metas, compactors, serving=serving)
+    else:
+        verdict = _verdict(store, metas, compactors, serving=serving)
     again = RETRY_SECONDS if obstacle else None
     return Plan(tuple(actions), _status(store, observed, verdict, now), again)
 

@@ -1,0 +1,63 @@
+"""A real API server with our definitions, an operator against it, and names that no other test has."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from support.kubectl import Kubectl
+from support.minio import MinioServer
+from support.operators import Body, Objects, OperatorProcess, eventually
+from support.stores_in_cluster import store_on
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def definitions(api_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of an API server that knows our kinds."""
+    kubectl = Kubectl(api_server, tmp_path_factory.mktemp("kubectl"))
+    kubectl.done("apply", "--server-side", "-f", str(CRDS))
+    kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    return api_server
+
+
+@pytest.fixture
+def objects(definitions: Path) -> Objects:
+    """A namespace of the test's own, of which no operator takes care."""
+    found = Objects(definitions, f"test-{next(_numbers)}")
+    found.make_namespace()
+    return found
+
+
+@pytest.fixture(scope="session")
+def shared(definitions: Path) -> Objects:
+    """The namespace of which `operator` takes care; tests make objects of their own names in it."""
+    found = Objects(definitions, "shared")
+    found.make_namespace()
+    return found
+
+
+@pytest.fixture(scope="session")
+def operator(definitions: Path, shared: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """One operator for all tests that do not harm it."""
+    process = OperatorProcess(definitions, tmp_path_factory.mktemp("operator"), shared.namespace, lease="shared")
+    process.start()
+    eventually("an operator that leads", lambda: "leading" in process.log(), 30)
+    yield process
+    assert process.stop() == 0, process.log()[-2000:]
+    assert "Traceback" not in process.log(), process.log()[-4000:]
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"s{next(_numbers)}"
+
+
+@pytest.fixture
+def store(name: str, minio: MinioServer, shared: Objects) -> Body:
+    """A store on a prefix of its own in a real bucket, with the secret that it names; not created yet."""
+    return store_on(minio, shared, name)
