@@ -3,9 +3,10 @@
 from typing import Any
 
 from tussock.operator.handlers.components import COMPACTOR, META
+from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.store import STATE_STORE
 from tussock.operator.handlers.world import Controller
 
 __all__ = ["CONTROLLERS"]
 
-CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR)
+CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR, COMPUTE)

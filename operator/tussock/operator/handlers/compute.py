@@ -5,23 +5,22 @@ from functools import partial
 
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
-from tussock.operator.cluster.seen import Key
+from tussock.operator.cluster.seen import Key, key_of
+from tussock.operator.handlers.components import settled_metas, store_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.compute_conf import STATUS_PORT
 from tussock.operator.manifests.compute_pods import ROLE_LABEL
 from tussock.operator.manifests.labels import digest
-from tussock.operator.manifests.meta import meta_address, meta_manifests
+from tussock.operator.manifests.meta import meta_address
 from tussock.operator.planning.components import is_settled
 from tussock.operator.planning.compute import ComputeFacts, plan_compute
-from tussock.operator.planning.compute_gates import stores_metas
 from tussock.operator.planning.facts import DriverFact
-from tussock.operator.planning.model import Manifest, Observed, Ref, ref_of
+from tussock.operator.planning.model import Manifest, Observed, Ref
 from tussock.operator.probes.driver import ask_driver
+from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_compute
-from tussock.operator.resources.meta import parse_meta
-from tussock.operator.resources.store import parse_store
 
 __all__ = ["COMPUTE"]
 
@@ -31,8 +30,8 @@ DRIVER_SECONDS = 15.0
 """Each new epoch that is found is a write of the status, so not more often."""
 
 
-def _observe(world: World, compute: Compute, _: Manifest) -> Observed[ComputeFacts]:
-    key = Key(compute.kind, compute.namespace, compute.name)
+def _observe(world: World, compute: Compute, body: Manifest) -> Observed[ComputeFacts]:
+    key = key_of(body)
     others = world.refs(compute.namespace, "StateStore", "Meta", "Compactor", "Compute", "Secret")
     children = world.seen.children(key)
     application, missing = _application(world, key, compute)
@@ -41,31 +40,31 @@ def _observe(world: World, compute: Compute, _: Manifest) -> Observed[ComputeFac
         application=application,
         missing=missing,
         driver=_driver(world, key, children),
-        settled=_settled(world, compute, others),
+        settled=_settled(world, compute),
     )
     return Observed(facts, children, others)
 
 
-def _settled(world: World, compute: Compute, others: Mapping[Ref, Manifest]) -> dict[Ref, bool]:
+def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
     """Whether the workload of each Meta and Compactor of the job's store is as its spec asks, and has rolled out."""
-    name = compute.spec.store_ref.name
-    body = others.get(Ref("StateStore", name))
-    if body is None:
+    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    if store is None:
         return {}
-    store, now = parse_store(body), world.now()
-    metas = stores_metas(compute, others)
-    addresses = [meta_address(meta, compute.namespace) for meta in metas]
-    wanted: dict[Ref, tuple[Manifest, ...]] = {}
-    for ref, other in others.items():
-        if ref.kind == "Meta" and ref.name in metas:
-            wanted[ref] = meta_manifests(parse_meta(other), store, world.defaults).manifests
-        elif ref.kind == "Compactor" and other["spec"]["storeRef"]["name"] == name:
-            wanted[ref] = compactor_manifests(parse_compactor(other), store, addresses, world.defaults).manifests
-    found = {}
-    for ref, manifests in wanted.items():
-        [deployment] = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-        children = world.seen.children(Key(ref.kind, compute.namespace, ref.name))
-        found[ref] = is_settled(deployment, children.get(ref_of(deployment)), now)
+    metas = settled_metas(world, store)
+    addresses = [meta_address(meta, compute.namespace) for meta in sorted(metas)]
+    found = {Ref("Meta", name): done for name, done in metas.items()}
+    for body in world.seen.all_of("Compactor", compute.namespace):
+        try:
+            compactor = parse_compactor(body)
+            if compactor.spec.store_ref.name != store.name:
+                continue
+            wanted = compactor_manifests(compactor, store, addresses, world.defaults).manifests
+        except InvalidResource:
+            continue  # its own status tells, and it compacts nothing
+        workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
+        name = workload["metadata"]["name"]
+        child = world.seen.get("Deployment", compute.namespace, name)
+        found[Ref("Compactor", compactor.name)] = is_settled(workload, child, world.now())
     return found
 
 
@@ -102,5 +101,5 @@ def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverF
     return None
 
 
-COMPUTE: Controller[Compute, ComputeFacts] = Controller("Compute", parse_compute, _observe, plan_compute)
-"""The controller of the kind."""
+COMPUTE = Controller(kind="Compute", parse=parse_compute, observe=_observe, plan=plan_compute)
+"""What is done for a `Compute`."""
