@@ -6,13 +6,21 @@ from typing import Any
 from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.asking import bucket_fact, emptied_fact
+from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.deletion import leaves_bucket, remaining
 from tussock.operator.planning.model import Manifest, Observed
-from tussock.operator.planning.store import MAKE_MINIO_SECRET, StoreFacts, plan_store
+from tussock.operator.planning.store import (
+    ISSUE_CERTIFICATES,
+    MAKE_MINIO_SECRET,
+    StoreFacts,
+    meta_names,
+    of_store,
+    plan_store,
+)
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import ManagedStore, S3Store, VolumeStore, bucket_url
 from tussock.operator.resources.store import StateStore, parse_store
@@ -31,13 +39,18 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     leaving = store.is_being_deleted
     rivals = () if leaving else _rivals(world, store)
     empties = leaving and not leaves_bucket(store) and not remaining(pods)
+    sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
+    metas = meta_names(store, of_store(others, "Meta", store), sections)
+    certificates = None if leaving or rivals else certificates_fact(world, store, metas)
     facts = StoreFacts(
         defaults=world.defaults,
-        sections={"Meta": spec.get("meta"), "Compactor": spec.get("compactor")},
+        sections=sections,
         pods=pods,
         # A store that starts nothing must not mark the prefix as its own either.
         bucket=None if leaving or rivals else bucket_fact(world, store),
         rivals=rivals,
+        certificates_due=certificates is not None and certificates.due,
+        certificates_expire=certificates.expire if certificates is not None else "",
         emptied=emptied_fact(world, store) if empties else None,
     )
     return Observed(facts, seen.children(key_of(body)), others)
@@ -98,6 +111,6 @@ STATE_STORE = Controller(
     parse=parse_store,
     observe=_observe,
     plan=plan_store,
-    works={MAKE_MINIO_SECRET: _make_minio_secret},
+    works={MAKE_MINIO_SECRET: _make_minio_secret, ISSUE_CERTIFICATES: issue_certificates},
 )
 """What is done for a `StateStore`."""

@@ -28,7 +28,7 @@ from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["ISSUE_CERTIFICATES", "MAKE_MINIO_SECRET", "StoreFacts", "plan_store"]
+__all__ = ["ISSUE_CERTIFICATES", "MAKE_MINIO_SECRET", "StoreFacts", "meta_names", "of_store", "plan_store"]
 
 ISSUE_CERTIFICATES = "issue-certificates"
 MAKE_MINIO_SECRET = "make-minio-secret"  # noqa: S105 - the name of a piece of work
@@ -62,7 +62,7 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
         return Plan(step.actions, _status(store, observed, step.verdict, now), POLL_SECONDS)
-    metas, compactors = _of_store(observed, "Meta", store), _of_store(observed, "Compactor", store)
+    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
@@ -72,12 +72,12 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
             degraded=False,
         )
         return Plan((Hold(),), _status(store, observed, verdict, now))
-    names = [body["metadata"]["name"] for body in metas] or ([store.name] if facts.sections.get("Meta") else [])
+    names = meta_names(store, metas, facts.sections)
     wanted = list(store_manifests(store, names, facts.defaults))
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
     if obstacle is None:
-        actions += _works(store, observed)
+        actions += _works(store, observed, names)
         obstacle = _obstacle(store, observed, now)
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
         actions += applies([*wanted, *started], observed.children)
@@ -93,14 +93,22 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     return Plan(tuple(actions), _status(store, observed, verdict, now), again)
 
 
-def _works(store: StateStore, observed: Observed[StoreFacts]) -> list[Action]:
+def meta_names(
+    store: StateStore, metas: Sequence[Manifest], sections: Mapping[str, Mapping[str, Any] | None]
+) -> list[str]:
+    """The names of a store's `Meta` objects, those of them that are about to be made included."""
+    section = [store.name] if sections.get("Meta") is not None else []
+    return sorted({*section, *(body["metadata"]["name"] for body in metas)})
+
+
+def _works(store: StateStore, observed: Observed[StoreFacts], metas: Sequence[str]) -> list[Action]:
     """Secrets whose content has to be drawn or issued."""
     found: list[Action] = []
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     if managed and Ref("Secret", managed_name(store)) not in observed.others:
         found.append(Work(MAKE_MINIO_SECRET, {}))
     if observed.facts.certificates_due:
-        found.append(Work(ISSUE_CERTIFICATES, {}))
+        found.append(Work(ISSUE_CERTIFICATES, {"metas": list(metas)}))
     return found
 
 
@@ -188,9 +196,9 @@ def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Ver
     return obstacle is None or exists
 
 
-def _of_store(observed: Observed[StoreFacts], kind: str, store: StateStore) -> list[Manifest]:
+def of_store(others: Mapping[Ref, Manifest], kind: str, store: StateStore) -> list[Manifest]:
     """All resources of a kind that refer to the store, by name."""
-    found = [body for ref, body in sorted(observed.others.items()) if ref.kind == kind]
+    found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
     return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
 
 
@@ -229,8 +237,8 @@ def _endpoint(store: StateStore, metas: Sequence[Manifest]) -> str:
 
 
 def _status(store: StateStore, observed: Observed[StoreFacts], verdict: Verdict, now: datetime) -> dict[str, Any]:
-    metas, compactors = _of_store(observed, "Meta", store), _of_store(observed, "Compactor", store)
-    computes = _of_store(observed, "Compute", store)
+    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
+    computes = of_store(observed.others, "Compute", store)
     status: dict[str, Any] = {
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),
