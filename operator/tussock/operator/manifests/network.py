@@ -3,9 +3,9 @@
 | to | on | from |
 |---|---|---|
 | meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
-| meta | HTTP | the operator, Prometheus, pods with that label (the console) |
+| meta | HTTP | the operator, Prometheus, pods with that label (for the console) |
 | compactor | | nobody: it asks, and is never asked |
-| minio | S3 | pods of the store, the operator |
+| minio | S3 | pods of the store, pods with that label, the operator |
 
 Only what comes in is limited. Where the bucket, its STS and the issuers of identities are is not known here, and a
 rule for what goes out that is too narrow stops a store for good. Kubelets may always probe the pods of their node. A
@@ -43,7 +43,7 @@ def network_policies(store: StateStore, defaults: Defaults) -> tuple[Manifest, .
     grpc, http = _rule(GRPC_PORT, own, client, operator), _rule(HTTP_PORT, client, operator, prometheus)
     found = [_policy(store, "meta", [grpc, http]), _policy(store, "compactor", [])]
     if isinstance(store.spec.object_store.backend, ManagedStore):
-        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, operator)]))
+        found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, client, operator)]))
     return tuple(found)
 
 

@@ -63,7 +63,6 @@ def node_template(
         "automountServiceAccountToken": False,
         # Variables for each Service of the namespace are of no use, and grow with it.
         "enableServiceLinks": False,
-        "securityContext": POD_SECURITY,
         "terminationGracePeriodSeconds": math.ceil(main.drain_seconds + _GRACE_SECONDS),
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *main.volumes, *main.access.volumes, *main.tls.volumes],
@@ -73,7 +72,12 @@ def node_template(
     metadata: dict[str, Any] = {"labels": found}
     if main.annotations:
         metadata["annotations"] = dict(main.annotations)
-    soft: dict[str, Any] = {"restartPolicy": "Always", **_placement(owner, store, main)}
+    # A user may add to the security context what `restrict` lets pass, and takes nothing away there.
+    soft: dict[str, Any] = {
+        "restartPolicy": "Always",
+        "securityContext": POD_SECURITY,
+        **_placement(owner, store, main),
+    }
     if store.spec.images.pull_secrets:
         soft["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
     suggested = {"containers": [{"name": container["name"], "resources": dict(main.resources)}]}
@@ -112,8 +116,9 @@ def requirements(given: ResourceRequirements | None, default: Mapping[str, Any])
     """What the user asks for, whole; else the component's default."""
     if given is None:
         return dict(default)
-    found = {"requests": dict(given.requests), "limits": dict(given.limits)}
-    return {name: values for name, values in found.items() if values}
+    # As text, which is how the API server keeps what users write as numbers.
+    found = {"requests": given.requests, "limits": given.limits}
+    return {kind: {name: str(value) for name, value in asked.items()} for kind, asked in found.items() if asked}
 
 
 def _container(store: StateStore, main: Main) -> Manifest:
@@ -136,6 +141,8 @@ def _container(store: StateStore, main: Main) -> Manifest:
 
 def _placement(owner: Resource, store: StateStore, main: Main) -> Manifest:
     """Apart by node and then by zone; all on one node where they share a volume that a single node can mount."""
+    if main.component == "minio":
+        return {}  # there is only one
     found = {"matchLabels": selector(owner, main.component)}
     if main.access.one_node:
         everyone = {"matchLabels": {STORE_LABEL: store.name}}

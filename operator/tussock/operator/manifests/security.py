@@ -51,6 +51,7 @@ def restrict(spec: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     result = dict(spec)
     kept = [f"spec.{name}" for name in _HOST_FIELDS if result.pop(name, False)]
     found = result.get("securityContext", {})
+    kept += [] if found else ["spec.securityContext"]
     result["securityContext"] = {
         **POD_SECURITY,
         **{name: value for name, value in found.items() if name in _POD_SECURITY_EXTRA},

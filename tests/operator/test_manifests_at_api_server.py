@@ -1,0 +1,63 @@
+"""The API server takes every golden manifest, and its own admission every pod of them into a restricted namespace."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config, dynamic
+from kubernetes.client.exceptions import ApiException
+
+from support.operator_cases import CASES, manifests_of, pod_templates
+
+NAMESPACE = "data"
+NOT_BUILT_IN = {"cert-manager.io/v1"}
+"""Groups whose definitions a bare API server does not have."""
+
+
+@pytest.fixture(scope="module")
+def api(api_server: Path) -> dynamic.DynamicClient:
+    found = dynamic.DynamicClient(config.new_client_from_config(str(api_server)))
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    try:
+        found.resources.get(api_version="v1", kind="Namespace").create(body)
+    except ApiException as error:
+        if error.status != 409:
+            raise
+    return found
+
+
+def apply(api: dynamic.DynamicClient, manifest: dict[str, Any]) -> Any:
+    """Server-side apply that is checked in every way and stores nothing."""
+    resource = api.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
+    options = {"dry_run": "All", "field_manager": "tussock-operator", "field_validation": "Strict"}
+    return resource.server_side_apply(body=manifest, namespace=NAMESPACE, force_conflicts=True, **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_manifests_are_taken(api: dynamic.DynamicClient, case: str) -> None:
+    """Strictly: no unknown field, none twice. Requests to cert-manager are left out, which is not there."""
+    taken = 0
+    for manifest in manifests_of(case):
+        if manifest["apiVersion"] not in NOT_BUILT_IN:
+            found = apply(api, manifest)
+            assert found.metadata.name == manifest["metadata"]["name"]
+            taken += 1
+    assert taken >= 7
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
+    """The admission of a namespace that enforces the restricted profile decides about each pod."""
+    for name, template in pod_templates(case).items():
+        metadata = {**template["metadata"], "name": name.rpartition("/")[2]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        assert apply(api, pod).spec.containers[0].securityContext.readOnlyRootFilesystem is True
+
+
+def test_admission_refuses_what_is_not_restricted(api: dynamic.DynamicClient) -> None:
+    """So that the test above can fail."""
+    spec = dict(pod_templates("minimal")["Deployment/shop-meta"]["spec"])
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "open"}, "spec": {**spec, "hostNetwork": True}}
+    with pytest.raises(client.ApiException, match="violates PodSecurity"):
+        apply(api, pod)
