@@ -7,8 +7,10 @@ from itertools import count
 
 import pytest
 
+from support.compactions import Asked
 from support.compactors import start_compactor
 from support.platforms import Platform, Replica
+from support.waiting import WAIT_SECONDS, eventually
 from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node import CompactorNode
@@ -20,7 +22,6 @@ from tussock.meta.picking import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.version import CompactionTask
-from tussock.statestore import StateStore
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, data_path
 from tussock.statestore.errors import (
@@ -37,8 +38,6 @@ from tussock.statestore.system import RealSystem
 
 MANUAL_ONLY = PickerConfig(base_bytes=1 << 40, l0_merge_min=10**6, l0_runs_max=10**6)
 """No compaction but one that is asked for."""
-
-WAIT_SECONDS = 20
 
 _names = count(1)
 
@@ -98,7 +97,7 @@ class Bench:
             self.store.table(table).ingest_batch(values, epoch)
             self.store.commit_epoch(epoch)
 
-    def ask(self, table: str = "kv") -> "Asked":
+    def ask(self, table: str = "kv") -> Asked:
         """`store.compact` in a thread."""
         return Asked(self.store, table)
 
@@ -123,38 +122,6 @@ class Bench:
         for node in self.nodes:
             node.drain(5)
         self.platform.close()
-
-
-class Asked:
-    """A manual compaction under way."""
-
-    def __init__(self, store: StateStore, table: str) -> None:
-        self.error: TussockError | None = None
-        self._store, self._table = store, table
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._store.compact(self._table)
-        except TussockError as error:
-            self.error = error
-
-    def wait(self) -> None:
-        self._thread.join(WAIT_SECONDS)
-        assert not self._thread.is_alive(), "the compaction did not end"
-        if self.error is not None:
-            raise self.error
-
-
-def eventually(what: Callable[[], object]) -> None:
-    """Wait until it holds, for what the service does by itself."""
-    pause = threading.Event()
-    for _ in range(WAIT_SECONDS * 100):
-        if what():
-            return
-        pause.wait(0.01)
-    raise AssertionError(f"it did not happen within {WAIT_SECONDS} s")
 
 
 @pytest.fixture

@@ -5,31 +5,36 @@ A slot that is stopped by SIGSTOP holds its task for as long as the test likes.
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.compactions import Asked
 from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
+from support.waiting import eventually
 from tussock.compactor.serve import sst_bytes_for
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import InvalidOption, TussockError
 
-WAIT_SECONDS = 60
-
 
 class Cluster:
     """A replica of the service on a folder, its store, and compactors."""
 
-    def __init__(self, folder: Path, exits: ExitStack) -> None:
+    def __init__(self, folder: Path, exits: ExitStack, lease: int) -> None:
         self._exits = exits
-        settings = ("--session.lease-seconds", "2", "--compaction.l0-merge-min", "1000", "--compaction.l0-merge-max")
-        limits = ("1000", "--compaction.l0-runs-max", "1000", "--compaction.l0-stall-runs", "2000")
-        self.meta = exits.enter_context(MetaProcess(folder.as_uri(), *settings, *limits)).wait_until_it_leads()
+        settings = {
+            "session.lease-seconds": lease,
+            "compaction.l0-merge-min": 1000,
+            "compaction.l0-merge-max": 1000,
+            "compaction.l0-runs-max": 1000,
+            "compaction.l0-stall-runs": 2000,
+        }
+        flags = (f"--{name}={value}" for name, value in settings.items())
+        self.meta = exits.enter_context(MetaProcess(folder.as_uri(), *flags)).wait_until_it_leads()
         self.store: StateStore = exits.enter_context(connect(self.meta.url, retention=0, deadline=20))
 
     def compactor(self, name: str, *arguments: str) -> CompactorProcess:
@@ -49,7 +54,7 @@ class Cluster:
         assert state is not None
         return len(state.levels.runs())
 
-    def held_task(self, compactor: CompactorProcess) -> tuple["Asked", str, int]:
+    def held_task(self, compactor: CompactorProcess) -> tuple[Asked, str, int]:
         """A compaction under way in a slot that stands still: who asked, the task, and the slot's process."""
         self.table("first")
         self.store.compact("first")
@@ -59,36 +64,6 @@ class Cluster:
         asked = Asked(self.store, "kv")
         line = compactor.wait_for(event="compaction task begins", table="kv")
         return asked, line["task"], slot
-
-
-class Asked:
-    """A manual compaction under way."""
-
-    def __init__(self, store: StateStore, table: str) -> None:
-        self.error: TussockError | None = None
-        self._thread = threading.Thread(target=self._run, args=(store, table), daemon=True)
-        self._thread.start()
-
-    def _run(self, store: StateStore, table: str) -> None:
-        try:
-            store.compact(table)
-        except TussockError as error:
-            self.error = error
-
-    def wait(self) -> None:
-        self._thread.join(WAIT_SECONDS)
-        assert not self._thread.is_alive(), "the compaction did not end"
-        if self.error is not None:
-            raise self.error
-
-
-def eventually(what: Callable[[], object]) -> None:
-    pause = threading.Event()
-    for _ in range(WAIT_SECONDS * 50):
-        if what():
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"it did not happen within {WAIT_SECONDS} s")
 
 
 def is_running(pid: int) -> bool:
@@ -101,8 +76,16 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """No session lapses in it, however busy the machine is: what a node loses it has given back."""
     with ExitStack() as exits:
-        yield Cluster(tmp_path / "bucket", exits)
+        yield Cluster(tmp_path / "bucket", exits, lease=120)
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster whose sessions soon lapse, for tests that wait for that."""
+    with ExitStack() as exits:
+        yield Cluster(tmp_path / "bucket", exits, lease=2)
 
 
 def test_tasks_run_in_processes_of_their_own(cluster: Cluster) -> None:
@@ -130,18 +113,18 @@ def test_a_slot_that_is_killed_costs_its_task_only(cluster: Cluster) -> None:
     assert fresh != slot
 
 
-def test_a_node_that_is_killed_is_replaced_by_another(cluster: Cluster) -> None:
+def test_a_node_that_is_killed_is_replaced_by_another(impatient: Cluster) -> None:
     """Its session lapses, its task goes to the other node, and its slot ends with it."""
-    first = cluster.compactor("first")
-    asked, task, slot = cluster.held_task(first)
-    second = cluster.compactor("second")
+    first = impatient.compactor("first")
+    asked, task, slot = impatient.held_task(first)
+    second = impatient.compactor("second")
     first.process.kill()
     os.kill(slot, signal.SIGCONT)
     first.wait()
     eventually(lambda: not is_running(slot))
     asked.wait()
-    assert cluster.runs("kv") == 1
-    cluster.meta.wait_for(event="compaction task taken back", task=task)
+    assert impatient.runs("kv") == 1
+    impatient.meta.wait_for(event="compaction task taken back", task=task)
     assert second.wait_for(event="compaction task done", table="kv")["task"] != task
 
 
@@ -152,30 +135,31 @@ def test_sigterm_hands_tasks_back(cluster: Cluster) -> None:
     first.terminate()
     assert first.wait() == 0
     assert not is_running(slot)
-    assert [line["event"] for line in first.lines][-2:] == ["draining", "stopped"]
+    events = [line["event"] for line in first.lines]
+    assert (events[-1], events.count("draining")) == ("stopped", 1)
     cluster.meta.wait_for(event="compaction task handed back", task=task, compactor="first")
     cluster.compactor("second")
     asked.wait()
     assert cluster.runs("kv") == 1
 
 
-def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(cluster: Cluster) -> None:
+def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: Cluster) -> None:
     """It was stopped and goes on later: what it did is garbage, and the node is as good as before."""
-    silent = cluster.compactor("silent")
-    asked, task, slot = cluster.held_task(silent)
+    silent = impatient.compactor("silent")
+    asked, task, slot = impatient.held_task(silent)
     silent.process.send_signal(signal.SIGSTOP)
-    cluster.meta.wait_for(event="compaction task taken back", task=task)
-    other = cluster.compactor("other")
+    impatient.meta.wait_for(event="compaction task taken back", task=task)
+    other = impatient.compactor("other")
     asked.wait()
-    levels = cluster.store._core.backend.refresh().find_table("kv").levels
+    levels = impatient.store._core.backend.refresh().find_table("kv").levels
     os.kill(slot, signal.SIGCONT)
     silent.process.send_signal(signal.SIGCONT)
     lost = ("compaction task lost, its outputs are garbage", "compaction task refused")
     silent.wait_for(lambda line: line["event"] in lost, task=task)
-    assert cluster.store._core.backend.refresh().find_table("kv").levels == levels
+    assert impatient.store._core.backend.refresh().find_table("kv").levels == levels
     other.terminate()
     assert other.wait() == 0
-    cluster.store.compact("kv")
+    impatient.store.compact("kv")
     eventually(lambda: any(line["event"] == "compaction task done" for line in silent.lines[-1:]))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from support.minio import free_port
 from support.platforms import Platform
+from support.waiting import eventually
 from tussock.cli.main import main
 from tussock.meta.server.status import Status
 
@@ -38,7 +39,10 @@ def test_shows_tables_nodes_and_problems(
     kv.ingest_batch([(b"a", b"1")], epoch)
     store.commit_epoch(epoch)
     leader = platform.leader.address
-    follower = next(replica.address for replica in platform.replicas if replica.address != leader)
+    (other,) = (replica for replica in platform.replicas if replica.address != leader)
+    # It looks at the lease now and then; until it has seen that somebody leads, it cannot send anybody there.
+    eventually(lambda: other.node.leader_address == leader)
+    follower = other.address
     code, out, err = run(capsys, monkeypatch, "--meta", follower)
     assert (code, err) == (0, "")
     lines = out.splitlines()

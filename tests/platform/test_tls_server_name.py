@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from support.certificates import Authority
 from support.platforms import Replica
 from support.versions import FakeSystem
+from support.waiting import eventually
 from tussock.cli.main import main
 from tussock.meta.server.options import NodeOptions
 from tussock.meta.server.tls import server_credentials
@@ -34,14 +34,12 @@ class Replicas:
         return server_credentials(str(pair.certificate), str(pair.key), "", FakeSystem())
 
     def follower(self) -> Replica:
-        """The one that does not lead, once the other does."""
-        waited = threading.Event()
-        for _ in range(2000):
-            leading = [replica.node.is_leader for replica in self.all]
-            if any(leading):
-                return self.all[leading.index(False)]
-            waited.wait(0.01)
-        raise AssertionError("no replica leads")
+        """The one that does not lead, once the other does and it knows."""
+        eventually(lambda: any(replica.node.is_leader for replica in self.all))
+        (leader,) = (replica for replica in self.all if replica.node.is_leader)
+        (follower,) = (replica for replica in self.all if replica is not leader)
+        eventually(lambda: follower.node.leader_address == leader.address)
+        return follower
 
 
 @pytest.fixture(scope="module")
