@@ -149,6 +149,22 @@ def test_scale(kubectl: Kubectl, objects: None, kind: str, path: str) -> None:
     assert scale["status"] == {"replicas": 2, "selector": "tussock.dev/owner=shop"}
 
 
+def test_a_section_without_a_number_leaves_scaling_alone(kubectl: Kubectl) -> None:
+    """What a StateStore's section doesn't say about a Compactor stays as others set it, what it says is put back."""
+
+    def apply_section(section: dict[str, Any]) -> str:
+        told = body("Compactor", "sectioned", {"storeRef": {"name": "sectioned"}, **section})
+        flags = ("--server-side", "--field-manager=tussock-operator", "--force-conflicts")
+        kubectl.done("apply", *flags, "-f", "-", manifest=told)
+        return kubectl.done("get", "tsc", "sectioned", "-o", "jsonpath={.spec.replicas}")
+
+    assert apply_section({"slots": 2}) == "1"
+    kubectl.done("scale", "tsc", "sectioned", "--replicas=5")
+    assert apply_section({"slots": 4}) == "5"
+    assert apply_section({"slots": 4, "replicas": 2}) == "2"
+    kubectl.done("delete", "tsc", "sectioned")
+
+
 def test_scale_keeps_to_the_limits(kubectl: Kubectl, objects: None) -> None:
     """What the schema forbids is refused on this way, too."""
     answer = kubectl("scale", "tsc", "shop", "--replicas=1001")
