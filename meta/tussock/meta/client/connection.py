@@ -7,6 +7,7 @@ again, under the same id and with all that is held, at whichever leader does not
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -54,6 +55,10 @@ class Holdings:
     tasks: Sequence[pb.TaskProgress] = ()
     oldest_upload: str = ""
     slots: int = 0
+
+    def beat(self) -> dict[str, Any]:
+        """What each heartbeat says of it, by field of the request."""
+        return {"tasks": self.tasks, "oldest_upload": self.oldest_upload, "slots": self.slots}
 
 
 @dataclass
@@ -104,7 +109,7 @@ class MetaConnection:
         self._opening = system.lock()
         self._changed = system.condition()
         self._closed = False
-        self._stream: tuple[str, Stream] | None = None
+        self._stream: Stream | None = None
         self._tasks: list[Task] = []
         self.holdings: Callable[[], Holdings] = Holdings
         """Asked for what the session holds whenever that is told to a leader."""
@@ -165,12 +170,12 @@ class MetaConnection:
                 return self._transport(address).call(METHODS[name], request, min(left, ATTEMPT_SECONDS_MAX))
             except NotLeader as error:
                 said[address] = str(error)
-                pause = self._follow(address, str(error.args[1]) if len(error.args) > 1 else "")
+                pause = self._follow(address, error)
             except MetaUnavailable as error:
                 said[address] = str(error)
                 if attempts is not None:
                     attempts.unknown = True
-                pause = self._follow(address, "")
+                pause = self._follow(address, error)
             except ObjectStoreUnavailable as error:
                 # The leader's bucket is away, or it could not tell whether its append happened: it answers the same
                 # call right when it is repeated.
@@ -202,7 +207,7 @@ class MetaConnection:
         """Subscribe anew: what the stream has brought does not fit the version at hand."""
         stream = self._stream
         if stream is not None:
-            stream[1].cancel()
+            stream.cancel()
 
     def close(self) -> None:
         """End the session; what it holds is let go at once if the leader can be told."""
@@ -227,8 +232,9 @@ class MetaConnection:
                 self._transports[address] = self._dial(address)
             return self._transports[address]
 
-    def _follow(self, asked: str, leader: str) -> float:
+    def _follow(self, asked: str, error: NotLeader | MetaUnavailable) -> float:
         """Go to the leader that a replica named, or on to the next replica; answers the seconds to wait before."""
+        leader = str(error.args[1]) if isinstance(error, NotLeader) and len(error.args) > 1 else ""
         with self._changed:
             if self._leader != asked:
                 return 0.0  # another thread has moved on already
@@ -252,9 +258,7 @@ class MetaConnection:
                 name=self.name,
                 software="tussock",
                 pins=held.pins,
-                tasks=held.tasks,
-                oldest_upload=held.oldest_upload,
-                slots=held.slots,
+                **held.beat(),
             )
             self._open_request(request)
             # The lease counts from the attempt that was answered: the first may have found no service yet.
@@ -272,10 +276,7 @@ class MetaConnection:
                 self._changed.wait_for(lambda: self._closed, self._session.opened.heartbeat_ms / 1000)
             if self._closed:
                 return
-            held = self.holdings()
-            request = pb.HeartbeatRequest(
-                session_id=self.session_id, oldest_upload=held.oldest_upload, tasks=held.tasks, slots=held.slots
-            )
+            request = pb.HeartbeatRequest(session_id=self.session_id, **self.holdings().beat())
             session, attempts = self._session, Attempts()
             try:
                 answer = self.call("Heartbeat", request, attempts=attempts)
@@ -297,7 +298,7 @@ class MetaConnection:
             try:
                 request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self.after_seq())
                 stream = self._transport(address).subscribe(request)
-                self._stream = (address, stream)
+                self._stream = stream
                 if self._closed or self._leader != address:
                     stream.cancel()
                 for event in stream:
@@ -306,14 +307,14 @@ class MetaConnection:
                     else:
                         self.on_event(event)
             except NotLeader as error:
-                pause = self._follow(address, str(error.args[1]) if len(error.args) > 1 else "")
+                pause = self._follow(address, error)
             except SessionExpired:
                 try:
                     self._open()
                 except TussockError as error:
                     log.warning("the session could not be opened again", session=self.session_id[:8], error=str(error))
-            except MetaUnavailable:
-                pause = self._follow(address, "") or PAUSE_SECONDS
+            except MetaUnavailable as error:
+                pause = self._follow(address, error) or PAUSE_SECONDS
             except TussockError as error:
                 log.warning("the subscription failed, trying again", session=self.session_id[:8], error=str(error))
             if not self._closed:
