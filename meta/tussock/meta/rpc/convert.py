@@ -1,9 +1,13 @@
 """Between the store's records and the messages of `meta.proto`; fields have the same names on both sides."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.version import CompactionKind, CompactionTask
+from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
 
@@ -28,17 +32,28 @@ __all__ = [
     "task_to_message",
 ]
 
-_SST_FIELDS = SstInfo.__struct_fields__
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def _fields(record: msgspec.Struct, **converted: object) -> dict[str, Any]:
+    """The fields of a record for a message that has them all; `converted` are those that it holds in another shape."""
+    return {name: getattr(record, name) for name in record.__struct_fields__ if name not in converted} | converted
+
+
+def _record(kind: type[Record], message: Message, **converted: object) -> Record:
+    """The record out of a message that has all its fields; `converted` are those that it holds in another shape."""
+    plain = {name: getattr(message, name) for name in kind.__struct_fields__ if name not in converted}
+    return kind(**plain, **converted)
 
 
 def sst_to_message(sst: SstInfo) -> pb.SstInfo:
     """An SST."""
-    return pb.SstInfo(**{field: getattr(sst, field) for field in _SST_FIELDS})
+    return pb.SstInfo(**_fields(sst))
 
 
 def sst_from_message(message: pb.SstInfo) -> SstInfo:
     """An SST."""
-    return SstInfo(**{field: getattr(message, field) for field in _SST_FIELDS})
+    return _record(SstInfo, message)
 
 
 def sub_levels_to_message(runs: Iterable[SubLevel]) -> list[pb.SubLevel]:
@@ -90,100 +105,58 @@ def commit_from_message(message: pb.CommitRequest) -> CommitRequest:
 
 def spec_to_message(spec: TableSpec) -> pb.TableSpec:
     """A table."""
-    return pb.TableSpec(**{field: getattr(spec, field) for field in TableSpec.__struct_fields__})
+    return pb.TableSpec(**_fields(spec))
 
 
 def spec_from_message(message: pb.TableSpec) -> TableSpec:
     """A table."""
-    return TableSpec(
-        id=message.id,
-        name=message.name,
+    return _record(
+        TableSpec,
+        message,
         schema=message.schema if message.HasField("schema") else None,
         primary_key=tuple(message.primary_key),
         distribution_key=tuple(message.distribution_key),
-        vnodes=message.vnodes,
-        block_bytes=message.block_bytes,
-        compression=message.compression,
     )
 
 
 def pin_to_message(pin: PinInfo) -> pb.PinInfo:
     """A pin."""
-    return pb.PinInfo(id=pin.id, epoch=pin.epoch, owner=pin.owner, created_ms=pin.created_ms, expires_ms=pin.expires_ms)
+    return pb.PinInfo(**_fields(pin))
 
 
 def pin_from_message(message: pb.PinInfo) -> PinInfo:
     """A pin."""
-    return PinInfo(
-        id=message.id,
-        epoch=message.epoch,
-        owner=message.owner,
-        created_ms=message.created_ms,
-        expires_ms=message.expires_ms,
-    )
+    return _record(PinInfo, message)
 
 
 def task_to_message(task: CompactionTask, spec: TableSpec, gc_horizon: str) -> pb.CompactionTask:
     """A compaction task, with the table that it is for and the garbage horizon."""
-    return pb.CompactionTask(
-        id=task.id,
-        table_id=task.table_id,
-        kind=task.kind,
-        inputs=[pb.SubLevel(ssts=[sst_to_message(sst) for sst in run]) for run in task.inputs],
-        target_level=task.target_level,
-        bottom=task.bottom,
-        watermark=task.watermark,
-        owner=task.owner,
-        claimed_ms=task.claimed_ms,
-        expires_ms=task.expires_ms,
-        table=spec_to_message(spec),
-        gc_horizon=gc_horizon,
-    )
+    inputs = [pb.SubLevel(ssts=[sst_to_message(sst) for sst in run]) for run in task.inputs]
+    return pb.CompactionTask(**_fields(task, inputs=inputs), table=spec_to_message(spec), gc_horizon=gc_horizon)
 
 
 def task_from_message(message: pb.CompactionTask) -> tuple[CompactionTask, TableSpec]:
     """A compaction task, and the table that it is for."""
-    kind: CompactionKind = message.kind  # type: ignore[assignment]  # the service sends what it has validated
-    task = CompactionTask(
-        id=message.id,
-        table_id=message.table_id,
-        kind=kind,
-        inputs=tuple(tuple(sst_from_message(sst) for sst in run.ssts) for run in message.inputs),
-        target_level=message.target_level,
-        bottom=message.bottom,
-        watermark=message.watermark,
-        owner=message.owner,
-        claimed_ms=message.claimed_ms,
-        expires_ms=message.expires_ms,
-    )
-    return task, spec_from_message(message.table)
+    inputs = tuple(tuple(sst_from_message(sst) for sst in run.ssts) for run in message.inputs)
+    return _record(CompactionTask, message, inputs=inputs), spec_from_message(message.table)
 
 
 def backup_to_message(backup: BackupInfo) -> pb.BackupInfo:
     """A backup."""
-    return pb.BackupInfo(**{field: getattr(backup, field) for field in BackupInfo.__struct_fields__})
+    return pb.BackupInfo(**_fields(backup))
 
 
 def backup_from_message(message: pb.BackupInfo) -> BackupInfo:
     """A backup."""
-    return BackupInfo(**{field: getattr(message, field) for field in BackupInfo.__struct_fields__})
+    return _record(BackupInfo, message)
 
 
 def report_to_message(report: VacuumReport) -> pb.VacuumResponse:
     """What a vacuum did."""
-    return pb.VacuumResponse(
-        deleted=[pb.VacuumResponse.Deleted(path=path, reason=reason) for path, reason in report.deleted],
-        kept_young=report.kept_young,
-        bytes_freed=report.bytes_freed,
-        gc_horizon=report.gc_horizon,
-    )
+    deleted = [pb.VacuumResponse.Deleted(path=path, reason=reason) for path, reason in report.deleted]
+    return pb.VacuumResponse(**_fields(report, deleted=deleted))
 
 
 def report_from_message(message: pb.VacuumResponse) -> VacuumReport:
     """What a vacuum did."""
-    return VacuumReport(
-        deleted=tuple((one.path, one.reason) for one in message.deleted),
-        kept_young=message.kept_young,
-        bytes_freed=message.bytes_freed,
-        gc_horizon=message.gc_horizon,
-    )
+    return _record(VacuumReport, message, deleted=tuple((one.path, one.reason) for one in message.deleted))
