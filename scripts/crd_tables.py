@@ -126,4 +126,4 @@ def _about(field: dict[str, Any]) -> str:
     if _has_own_table(field):
         heading = HEADINGS[field[FROM]]
         link = f" See [{heading}](#{heading.lower().replace(' ', '-')})."
-    return field["description"].replace("|", r"\|") + link
+    return str(field["description"]).replace("|", r"\|") + link
