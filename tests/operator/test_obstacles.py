@@ -1,0 +1,162 @@
+"""What can be wrong before a store can begin: each has its own reason, and heals without anybody's help."""
+
+import io
+
+import pytest
+from minio import Minio
+from minio.credentials.providers import StaticProvider
+from minio.minioadmin import MinioAdmin
+
+from support.minio import BUCKET, MinioServer, free_port
+from support.operators import Body, Objects, OperatorProcess, eventually
+from support.stores_in_cluster import serving
+
+pytestmark = [pytest.mark.minio, pytest.mark.usefixtures("operator")]
+
+
+def client_of(minio: MinioServer) -> Minio:
+    return Minio(minio.endpoint.removeprefix("http://"), access_key=minio.user, secret_key=minio.password, secure=False)
+
+
+def secret(name: str, **values: str) -> Body:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
+
+
+def expect_nothing_started(shared: Objects, name: str, reason: str, *words: str) -> None:
+    shared.await_reason("StateStore", name, reason)
+    eventually(
+        f"a message with {words}", lambda: all(word in shared.ready("StateStore", name)["message"] for word in words)
+    )
+    assert shared.ready("StateStore", name)["status"] == "False"
+    assert shared.get("Meta", name) is None
+
+
+def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """No secret, no key in it, a wrong password, no bucket: one after the other is put right, and the store begins."""
+    name = store["metadata"]["name"]
+    keys = f"{name}-keys"
+    s3 = store["spec"]["objectStore"]["s3"]
+    s3["credentialsSecret"]["name"] = keys
+    s3["bucket"] = f"{name}-bucket"
+    shared.apply(store)
+    expect_nothing_started(shared, name, "SecretNotFound", keys, "access-key-id")
+    shared.apply(secret(keys, **{"access-key-id": minio.user}))
+    expect_nothing_started(shared, name, "SecretKeyMissing", keys, "secret-access-key")
+    wrong = "a-wrong-password-that-nobody-may-see"
+    shared.apply(secret(keys, **{"access-key-id": minio.user, "secret-access-key": wrong}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", "the secret access key is wrong")
+    shared.apply(secret(keys, **{"access-key-id": "nobody", "secret-access-key": minio.password}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", "does not know the access key id")
+    shared.apply(secret(keys, **{"access-key-id": minio.user, "secret-access-key": minio.password}))
+    expect_nothing_started(shared, name, "BucketNotFound", f"{name}-bucket")
+    client_of(minio).make_bucket(f"{name}-bucket")
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    seen = str([shared.get("StateStore", name), shared.events(name), shared.list("Meta")])
+    assert wrong not in seen
+    assert minio.password not in seen
+
+
+def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess) -> None:
+    name = serving(shared, store)
+    assert name in operator.log()
+    assert minio.password not in operator.log()
+
+
+def test_an_endpoint_where_nobody_listens(store: Body, shared: Objects) -> None:
+    name, port = store["metadata"]["name"], free_port()
+    store["spec"]["objectStore"]["s3"]["endpoint"] = f"http://127.0.0.1:{port}"
+    shared.apply(store)
+    expect_nothing_started(shared, name, "BucketUnreachable", f"127.0.0.1:{port}", "refused")
+
+
+def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """A user whose policy allows reading alone: the marker cannot be written."""
+    name = store["metadata"]["name"]
+    user, password = f"reader-{name}", "only-for-reading"
+    make_reader(minio, user, password)
+    shared.apply(secret(f"{name}-bucket", **{"access-key-id": user, "secret-access-key": password}))
+    shared.apply(store)
+    expect_nothing_started(shared, name, "BucketNotWritable", "can be read and not written")
+
+
+def make_reader(minio: MinioServer, user: str, password: str) -> None:
+    """A user of MinIO that may only read."""
+    host = minio.endpoint.removeprefix("http://")
+    admin = MinioAdmin(endpoint=host, credentials=StaticProvider(minio.user, minio.password), secure=False)
+    admin.user_add(user, password)
+    admin.policy_set("readonly", user)
+
+
+def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:
+    """The second starts nothing and says whose the prefix is; it begins when the first has gone."""
+    name = serving(shared, store)
+    second = {**store, "metadata": {"name": f"{name}-b"}}
+    shared.apply(second)
+    expect_nothing_started(shared, f"{name}-b", "PrefixInUse", f"{shared.namespace}/{name}")
+    assert shared.ready("StateStore", name)["status"] == "True"
+    shared.delete("StateStore", name)
+    eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 90)
+
+
+def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> None:
+    name = serving(shared, store)
+    second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"]}}
+    s3 = store["spec"]["objectStore"]["s3"]
+    second["spec"]["objectStore"] = {"s3": {**s3, "prefix": f"{s3['prefix']}/inner"}}
+    shared.apply(second)
+    expect_nothing_started(shared, f"{name}-b", "PrefixInUse", name)
+
+
+def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """Only the marker in the bucket tells; without it the store begins."""
+    name = store["metadata"]["name"]
+    path = f"stores/{name}/tussock-owner"
+    put(minio, path, b'{"uid": "42", "namespace": "far", "name": "away"}')
+    shared.apply(store)
+    expect_nothing_started(shared, name, "PrefixInUse", "far/away", path)
+    client_of(minio).remove_object(BUCKET, path)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+
+
+def put(minio: MinioServer, path: str, data: bytes) -> None:
+    client_of(minio).put_object(BUCKET, path, io.BytesIO(data), len(data))
+
+
+def test_certificates_are_issued_before_anything_starts(store: Body, shared: Objects) -> None:
+    """The default: nodes speak TLS with certificates of the operator's own, of which none is issued twice."""
+    name = store["metadata"]["name"]
+    store["spec"]["tls"] = {}
+    shared.apply(store)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    issued = {f"{name}-{part}" for part in ("ca", "meta-tls", "compactor-tls", "client-reader-tls", "client-admin-tls")}
+    secrets = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in shared.list("Secret")}
+    assert issued <= secrets.keys()
+    eventually("when they end", lambda: (shared.get("StateStore", name) or {})["status"].get("certificatesExpireTime"))
+    shared.delete("Secret", f"{name}-meta-tls")
+    eventually("a new certificate", lambda: shared.get("Secret", f"{name}-meta-tls"), 5)
+    kept = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in shared.list("Secret")}
+    assert kept[f"{name}-ca"] == secrets[f"{name}-ca"]
+
+
+def test_an_object_store_of_the_operators_own(shared: Objects, name: str) -> None:
+    """User and password are drawn once; meta nodes wait until the server runs."""
+    shared.apply(
+        {
+            "apiVersion": "tussock.dev/v1alpha1",
+            "kind": "StateStore",
+            "metadata": {"name": name},
+            "spec": {"objectStore": {"managed": {"size": "1Gi"}}, "tls": {"mode": "none"}, "meta": {}},
+        }
+    )
+    eventually("the server", lambda: shared.get("StatefulSet", f"{name}-minio"))
+    found = shared.await_reason("StateStore", name, "RollingOut")
+    assert "object store" in found["message"]
+    first = shared.get("Secret", f"{name}-minio")
+    assert first is not None
+    shared.serve("StatefulSet", f"{name}-minio")
+    # Its Service leads nowhere here, since no pod runs.
+    shared.await_reason("StateStore", name, "BucketUnreachable")
+    again = shared.get("Secret", f"{name}-minio")
+    assert again is not None
+    assert again["data"] == first["data"]
+    assert shared.get("Meta", name) is None
