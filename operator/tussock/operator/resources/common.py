@@ -100,7 +100,8 @@ AnyResource = TypeVar("AnyResource", bound=Resource)
 def parse(body: Mapping[str, Any], kind: type[AnyResource]) -> AnyResource:
     """`body`, as the API server has it, as a resource of `kind`; `InvalidResource` if it does not fit."""
     try:
-        return msgspec.convert(body, kind)
+        # As a plain dict: of an object with attributes, such as kopf's bodies, the attributes would be read.
+        return msgspec.convert(dict(body), kind)
     except msgspec.ValidationError as error:
         about = body.get("metadata") or {}
         raise InvalidResource(

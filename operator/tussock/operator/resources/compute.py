@@ -95,15 +95,15 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     writer_id: str = ""
     """Empty: the object's name."""
     driver: DriverSpec = DriverSpec()
-    executor: ExecutorSpec = ExecutorSpec()
+    executor: ExecutorSpec = ExecutorSpec(replicas=1)
     checkpoint: Checkpoint = Checkpoint(size="1Gi")
     restart_policy: RestartPolicy = RestartPolicy()
     suspend: bool = False
     schedule: str = ""
     """Five fields of cron; of a batch only."""
     concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
-    time_zone: str = ""
-    """Of the schedule, by its name in the IANA database; empty: UTC."""
+    time_zone: str = "UTC"
+    """Of the schedule, by its name in the IANA database."""
     pod_template: PodTemplate = field(default_factory=dict)
     """Of driver and executors; their own overrule it."""
 
