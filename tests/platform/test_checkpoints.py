@@ -2,13 +2,14 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.platforms import Platform
+from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import (
     CheckpointAborted,
@@ -69,16 +70,6 @@ class Worker:
             newest = max(newest, self.heard.get().barrier)
         # The newest barrier that was heard of by now may have come before the write; the one after it has not.
         return self.hear("committed", after=newest)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Return when it holds; fails after so many seconds."""
-    pause = threading.Event()
-    for _ in range(int(HEAR_SECONDS_MAX / 0.01)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError(f"it did not hold within {HEAR_SECONDS_MAX} s")
 
 
 @pytest.fixture
@@ -236,7 +227,7 @@ def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) 
     # It takes longer than a barrier may: the others are told, who restores is not.
     with pytest.raises(CheckpointAborted, match="was not collected"):
         a.write_on("1")
-    wait_until(lambda: restoring._epoch != began)
+    eventually(lambda: restoring._epoch != began)
     assert barriers.empty()
     with restoring.writing() as epoch:
         store.table("kv").upsert([(b"b", b"1")], epoch)
@@ -418,7 +409,7 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     b.write("precious")
     assert held_up.wait(HEAR_SECONDS_MAX)
     leadership: Any = platform.leader.node.leadership
-    wait_until(leadership.checkpoints.oldest_uploads)
+    eventually(leadership.checkpoints.oldest_uploads)
     (job,) = leadership.checkpoints.status()
     assert [(one.name, one.connected, one.collected) for one in job.participants] == [
         ("a", True, False),
@@ -429,8 +420,8 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     assert collected in leadership._in_flight()
     assert a.store.vacuum().deleted == ()
     go_on.set()
-    wait_until(lambda: state(a.store)["b"] == "precious")
-    wait_until(lambda: leadership.checkpoints.status()[0].state == "waiting")
+    eventually(lambda: state(a.store)["b"] == "precious")
+    eventually(lambda: leadership.checkpoints.status()[0].state == "waiting")
     (job,) = leadership.checkpoints.status()
     assert [one.connected for one in job.participants] == [True, False]
     assert leadership.checkpoints.oldest_uploads() == []
