@@ -14,7 +14,7 @@ from tussock.operator.manifests.compute_pods import ROLE_LABEL
 from tussock.operator.manifests.labels import digest
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.planning.components import is_settled
-from tussock.operator.planning.compute import ComputeFacts, plan_compute
+from tussock.operator.planning.compute import PROGRAM_SECONDS, ComputeFacts, plan_compute
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.planning.model import Manifest, Observed, Ref
 from tussock.operator.probes.driver import ask_driver
@@ -24,8 +24,6 @@ from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_comp
 
 __all__ = ["COMPUTE"]
 
-APPLICATION_SECONDS = 10.0
-"""ConfigMaps of users are not watched: that would take all of a namespace, of which few are programs."""
 DRIVER_SECONDS = 15.0
 """Each new epoch that is found is a write of the status, so not more often."""
 
@@ -74,7 +72,7 @@ def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, 
     if source is None:
         return "", ""
     run = partial(_read_application, world.api, compute.namespace, source)
-    found = world.probes.fact(key, ("application", source.name, source.key), run, APPLICATION_SECONDS)
+    found = world.probes.fact(key, ("application", source.name, source.key), run, PROGRAM_SECONDS)
     return (None, "") if found is None else found
 
 

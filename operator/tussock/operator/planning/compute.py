@@ -42,8 +42,10 @@ from tussock.operator.planning.runs_by_schedule import drive_by_schedule
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore, parse_store
 
-__all__ = ["ComputeFacts", "plan_compute"]
+__all__ = ["PROGRAM_SECONDS", "ComputeFacts", "plan_compute"]
 
+PROGRAM_SECONDS = 10.0
+"""How often a program in a ConfigMap is looked at. Users' ConfigMaps are not watched: few of them are programs."""
 _DELETION_SECONDS = 120.0
 """Where the store is gone and cannot say: after so long a deletion lets go of a driver that does not end."""
 
@@ -83,7 +85,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
     if observed.facts.application is None:
         # Without it a driver that runs would look as if its program had changed.
-        return Plan((Hold(),), compute.status)
+        return Plan((Hold(),), compute.status, PROGRAM_SECONDS)
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
     driving = _driving(compute, store, job, observed, gates, runs, now)
@@ -196,7 +198,10 @@ def _plan(
             status.pop(name, None)
         else:
             status[name] = value
-    return Plan(actions, status, driving.again_seconds)
+    again = driving.again_seconds
+    if compute.spec.application.config_map is not None and not compute.is_being_deleted:
+        again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
+    return Plan(actions, status, again)
 
 
 def _role(pod: Manifest) -> str:
