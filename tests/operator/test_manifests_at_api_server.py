@@ -8,6 +8,7 @@ from kubernetes import client, config, dynamic
 from kubernetes.client.exceptions import ApiException
 
 from support.operator_cases import CASES, manifests_of, pod_templates
+from tussock.operator.planning.comparing import differences
 
 NAMESPACE = "data"
 NOT_BUILT_IN = {"cert-manager.io/v1"}
@@ -61,3 +62,11 @@ def test_admission_refuses_what_is_not_restricted(api: dynamic.DynamicClient) ->
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "open"}, "spec": {**spec, "hostNetwork": True}}
     with pytest.raises(client.ApiException, match="violates PodSecurity"):
         apply(api, pod)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_server_keeps_what_is_applied(api: dynamic.DynamicClient, case: str) -> None:
+    """No value comes back in another form that would look like an edit, and be put right again and again."""
+    for manifest in manifests_of(case):
+        if manifest["apiVersion"] not in NOT_BUILT_IN:
+            assert differences(manifest, apply(api, manifest).to_dict()) == []
