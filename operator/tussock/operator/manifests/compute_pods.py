@@ -111,7 +111,8 @@ def executor_template(
     main = Main(
         component="compute",
         image=image,
-        args=("executor",),
+        # Spark adds `executor` to whatever is here.
+        args=(),
         env=_environment(compute, _named(_store_values(compute, addresses))),
         ports={},
         probes={},
