@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from support.certificates import Authority
 from support.meta_process import MetaProcess
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.certificates.issuing import certificates_in, was_issued_by
@@ -202,3 +203,20 @@ def test_a_platform_runs_on_them(tmp_path: Path) -> None:
             store.create_table("other")
         with pytest.raises(MetaUnavailable):
             opened("client-writer", tls_server_name="another-meta.data.svc")
+
+
+def test_the_users_one_certificate_may_do_everything(tmp_path: Path) -> None:
+    """With `mode: secret`: it serves and is shown by clients, and is known by the name that it must have."""
+    store = store_with({"managed": {}}, tls={"mode": "secret", "secretName": "ours"})
+    authority = Authority(tmp_path)
+    own = authority.sign("ours", names=f"DNS:{server_name(store)}")
+    other = authority.sign("other", names="DNS:other-meta.data.svc")
+    files = ("--tls.certificate", own.certificate, "--tls.key", own.key, "--tls.client-ca", authority.certificate)
+    roles = [part for role, names in role_patterns(store).items() for part in (f"--tls.roles.{role}", *names)]
+    with MetaProcess((tmp_path / "bucket").as_uri(), *map(str, files), *roles) as meta:
+        meta.wait_until_it_leads()
+        shown = {"tls_ca": str(authority.certificate), "tls_server_name": server_name(store)}
+        with connect(meta.url, **shown, tls_cert=str(own.certificate), tls_key=str(own.key)) as opened:
+            opened.create_table("kv")
+        with pytest.raises(AccessDenied):
+            connect(meta.url, **shown, tls_cert=str(other.certificate), tls_key=str(other.key))

@@ -162,6 +162,18 @@ def test_a_secret_in_the_configuration_is_refused() -> None:
     assert "s3cret" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "object_store",
+    [{"volume": {"size": "1Gi"}}, {"gcs": {"bucket": "b"}}, {"s3": {"bucket": "b", "serviceAccount": "a"}}],
+)
+def test_credentials_that_are_not_there_cannot_be_handed_out(object_store: dict[str, Any]) -> None:
+    """The service would not start with it; `none` is right everywhere."""
+    store = store_with(object_store)
+    with pytest.raises(InvalidResource, match="there is no key pair to hand out"):
+        meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
+    meta_manifests(meta_with(config={"credentials": {"mode": "none"}}), store, DEFAULTS)
+
+
 def test_an_image_that_nobody_names_is_told() -> None:
     """With the three places where it may be named."""
     with pytest.raises(InvalidResource, match=r"Meta shop has no image: set spec\.image, or images\.node"):

@@ -26,17 +26,29 @@ _SECRETS = ("access_key_id", "secret_access_key")
 
 
 def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
-    """All settings that are not the service's defaults; `InvalidResource` if the user's hold a secret."""
+    """All settings that are not the service's defaults; `InvalidResource` if the user's cannot work or hold a secret."""
     given = meta.spec.config
+    _check_credentials(meta, store)
+    # Where the service can, it hands credentials out: then nobody else needs a secret.
+    suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
+    return strategic_merge(strategic_merge(suggested, given), _insisted(store))
+
+
+def _check_credentials(meta: Meta, store: StateStore) -> None:
+    """Refuse what would be a secret in a ConfigMap, and credentials to hand out where there are none."""
+    given = meta.spec.config.get("credentials") or {}
     for name in _SECRETS:
-        if name in (given.get("credentials") or {}):
+        if name in given:
             raise InvalidResource(
                 f"Meta {meta.name}: config.credentials.{name} does not belong into a ConfigMap; name a secret in "
                 f"objectStore of StateStore {store.name}"
             )
-    # Not asked by its clients' environments but handed out: they need no secret of their own.
-    suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
-    return strategic_merge(strategic_merge(suggested, given), _insisted(store))
+    has_pair = isinstance(store.spec.object_store.backend, S3Store | ManagedStore) and bucket_secret(store)
+    if given.get("mode", "none") != "none" and not has_pair:
+        raise InvalidResource(
+            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out; only "
+            "objectStore.managed, and s3 with a credentialsSecret, have one. Take the mode out: the operator knows it"
+        )
 
 
 def _credentials_mode(store: StateStore) -> str:
