@@ -26,7 +26,7 @@ _SECRETS = ("access_key_id", "secret_access_key")
 
 
 def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
-    """All settings that are not the service's defaults; `InvalidResource` if the user's cannot work or hold a secret."""
+    """All settings that are not the service's defaults; `InvalidResource` if the user's hold secrets, or cannot work."""
     given = meta.spec.config
     _check_credentials(meta, store)
     # Where the service can, it hands credentials out: then nobody else needs a secret.
