@@ -26,7 +26,7 @@ _SECRETS = ("access_key_id", "secret_access_key")
 
 
 def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
-    """All settings that are not the service's defaults; `InvalidResource` if the user's hold secrets, or cannot work."""
+    """All settings that differ from the service's defaults; `InvalidResource` if the user's cannot be used."""
     given = meta.spec.config
     _check_credentials(meta, store)
     # Where the service can, it hands credentials out: then nobody else needs a secret.
@@ -46,8 +46,8 @@ def _check_credentials(meta: Meta, store: StateStore) -> None:
     has_pair = isinstance(store.spec.object_store.backend, S3Store | ManagedStore) and bucket_secret(store)
     if given.get("mode", "none") != "none" and not has_pair:
         raise InvalidResource(
-            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out; only "
-            "objectStore.managed, and s3 with a credentialsSecret, have one. Take the mode out: the operator knows it"
+            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
+            "only objectStore.managed, and s3 with a credentialsSecret, have one. Take the mode out: the operator knows it"
         )
 
 
