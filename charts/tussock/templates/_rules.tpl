@@ -1,0 +1,42 @@
+{{/*
+What the operator may do in the namespaces that it serves.
+
+Nobody may grant what he may not do himself: the rights on pods are those of Spark drivers, whose Roles the operator
+makes. Secrets are read since users name theirs, and written for certificates and for managed object stores.
+*/}}
+{{- define "tussock.rules" -}}
+- apiGroups: [tussock.dev]
+  resources: [statestores, metas, compactors, computes, statestorebackups]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [tussock.dev]
+  resources: [statestores/status, metas/status, compactors/status, computes/status, statestorebackups/status]
+  verbs: [patch]
+- apiGroups: [tussock.dev]
+  # To name them as owners of children where the cluster checks that.
+  resources: [statestores/finalizers, metas/finalizers, compactors/finalizers, computes/finalizers, statestorebackups/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [configmaps, persistentvolumeclaims, secrets, serviceaccounts, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [deployments, statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+{{- end -}}

@@ -1,0 +1,135 @@
+"""What the chart makes of its values, without a cluster."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster.binaries import KUBERNETES_VERSION
+from support.helm import Helm
+from tussock.operator.settings import PREFIX, OperatorSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts/tussock"
+Rendered = Callable[..., dict[tuple[str, str], dict]]
+
+
+def operator_pod(objects: dict[tuple[str, str], dict]) -> dict:
+    return objects["Deployment", "r-operator"]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"watchNamespaces": ["a", "b"]},
+        {"crds": {"install": False, "keep": False}, "replicas": 1, "networkPolicy": False},
+        {"metrics": {"podMonitors": True, "labels": {"team": "x"}}, "dashboard": {"enabled": True}},
+        {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}},
+        {"image": {"pullSecrets": ["one"], "registry": "registry.example/x", "tag": "9"}, "podAnnotations": {"a": "b"}},
+    ],
+    ids=["defaults", "two namespaces", "the least", "monitoring", "placement", "images"],
+)
+def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
+    told = helm.done("lint", "--strict", str(CHART), values=values)
+    assert "1 chart(s) linted, 0 chart(s) failed" in told
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replica": 1}, "replica"),
+        ({"replicas": -1}, "replicas"),
+        ({"replicas": "two"}, "replicas"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"watchNamespaces": ["Not_A_Name"]}, "watchNamespaces"),
+        ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
+        ({"log": {"level": "loud"}}, "level"),
+        ({"metrics": {"interval": "often"}}, "interval"),
+        ({"image": {"registry": "https://x/"}}, "registry"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Helm, values: dict, named: str) -> None:
+    ended = helm.run("template", "r", str(CHART), "--kube-version", KUBERNETES_VERSION, values=values)
+    assert ended.returncode != 0
+    assert named in ended.stderr
+
+
+def test_the_definitions_are_those_of_the_repository(rendered: Rendered) -> None:
+    """All of them, with the note for Helm that they stay; and none where another release brings them."""
+    mine = {}
+    for path in (ROOT / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text())
+        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
+        mine[crd["metadata"]["name"]] = crd
+    assert len(mine) == 5
+    assert {name: one for (kind, name), one in rendered().items() if kind == "CustomResourceDefinition"} == mine
+    objects = rendered(crds={"keep": False})
+    assert "annotations" not in objects["CustomResourceDefinition", "metas.tussock.dev"]["metadata"]
+    assert not [kind for kind, _ in rendered(crds={"install": False}) if kind == "CustomResourceDefinition"]
+
+
+def test_each_variable_is_a_setting_of_the_operator(rendered: Rendered) -> None:
+    variables = [one["name"] for one in operator_pod(rendered())["containers"][0]["env"]]
+    assert {name.removeprefix(PREFIX).lower() for name in variables} == set(OperatorSettings.model_fields)
+
+
+def test_images_have_registry_and_tag(rendered: Rendered) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert operator_pod(rendered())["containers"][0]["image"] == f"tussock-operator:{version}"
+    objects = rendered(image={"registry": "registry.example/x", "tag": "9", "minioTag": "m"})
+    container = operator_pod(objects)["containers"][0]
+    assert container["image"] == "registry.example/x/tussock-operator:9"
+    named = {one["name"].removeprefix(PREFIX): one.get("value") for one in container["env"]}
+    assert named["NODE_IMAGE"] == "registry.example/x/tussock-node:9"
+    assert named["SPARK_IMAGE"] == "registry.example/x/tussock-spark:9"
+    assert named["MINIO_IMAGE"] == "registry.example/x/minio/minio:m"
+
+
+def test_named_namespaces_give_no_right_on_the_cluster(rendered: Rendered) -> None:
+    objects = rendered(watchNamespaces=["a", "b"])
+    assert not [kind for kind, _ in objects if kind.startswith("ClusterRole")]
+    assert [kind for kind, _ in objects].count("RoleBinding") == 2  # by name, which "a" and "b" share, and the Lease's
+    assert operator_pod(objects)["containers"][0]["env"][3] == {"name": f"{PREFIX}NAMESPACES", "value": "a,b"}
+
+
+def test_no_rule_has_a_wildcard(rendered: Rendered) -> None:
+    for (kind, name), one in {**rendered(), **rendered(watchNamespaces=["a"])}.items():
+        if kind.endswith("Role"):
+            assert "*" not in json.dumps(one["rules"]), name
+
+
+def test_the_dashboard_asks_for_documented_metrics_only() -> None:
+    """A panel over a metric that nobody exports stays empty for ever."""
+    board = json.loads((CHART / "dashboards/tussock.json").read_text())
+    documents = (ROOT / "docs/metrics.md").read_text() + (ROOT / "docs/operator/reconciliation.md").read_text()
+    asked = set(re.findall(r"\btussock_\w+", json.dumps(board)))
+    assert len(asked) > 20
+    for name in sorted(asked):
+        base = re.sub(r"_(bucket|count|sum)$", "", name)
+        assert base in documents or base.removesuffix("_total") in documents, name
+
+
+def test_every_panel_says_what_it_shows() -> None:
+    board = json.loads((CHART / "dashboards/tussock.json").read_text())
+    panels = [one for one in board["panels"] if one["type"] != "row"]
+    assert all(one["description"] and one["targets"] for one in panels)
+    places = [one["gridPos"] for one in panels]
+    taken = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(taken) == len(set(taken)), "panels lie on each other"
+    assert max(x for x, _ in taken) < 24
+
+
+def test_the_table_of_values_is_whole() -> None:
+    """Each value of `values.yaml` stands in README.md, and each name there is a value."""
+    text = (CHART / "README.md").read_text()
+    named = {name for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    groups = ("image", "crds", "log", "metrics", "dashboard")
+    mine = {f"{group}.{key}" for group in groups for key in values[group]} | (set(values) - set(groups))
+    assert named == mine
