@@ -47,7 +47,7 @@ def _check_credentials(meta: Meta, store: StateStore) -> None:
     if given.get("mode", "none") != "none" and not has_pair:
         raise InvalidResource(
             f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
-            "only objectStore.managed, and s3 with a credentialsSecret, have one. Take the mode out: the operator knows it"
+            "only objectStore.managed, and s3 with a credentialsSecret, have one. Leave the mode out"
         )
 
 
