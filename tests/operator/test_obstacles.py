@@ -110,7 +110,7 @@ def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> N
 def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
     """Only the marker in the bucket tells; without it the store begins."""
     name = store["metadata"]["name"]
-    path = f"stores/{name}/tussock-owner"
+    path = f"shared/{name}/tussock-owner"
     put(minio, path, b'{"uid": "42", "namespace": "far", "name": "away"}')
     shared.apply(store)
     expect_nothing_started(shared, name, "PrefixInUse", "far/away", path)

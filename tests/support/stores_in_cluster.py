@@ -8,7 +8,7 @@ def store_on(minio: MinioServer, objects: Objects, name: str) -> Body:
     """The manifest of a store, whose secret is made."""
     keys = {"access-key-id": minio.user, "secret-access-key": minio.password}
     objects.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{name}-bucket"}, "stringData": keys})
-    s3 = {"endpoint": minio.endpoint, "bucket": BUCKET, "prefix": f"stores/{name}", "allowHttp": True}
+    s3 = {"endpoint": minio.endpoint, "bucket": BUCKET, "prefix": f"{objects.namespace}/{name}", "allowHttp": True}
     return {
         "apiVersion": "tussock.dev/v1alpha1",
         "kind": "StateStore",

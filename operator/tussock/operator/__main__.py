@@ -12,12 +12,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the operator; ends with its exit code."""
+    """Run the operator until it is told to end."""
     try:
         settings = load_settings(sys.argv[1:], os.environ)
     except InvalidOption as error:
         sys.exit(str(error))
-    sys.exit(serve(settings, CONTROLLERS))
+    serve(settings, CONTROLLERS)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ the Lease is given back, so that another replica works within seconds.
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import kopf
 
@@ -41,28 +42,27 @@ END_SECONDS = 10.0
 """How long passes that have begun get to end."""
 
 
-def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> int:
-    """Serve until SIGTERM or SIGINT, or until the Lease is lost; answers the exit code: 0, or 1 if it was lost."""
+def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, or until the Lease is lost; ends the process with code 0, or 1 if it was lost."""
     start_logging(settings.log_level, settings.log_format, sys.stderr)
     # A line for each event of each object, about nothing but itself.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
-    return asyncio.run(_serve(settings, controllers))
+    asyncio.run(_serve(settings, controllers))
+    raise AssertionError("the process ends inside")
 
 
-async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> int:
+async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> NoReturn:
     system, metrics = RealSystem(), Metrics()
     health = Health(system)
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    _take_signals(stopped)
     http = await serve_http(settings.http_listen, metrics, health)
     log.info("serving", http=str(http.addresses[0]), namespaces=",".join(settings.namespaces) or "all")
     async with await connect(metrics.request) as api:
         lease = Lease(api, system, settings.lease_namespace, settings.lease_name, settings.identity, health.beat)
         if not await _until(stopped, lease.acquire()):
             await http.cleanup()
-            return 0
+            _exit(0)
         metrics.leader.set(1)
         keeping = asyncio.create_task(lease.keep())
         keeping.add_done_callback(lambda _: stopped.set())
@@ -74,7 +74,7 @@ async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[An
             await lease.release()
     await http.cleanup()
     log.info("stopped", lost_lease=lost)
-    return 1 if lost else 0
+    _exit(1 if lost else 0)
 
 
 async def _lead(
@@ -111,17 +111,39 @@ async def _lead(
     for task in working:
         # They never end; should one fail, the process ends with it.
         task.add_done_callback(lambda _: stopped.set())
-    # kopf takes the signals over, and ends by them as it does by the flag.
-    await kopf.operator(
-        registry=registry_of(world, kinds),
-        settings=kopf_settings(kinds, clusterwide=not settings.namespaces),
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        stop_flag=stopped,
+    started = asyncio.Event()
+    watching = asyncio.create_task(
+        kopf.operator(
+            registry=registry_of(world, kinds),
+            settings=kopf_settings(kinds, clusterwide=not settings.namespaces),
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            ready_flag=started,
+        )
     )
+    watching.add_done_callback(lambda _: stopped.set())
+    if await _until(stopped, started.wait()):
+        # kopf has taken the signals over; at the end it would wait for tasks that are none of its own.
+        _take_signals(stopped)
+        await stopped.wait()
+    await _end(watching)
+    # A pass that has begun may end; what it wrote is then known to be whole.
+    await queue.drain(END_SECONDS)
     for task in working:
         await _end(task)
     await probes.close()
+
+
+def _exit(code: int) -> NoReturn:
+    # A probe that waits for a bucket does so in a thread, which would keep Python from ending.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _take_signals(stopped: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
 
 
 async def _until(stopped: asyncio.Event, work: Any) -> bool:

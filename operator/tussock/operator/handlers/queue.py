@@ -6,6 +6,7 @@ controllers (client-go, `util/workqueue`).
 """
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Awaitable, Callable
 
@@ -43,6 +44,7 @@ class Queue:
         self._running: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
+        self._draining = False
 
     def wake(self, key: Key, after: float = COALESCE_SECONDS) -> None:
         """Look at a resource after so many seconds, or sooner if that was asked for already."""
@@ -67,18 +69,26 @@ class Queue:
                 self._running.add(key)
                 group.create_task(self._pass(key)).add_done_callback(lambda _: free.release())
 
+    async def drain(self, seconds: float) -> None:
+        """Begin no more passes, and wait so long for those that have begun to end."""
+        self._draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    await asyncio.sleep(0.05)
+
     async def _next(self) -> Key:
         while True:
             self._changed.clear()
             now = asyncio.get_running_loop().time()
-            while self._heap and self._heap[0][0] <= now:
+            while not self._draining and self._heap and self._heap[0][0] <= now:
                 due, key = heapq.heappop(self._heap)
                 # An entry that was brought forward is in the heap twice; one that is looked at waits for its end.
                 if self._due.get(key) == due and key not in self._running:
                     del self._due[key]
                     return key
             self._metrics.queue.set(self.waiting())
-            timeout = self._heap[0][0] - now if self._heap else None
+            timeout = self._heap[0][0] - now if self._heap and not self._draining else None
             try:
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()

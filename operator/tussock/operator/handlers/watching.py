@@ -57,6 +57,7 @@ def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.Opera
     settings.process.ultimate_exiting_timeout = 30.0
     # Events of one object that come at once are put together by our own queue.
     settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.5
     for name, kind in kinds.items():
         if name in CHILDREN or name == "Certificate":
             settings.watching.label_selectors[kind.group, kind.version, kind.plural] = OURS

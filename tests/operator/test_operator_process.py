@@ -1,0 +1,151 @@
+"""Processes of the operator die, wait for each other, and find again what they have left."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from support.api_server import ApiServer
+from support.kubectl import Kubectl
+from support.minio import MinioServer
+from support.operators import Objects, OperatorProcess, eventually
+from support.stores_in_cluster import serving, store_on
+
+pytestmark = pytest.mark.minio
+CHILDREN = [
+    (kind, f"s-{component}")
+    for component in ("meta", "compactor")
+    for kind in ("Deployment", "ServiceAccount", "PodDisruptionBudget")
+] + [("Service", "s-meta"), ("Service", "s-meta-peers"), ("ConfigMap", "s-meta"), ("Meta", "s"), ("Compactor", "s")]
+
+
+def is_leading(process: OperatorProcess) -> bool:
+    return "event=leading" in process.log() or '"event": "leading"' in process.log()
+
+
+def start(process: OperatorProcess) -> None:
+    process.start()
+    eventually("a leader", lambda: is_leading(process), 40)
+
+
+def test_killing_the_leader_moves_the_work(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
+    """A second replica waits, and puts a child right within 20 seconds of the first one's death."""
+    space = objects.namespace
+    one, two = (
+        OperatorProcess(objects.kubeconfig, tmp_path, space, lease=space, identity=name) for name in ("one", "two")
+    )
+    start(one)
+    two.start()
+    serving(objects, store_on(minio, objects, "s"))
+    eventually("the second one", lambda: "waiting for the lease" in two.log())
+    assert not is_leading(two)
+    assert two.metric("tussock_operator_leader") == 0
+    one.kill()
+    killed = time.monotonic()
+    objects.delete("Service", "s-meta")
+    eventually("the Service again", lambda: objects.get("Service", "s-meta"), 20)
+    print(f"moved after {time.monotonic() - killed:.1f} s")
+    assert two.metric("tussock_operator_leader") == 1
+    assert two.stop() == 0
+
+
+def test_a_leader_that_ends_gives_the_lease_back(objects: Objects, tmp_path: Path) -> None:
+    """The other replica leads within seconds, and need not wait for the lease's end."""
+    space = objects.namespace
+    one, two = (
+        OperatorProcess(objects.kubeconfig, tmp_path, space, lease=space, identity=name) for name in ("one", "two")
+    )
+    start(one)
+    two.start()
+    eventually("the second one", lambda: "waiting for the lease" in two.log())
+    assert one.stop() == 0
+    eventually("the second one to lead", lambda: is_leading(two), 6)
+    assert two.stop() == 0
+
+
+@pytest.mark.parametrize("writes", [1, 3, 6, 9])
+def test_an_operator_that_is_killed_in_the_middle_goes_on(
+    writes: int, objects: Objects, minio: MinioServer, tmp_path: Path
+) -> None:
+    """Killed after so many writes, by whatever comes then: the next one makes what is missing, and nothing twice."""
+    process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    start(process)
+    objects.apply(store_on(minio, objects, "s"))
+    eventually(f"{writes} writes", lambda: len(objects.writes()) >= writes)
+    process.kill()
+    again = OperatorProcess(
+        objects.kubeconfig, tmp_path, objects.namespace, lease=f"{objects.namespace}-again", identity="again"
+    )
+    start(again)
+    serving(objects, store_on(minio, objects, "s"))
+    missing = [child for child in CHILDREN if objects.get(*child) is None]
+    assert missing == []
+    assert again.stop() == 0
+
+
+def test_what_happened_while_no_operator_ran(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
+    """A store that was created, and one that was deleted meanwhile; a child that was edited, and one deleted."""
+    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    start(first)
+    for name in ("s", "gone"):
+        serving(objects, store_on(minio, objects, name))
+    assert first.stop() == 0
+    objects.delete("StateStore", "gone")
+    objects.delete("ConfigMap", "s-meta")
+    objects.patch("Deployment", "s-meta", {"spec": {"replicas": 4}})
+    objects.apply(store_on(minio, objects, "new"))
+    assert objects.get("StateStore", "gone") is not None
+    second = OperatorProcess(
+        objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace, identity="second"
+    )
+    start(second)
+    eventually("the deleted store gone", lambda: objects.get("StateStore", "gone") is None)
+    eventually("the ConfigMap again", lambda: objects.get("ConfigMap", "s-meta"))
+    eventually("two again", lambda: (objects.get("Deployment", "s-meta") or {})["spec"]["replicas"] == 2)
+    eventually("the new store's meta nodes", lambda: objects.get("Deployment", "new-meta"))
+    assert second.stop() == 0
+
+
+def test_an_operator_that_starts_anew_writes_nothing(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
+    """An upgrade of the operator, or a crash, touches nothing that is as it should be."""
+    first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    start(first)
+    serving(objects, store_on(minio, objects, "s"))
+    eventually("the last probe", lambda: "could not ask" in objects.ready("Meta", "s").get("message", ""), 40)
+    time.sleep(1)
+    assert first.stop() == 0
+    before = len(objects.writes())
+    second = OperatorProcess(
+        objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace, identity="second"
+    )
+    start(second)
+    eventually("passes", lambda: second.metric("tussock_operator_reconcile_seconds_count") >= 3)
+    time.sleep(2)
+    applied = [line["requestURI"] for line in objects.writes()[before:] if "/status" not in line["requestURI"]]
+    assert applied == []
+    assert second.stop() == 0
+
+
+@pytest.mark.slow
+def test_an_api_server_that_is_killed_and_comes_back(api_server: Path, minio: MinioServer, tmp_path: Path) -> None:
+    """Nothing is lost on the operator's side: it goes on without a restart, and puts right what was edited."""
+    server = ApiServer(tmp_path / "api")
+    server.start()
+    try:
+        kubectl = Kubectl(server.kubeconfig, tmp_path / "cache")
+        kubectl.done("apply", "--server-side", "-f", str(Path(__file__).resolve().parents[2] / "crds"))
+        kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "crd/statestores.tussock.dev")
+        objects = Objects(server.kubeconfig, "away")
+        objects.make_namespace()
+        process = OperatorProcess(server.kubeconfig, tmp_path, "away", lease="away")
+        start(process)
+        serving(objects, store_on(minio, objects, "s"))
+        server.kill()
+        time.sleep(3)
+        assert process.ask("/healthz") == "ok\n"
+        server.start()
+        objects.delete("Service", "s-meta")
+        eventually("the Service again", lambda: objects.get("Service", "s-meta"), 30)
+        assert process.stop() == 0
+    finally:
+        server.stop()

@@ -1,0 +1,107 @@
+"""What is known of the cluster: the newest state, whoever told it, and nothing of objects that are gone."""
+
+from typing import Any
+
+from tussock.operator.cluster.seen import TOMBSTONES_MAX, Key, Seen, slim
+from tussock.operator.planning.model import Ref
+
+OWNER = Key("Meta", "n", "m")
+LABELS = {"tussock.dev/owner-kind": "Meta", "tussock.dev/owner": "m"}
+
+
+def body(name: str = "x", version: int = 1, uid: str = "", labels: dict[str, str] | None = None) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "n", "uid": uid or name, "resourceVersion": str(version)}
+    return {"metadata": {**metadata, "labels": LABELS if labels is None else labels}}
+
+
+def version_of(seen: Seen, name: str = "x") -> str:
+    found = seen.get("Service", "n", name)
+    return str(found["metadata"]["resourceVersion"]) if found else ""
+
+
+def test_the_newest_state_counts_in_whichever_order_it_is_told() -> None:
+    """An event that tells of an older state than the answer to our own write comes later, and changes nothing."""
+    seen = Seen()
+    seen.put("Service", body(version=9))
+    seen.put("Service", body(version=10))
+    seen.put("Service", body(version=9))
+    assert version_of(seen) == "10"
+
+
+def test_children_are_found_by_their_owner() -> None:
+    seen = Seen()
+    seen.put("Service", body("a"))
+    seen.put("Pod", body("b"))
+    seen.put("Pod", body("c", labels={}))
+    assert set(seen.children(OWNER)) == {Ref("Service", "a"), Ref("Pod", "b")}
+    assert seen.children(Key("Meta", "other", "m")) == {}
+
+
+def test_a_child_that_loses_its_labels_is_no_child_any_more() -> None:
+    seen = Seen()
+    seen.put("Service", body(version=1))
+    seen.put("Service", body(version=2, labels={}))
+    assert seen.children(OWNER) == {}
+    assert version_of(seen) == "2"
+
+
+def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
+    """The answer to an apply may be read after the event of the object's deletion."""
+    seen = Seen()
+    seen.put("Service", body(version=1))
+    seen.drop("Service", body(version=3))
+    seen.put("Service", body(version=2))
+    assert version_of(seen) == ""
+    assert seen.children(OWNER) == {}
+    seen.put("Service", body(version=4, uid="another"))
+    assert version_of(seen) == "4"
+
+
+def test_the_end_of_an_object_leaves_the_next_one_of_its_name() -> None:
+    seen = Seen()
+    seen.put("Service", body(version=5, uid="new"))
+    seen.drop("Service", body(version=4, uid="old"))
+    assert version_of(seen) == "5"
+
+
+def test_few_deletions_are_remembered() -> None:
+    seen = Seen()
+    for number in range(TOMBSTONES_MAX + 10):
+        seen.drop("Service", body(uid=str(number)))
+    seen.put("Service", body(uid="0"))
+    assert version_of(seen) == "1"
+
+
+def test_a_sweep_forgets_what_is_not_listed() -> None:
+    """Unless it was heard of after the list had been asked for."""
+    seen = Seen()
+    for name in ("gone", "there"):
+        seen.put("Service", body(name))
+    before = seen.uids("Service")
+    seen.put("Service", body("new"))
+    found = seen.sweep("Service", None, [body("there")], before)
+    assert [one["metadata"]["name"] for one in found.gone] == ["gone"]
+    assert found.stale == set()
+    assert [version_of(seen, name) for name in ("gone", "there", "new")] == ["", "1", "1"]
+
+
+def test_a_sweep_finds_what_was_never_heard_of() -> None:
+    """New objects, and newer states; of which the watch should have told by the next sweep."""
+    seen = Seen()
+    seen.put("Service", body("changed", version=1))
+    found = seen.sweep("Service", None, [body("changed", version=2), body("new")], seen.uids("Service"))
+    assert found.stale == {("changed", "2"), ("new", "1")}
+
+
+def test_values_of_secrets_are_not_kept() -> None:
+    """Nor the copy of them that `kubectl apply` keeps in an annotation."""
+    secret = body()
+    secret["data"] = {"password": "c2VjcmV0"}
+    last = "kubectl.kubernetes.io/last-applied-configuration"
+    secret["metadata"]["annotations"] = {last: '{"data": {"password": "c2VjcmV0"}}', "a": "b"}
+    secret["metadata"]["managedFields"] = [{"manager": "x"}]
+    kept = slim("Secret", secret)
+    assert kept["data"] == {"password": ""}
+    assert kept["metadata"]["annotations"] == {"a": "b"}
+    assert "c2VjcmV0" not in str(kept)
+    assert "managedFields" not in kept["metadata"]
