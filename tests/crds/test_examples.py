@@ -29,6 +29,10 @@ def bodies(path: Path) -> list[dict[str, Any]]:
 def test_the_examples_are_there() -> None:
     """Quickstart, production, scale, backup and restore, whatever else."""
     assert {path.stem for path in EXAMPLES} >= {"backup", "production", "quickstart", "restore", "scale"}
+    listed = re.findall(
+        r"^\| \[(\S+)\]\(\1\)", (EXAMPLES[0].parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == [path.name for path in EXAMPLES]
 
 
 @pytest.mark.slow
