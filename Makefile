@@ -3,18 +3,18 @@
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 CODE := statestore meta compactor compute cli operator tests
-EXTRA_CODE := $(wildcard benchmarks examples scripts)
+EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick demo bench bench-meta lock proto clean simulate
+.PHONY: help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick e2e build-cluster demo bench bench-meta lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## Stream 336,776 flights through Spark into a store, then query it
 	@$(PYTHON) examples/flights_demo.py
@@ -26,12 +26,18 @@ setup-no-java:
 	@scripts/setup.sh --no-java
 
 ##@ Check
-test: setup lint ## Lint, then every test
+test: setup lint build-cluster ## Lint, then every test
 	@echo "Running all tests"
 	@$(PYTHON) -m pytest
 
 test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not slow
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"
+
+e2e: setup-no-java build-cluster ## Tests on a Kubernetes node of our own (root on Linux, with Go), or on the cluster of KUBECONFIG
+	@$(PYTHON) -m pytest tests/e2e
+
+build-cluster: setup-no-java
+	@cd tests && ../$(PYTHON) -m cluster build --where-possible
 
 simulate: setup-no-java ## Live through SEEDS=1000 simulated histories of a cluster, or one SEED=123 with its trace
 	@cd tests && ../$(PYTHON) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1))
@@ -70,6 +76,7 @@ lock: setup-no-java ## Write requirements.lock anew from pyproject.toml
 	@$(PYTHON) -m uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --all-extras --group dev \
 		--no-emit-package tussock --output-file requirements.lock $(LOCK_FLAGS)
+	@images/lock.sh
 
 clean: ## Remove .venv, caches and what the demo left
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-store

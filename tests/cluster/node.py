@@ -159,7 +159,12 @@ class Node:
                 "--use-service-account-credentials",
                 "--leader-elect=false",
             ],
-            "kube-scheduler": [inside, "--leader-elect=false"],
+            "kube-scheduler": [
+                inside,
+                "--leader-elect=false",
+                # In 1.34 that plugin fails on a pod whose claim isn't bound yet, which is then left alone for minutes.
+                "--feature-gates=DynamicResourceAllocation=false",
+            ],
             "kubelet": [
                 f"--config={folder / 'kubelet.json'}",
                 f"--kubeconfig={folder / 'node.kubeconfig'}",

@@ -17,6 +17,7 @@ from cluster.configuration import NODE_NAME
 
 PROVISIONER = "tussock.dev/folders"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 SECONDS_BETWEEN = 0.5
 
 
@@ -44,11 +45,12 @@ def volume_for(claim: client.V1PersistentVolumeClaim, folder: Path) -> client.V1
 
 
 def provide(api: client.CoreV1Api, classes: set[str], folder: Path) -> None:
-    """One round: a volume for each claim of our classes that has none, and none for claims that are gone."""
+    """One round: a volume for each claim of our classes that a pod waits for, and none for claims that are gone."""
     volumes = {volume.metadata.name: volume for volume in api.list_persistent_volume().items}
     for claim in api.list_persistent_volume_claim_for_all_namespaces().items:
         name = f"pvc-{claim.metadata.uid}"
-        if claim.spec.storage_class_name in classes and name not in volumes and not claim.spec.volume_name:
+        wanted = SELECTED_NODE in (claim.metadata.annotations or {})  # the scheduler found a place for its first pod
+        if wanted and claim.spec.storage_class_name in classes and name not in volumes:
             (folder / name).mkdir(parents=True, exist_ok=True)
             api.create_persistent_volume(volume_for(claim, folder / name))
     for name, volume in volumes.items():

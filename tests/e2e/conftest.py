@@ -1,0 +1,77 @@
+"""The cluster of the end-to-end tests: `$KUBECONFIG`, or a node of our own where this machine can run one."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import images
+from cluster.binaries import PROGRAMS, NoCluster, missing
+from cluster.client import Cluster
+from cluster.node import check_machine
+from cluster.sharing import shared_node
+
+# Where another cluster finds the images that were built from this clone.
+IMAGE_PREFIX = os.environ.get("TUSSOCK_IMAGE_PREFIX", "localhost/")
+SECONDS_MAX = 1500
+ROOT = Path(__file__).resolve().parents[2]
+
+_clusters: list[Cluster] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder are slow, and the first of them starts the node and builds the images."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long each phase took."""
+    for cluster in _clusters:
+        terminalreporter.section("times")
+        for phase in cluster.phases:
+            terminalreporter.write_line(f"{phase.seconds:7.1f} s  {phase.name}")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A Kubernetes cluster for the whole run; a node of our own ends with the last run that uses it."""
+    named = os.environ.get("KUBECONFIG")
+    if named:
+        _clusters.append(Cluster(Path(named)))
+        yield _clusters[-1]
+        return
+    try:
+        check_machine()
+        if absent := missing():
+            raise NoCluster(f"not built: {', '.join(absent)}; `make e2e` builds them")
+        started = time.monotonic()
+        with shared_node() as node:
+            cluster = Cluster(node.kubeconfig, node)
+            cluster.note("start the node", time.monotonic() - started)
+            _clusters.append(cluster)
+            yield cluster
+    except NoCluster as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def image_names(cluster: Cluster) -> dict[str, str]:
+    """The images `operator`, `node`, `spark` and `minio`, built from this clone and known to the cluster."""
+    names = {part: f"{IMAGE_PREFIX}tussock-{part}:dev" for part in ("operator", "node", "spark")}
+    names["minio"] = f"{IMAGE_PREFIX}minio:dev"
+    if cluster.node is not None:
+        for part, name in names.items():
+            with cluster.phase(f"build and load image {part}"):
+                if part == "minio":
+                    folder = PROGRAMS["minio"].path.parent
+                    image = images.build(name, ROOT / "tests" / "cluster" / "minio" / "Dockerfile", folder)
+                else:
+                    image = images.build(name, ROOT / "images" / part / "Dockerfile")
+                cluster.node.load(image, name)
+    return names

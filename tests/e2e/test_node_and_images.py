@@ -1,0 +1,194 @@
+"""The images run a platform by plain manifests, without the operator: what they promise, the operator builds on.
+
+Every pod is of the restricted profile (the namespace enforces it) with a root file system that can't be written.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import images
+from cluster.client import Cluster
+from cluster.pods import SECURITY, claim, driver_role, pod, secret, service
+
+META = "tussock://meta:7370"
+PROGRAMS = Path(__file__).with_name("programs")
+COMPRESSED_BYTES_MAX = {"operator": 120e6, "node": 250e6}
+
+
+@pytest.fixture(scope="module")
+def platform(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
+    """A namespace with MinIO on a volume, one replica of the meta service, and a compactor."""
+    user, password = "user" + secrets.token_hex(4), secrets.token_hex(16)
+    bucket = {"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password}
+    where = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    with cluster.namespace("plain") as namespace, cluster.phase("plain manifests to a platform that is ready"):
+        cluster.apply(
+            secret("minio", {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password}),
+            secret("bucket", {**bucket, **where}),
+            claim("minio"),
+            service("minio", 9000),
+            pod(
+                "minio",
+                image_names["minio"],
+                arguments=["server", "--address=:9000", "/data"],
+                secrets=["minio"],
+                ready=(9000, "/minio/health/ready"),
+                volumes={"/data": {"persistentVolumeClaim": {"claimName": "minio"}}},
+            ),
+            namespace=namespace,
+        )
+        cluster.wait_ready("pod/minio", namespace=namespace)
+        run_program(cluster, namespace, "make_bucket", image_names["node"], ["bucket"])
+        cluster.apply(
+            service("meta", 7370, 7371),
+            pod(
+                "meta",
+                image_names["node"],
+                arguments=[
+                    *("meta", "serve", "--store", "s3://tussock/plain", "--advertise", "meta:7370"),
+                    *("--listen", "0.0.0.0:7370", "--http-listen", "0.0.0.0:7371"),
+                ],
+                secrets=["bucket"],
+                ready=(7371, "/readyz"),
+            ),
+            pod("compactor", image_names["node"], arguments=["compactor", "--meta", "meta:7370"], secrets=["bucket"]),
+            namespace=namespace,
+        )
+        cluster.wait_ready("pod/meta", "pod/compactor", namespace=namespace)
+        yield namespace
+
+
+def run_program(
+    cluster: Cluster, namespace: str, name: str, image: str, secret_names: list[str], python: str = "python"
+) -> dict[str, object]:
+    """Run one of `programs` in a pod until it succeeds; answers the last line that it printed, which is JSON."""
+    volume = {"configMap": {"name": name.replace("_", "-")}}
+    pod_name = name.replace("_", "-")
+    text = (PROGRAMS / f"{name}.py").read_text()
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod_name}, "data": {"program.py": text}},
+        pod(
+            pod_name,
+            image,
+            command=[python, "/program/program.py"],
+            secrets=secret_names,
+            volumes={"/program": volume},
+        ),
+        namespace=namespace,
+    )
+    return result_of(cluster, namespace, pod_name)
+
+
+def result_of(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> dict[str, object]:
+    """What a pod printed last, once it has succeeded."""
+
+    def ended() -> str | None:
+        found = cluster.get("pod", name, namespace)
+        phase = found["status"]["phase"] if found else None
+        return phase if phase in ("Succeeded", "Failed") else None
+
+    phase = cluster.wait_for(f"end of pod {name}", ended, seconds)
+    log = cluster.kubectl("logs", name, f"--namespace={namespace}")
+    assert phase == "Succeeded", log
+    result = json.loads(log.strip().splitlines()[-1])
+    assert isinstance(result, dict)
+    return result
+
+
+@pytest.mark.parametrize("part", ["operator", "node"])
+def test_image_is_small(cluster: Cluster, image_names: dict[str, str], part: str) -> None:
+    """What a registry has to hold of an image stays below its limit."""
+    if cluster.node is None:
+        pytest.skip("the images of another cluster were built elsewhere")
+    size = images.compressed_bytes(image_names[part])
+    print(f"image {part}: {size / 1e6:.1f} MB compressed")
+    assert size < COMPRESSED_BYTES_MAX[part]
+
+
+@pytest.mark.parametrize("part", ["operator", "node", "spark"])
+def test_image_runs_as_its_user(cluster: Cluster, image_names: dict[str, str], part: str, platform: str) -> None:
+    """Without being told, an image runs as 10001, finds its modules compiled, and can write nothing but /tmp."""
+    name = f"user-of-{part}"
+    text = (PROGRAMS / "who_am_i.py").read_text()
+    cluster.apply(pod(name, image_names[part], command=["python", "-c", text]), namespace=platform)
+    result = result_of(cluster, platform, name)
+    assert (result["user"], result["group"]) == (10001, 10001)
+    assert result["writable"] == ["/tmp"]
+    assert result["not_compiled"] == []
+
+
+def test_client_commits_and_reads_epochs(cluster: Cluster, platform: str, image_names: dict[str, str]) -> None:
+    """A client in a pod commits two epochs, reads both, and has the compactor merge them."""
+    with cluster.phase("client pod commits, reads and compacts"):
+        result = run_program(cluster, platform, "commit_and_read", image_names["node"], ["bucket"])
+    assert result == {"now": {"a": "2", "b": None}, "before": {"a": "1", "b": "1"}, "runs": 1}
+
+
+def test_spark_job_keeps_state(cluster: Cluster, platform: str, image_names: dict[str, str]) -> None:
+    """A driver pod in client mode and one executor write a table through the platform and read it back."""
+    text = (PROGRAMS / "spark_job.py").read_text()
+    executor = pod("executor", image_names["spark"], secrets=["bucket"])["spec"]
+    [container] = executor["containers"]
+    template = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": executor["securityContext"],
+            "volumes": executor["volumes"],
+            "containers": [
+                {
+                    "name": "executor",
+                    "envFrom": container["envFrom"],
+                    "securityContext": SECURITY,
+                    "volumeMounts": container["volumeMounts"],
+                }
+            ],
+        },
+    }
+    files = {"program.py": text, "executor.json": json.dumps(template)}
+    settings = {
+        "spark.master": "k8s://https://kubernetes.default.svc",
+        "spark.kubernetes.namespace": platform,
+        "spark.kubernetes.container.image": image_names["spark"],
+        "spark.kubernetes.executor.podTemplateFile": "/program/executor.json",
+        "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        "spark.kubernetes.driver.pod.name": "driver",
+        "spark.driver.host": f"driver.{platform}.svc",
+        "spark.driver.port": "7078",
+        "spark.driver.blockManager.port": "7079",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.driver.memory": "512m",
+        "spark.executor.instances": "1",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.kubernetes.executor.request.cores": "100m",
+        "spark.ui.enabled": "false",
+        "spark.decommission.enabled": "true",
+    }
+    conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    with cluster.phase("Spark driver and executor: apply to results"):
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "spark-job"}, "data": files},
+            *driver_role("driver"),
+            service("driver", 7078, 7079, headless=True),
+            pod(
+                "driver",
+                image_names["spark"],
+                arguments=["driver", *conf, "/program/program.py", META],
+                secrets=["bucket"],
+                service_account="driver",
+                volumes={"/program": {"configMap": {"name": "spark-job"}}},
+            ),
+            namespace=platform,
+        )
+        result = result_of(cluster, platform, "driver", seconds=300)
+    assert result["rows"] == 1000
+    assert result["sum"] == sum(range(1000))
+    hosts = result["hosts"]
+    assert isinstance(hosts, list)
+    assert all("-exec-" in host for host in hosts), f"tasks ran elsewhere than in the executor: {hosts}"
