@@ -41,8 +41,7 @@ def refused(kubectl: Kubectl, who: str, asked: Sequence[tuple[str, str]], namesp
             }
         )
     answers = kubectl.done("create", "-o", "yaml", "-f", "-", manifest=reviews)
-    found = yaml.safe_load(answers)
-    items = found["items"] if found["kind"] == "List" else [found]
+    items = list(yaml.safe_load_all(answers))
     assert len(items) == len(asked)
     return [need for need, answer in zip(asked, items, strict=True) if not answer["status"]["allowed"]]
 

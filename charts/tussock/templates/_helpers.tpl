@@ -10,7 +10,7 @@
 
 {{- define "tussock.selector" -}}
 app.kubernetes.io/name: tussock-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "tussock.labels" -}}
