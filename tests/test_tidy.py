@@ -203,9 +203,13 @@ def test_ban_spares_namesakes() -> None:
     assert not banned_uses(ast.parse("import datetime\nsystem.sleep(1)\ntime = 3\ndatetime.datetime(2013, 1, 1)"))
 
 
+_ENTRANCES = ("__init__.py", "__main__.py")
+"""Python itself runs these: `python -m PACKAGE`."""
+
+
 def test_no_module_is_dead() -> None:
     """Every module is imported by another one, named by one (`connect` loads backends so), or an entry point."""
-    modules = {module_name(path): path for path in python_files(*ROOMS) if path.name != "__init__.py"}
+    modules = {module_name(path): path for path in python_files(*ROOMS) if path.name not in _ENTRANCES}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     used = {target.split(":")[0] for target in project["scripts"].values()}
     for path in python_files(*ROOMS):
