@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from pathlib import Path
@@ -20,9 +21,13 @@ from support.statuses import bare_status
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.caller import ANYONE, Caller
 from tussock.meta.server.http import make_app, start_http
+from tussock.meta.server.node import MetaNode
+from tussock.meta.server.options import NodeOptions
 from tussock.meta.server.security import Presented
 from tussock.meta.server.status import Status
+from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.errors import Unauthenticated
+from tussock.statestore.system import RealSystem
 
 CONSOLE = Path(str(resources.files("tussock.meta.server"))) / "console"
 SECRET = "tk-4f1a"
@@ -45,11 +50,12 @@ def ask(
     questions: Callable[[Client], Awaitable[None]],
     status: Callable[[], Status] = bare_status,
     authenticate: Callable[[Presented], Caller] = lambda _: ANYONE,
+    defect: Callable[[], str] = str,
 ) -> None:
     """Serve, and ask."""
 
     async def body() -> None:
-        app = make_app(status, lambda: b"# HELP up Up.\nup 1\n", authenticate)
+        app = make_app(status, lambda: b"# HELP up Up.\nup 1\n", authenticate, defect)
         runner, port = await start_http(app, "127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", auto_decompress=False) as client:
@@ -154,6 +160,43 @@ def test_readiness(fields: dict[str, Any], expected: int, text: str) -> None:
             assert response.status == 200
 
     ask(questions, lambda: status)
+
+
+def test_liveness_tells_what_a_restart_would_cure() -> None:
+    """A replica lives while its threads run; one that has ended is named, until the process is restarted."""
+
+    class Broken(Exception):
+        """A defect, which nobody has thought of."""
+
+    bucket = RequestCounts(open_bucket("memory://"))
+    node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll=0.01, leader_lease=0.5))
+    node.start()
+    silent = threading.excepthook
+    threading.excepthook = lambda _: None
+    answers = []
+
+    async def questions(client: Client) -> None:
+        async with client.get("/healthz") as response:
+            answers.append((response.status, await response.text()))
+
+    def ask_node() -> None:
+        ask(questions, defect=node.defect)
+
+    try:
+        ask_node()
+
+        def fail() -> None:
+            raise Broken
+
+        node.meta.refresh = fail  # type: ignore[method-assign]
+        node._tasks["tail"].join(10)
+        ask_node()
+        node.close()
+        ask_node()
+    finally:
+        threading.excepthook = silent
+    ended = "threads of the replica have ended: tail; the log tells why\n"
+    assert answers == [(200, "ok\n"), (503, ended), (200, "ok\n")]
 
 
 def test_metrics_are_prometheus_text() -> None:

@@ -5,7 +5,7 @@
 | `/`, `/static/...` | the console: files of this package, nothing of the store | no |
 | `/api/status` | the status (`status.py`) as JSON | yes |
 | `/metrics` | metrics in Prometheus' text format | yes |
-| `/healthz` | 200 while the process serves | no |
+| `/healthz` | 200 while the process serves, else 503 with what only a restart can cure | no |
 | `/readyz` | 200 while the replica leads or keeps up with the log, else 503 with the reason | no |
 
 The console polls: a status is small and whole, so a lost connection, a new leader or a slow browser needs no care.
@@ -72,9 +72,14 @@ class _Pages:
     """The handlers, with what they share."""
 
     def __init__(
-        self, status: Callable[[], Status], metrics: Callable[[], bytes], authenticate: Callable[[Presented], Caller]
+        self,
+        status: Callable[[], Status],
+        metrics: Callable[[], bytes],
+        authenticate: Callable[[Presented], Caller],
+        defect: Callable[[], str],
     ) -> None:
         self._status = status
+        self._defect = defect
         self._metrics = metrics
         self._authenticate = authenticate
         self._files = _console_files()
@@ -101,6 +106,8 @@ class _Pages:
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def healthz(self, _: web.Request) -> web.Response:
+        if problem := self._defect():
+            return web.Response(status=503, text=f"{problem}\n")
         return web.Response(text="ok\n")
 
     async def readyz(self, _: web.Request) -> web.Response:
@@ -136,10 +143,16 @@ class _Pages:
 
 
 def make_app(
-    status: Callable[[], Status], metrics: Callable[[], bytes], authenticate: Callable[[Presented], Caller]
+    status: Callable[[], Status],
+    metrics: Callable[[], bytes],
+    authenticate: Callable[[Presented], Caller],
+    defect: Callable[[], str] = str,
 ) -> web.Application:
-    """The application; `status` and `metrics` are called in threads, `authenticate` is an `Authenticator`'s."""
-    pages = _Pages(status, metrics, authenticate)
+    """The application; `status` and `metrics` are called in threads, `authenticate` is an `Authenticator`'s.
+
+    `defect` tells what only a restart can cure, without waiting for anything; nothing, if it is not given.
+    """
+    pages = _Pages(status, metrics, authenticate, defect)
     app = web.Application(middlewares=[_errors], client_max_size=REQUEST_BYTES_MAX)
     app.on_response_prepare.append(_add_headers)
     app.router.add_get("/", pages.console)

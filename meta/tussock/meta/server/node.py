@@ -70,7 +70,7 @@ class MetaNode:
         self._changed = system.condition()
         self._nudged = False
         self._stopping = False
-        self._tasks: list[Task] = []
+        self._tasks: dict[str, Task] = {}
         self.status: Callable[[], object] = dict
         """Tells how this replica is, as JSON can say it; set by whoever watches it (`report.py`)."""
         self.leadership: Leadership | None = None
@@ -93,7 +93,7 @@ class MetaNode:
             ("tick", self._keep_ticking),
             ("upkeep", self._keep_up),
         ):
-            self._tasks.append(self._system.spawn(f"tussock-{name}", work))
+            self._tasks[name] = self._system.spawn(f"tussock-{name}", work)
 
     def call(self, method: str, request: Message, caller: Caller) -> Message:
         """Answer one unary call. The adapter has checked the caller's role.
@@ -133,6 +133,13 @@ class MetaNode:
     def is_draining(self) -> bool:
         """Whether it is on its way out."""
         return self._stopping
+
+    def defect(self) -> str:
+        """What only a restart of the process can cure; empty if there is nothing of that kind."""
+        ended = sorted(name for name, task in self._tasks.copy().items() if not task.is_alive())
+        if self._stopping or not ended:
+            return ""
+        return f"threads of the replica have ended: {', '.join(ended)}; the log tells why"
 
     def stalls(self, version: Version) -> dict[int, str]:
         """Per table id whose writers are held back, why."""
@@ -242,6 +249,6 @@ class MetaNode:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.join(5.0)
         self._tasks.clear()

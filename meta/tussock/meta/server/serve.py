@@ -87,7 +87,7 @@ async def _serve(settings: MetaSettings) -> None:
         host, _, port = settings.http_listen.rpartition(":")
         tls = settings.tls
         context = http_tls(tls.certificate, tls.key, tls.client_ca, system) if tls.certificate else None
-        app = make_app(report.status, metrics.render, authenticator.authenticate)
+        app = make_app(report.status, metrics.render, authenticator.authenticate, node.defect)
         _, http_port = await start_http(app, host.strip("[]"), int(port), context)
         http = f"{host}:{http_port}"
     log.info("serving", address=address, http=http, store=settings.store)
