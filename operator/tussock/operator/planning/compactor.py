@@ -16,7 +16,7 @@ from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.comparing import applies, differences, prunes
-from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
+from tussock.operator.planning.components import image_of, stamps, status_conditions, torn_down, waits_for_store
 from tussock.operator.planning.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.facts import PlatformFact
 from tussock.operator.planning.model import Action, Emit, Manifest, Observed, Plan, Ref
@@ -43,13 +43,14 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     facts, store_name = observed.facts, compactor.spec.store_ref.name
     store = facts.store
     workload = observed.children.get(Ref("Deployment", compactor_name(compactor.name)))
-    waits = waits_for_store(observed.others.get(Ref("StateStore", store_name)), store_name)
+    store_body = observed.others.get(Ref("StateStore", store_name))
+    waits = waits_for_store(store_body, store_name)
     if store is None or (waits and workload is None):
         missing = progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood.")
         return Plan((), _status(compactor, observed, workload, waits or missing, now))
     if compactor.is_being_deleted or store.is_being_deleted:
         verdict = progressing(Reason.DELETING, "The compactors go with what is being deleted.")
-        return Plan((), _status(compactor, observed, workload, verdict, now))
+        return Plan(torn_down(store_body, workload), _status(compactor, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, compactor.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(

@@ -7,7 +7,7 @@ from typing import Any
 from tussock.operator.manifests.labels import digest
 from tussock.operator.planning.comparing import differences, marked
 from tussock.operator.planning.conditions import Condition, Reason, Verdict, conditions, progressing
-from tussock.operator.planning.model import Annotate, Manifest, Ref, ref_of
+from tussock.operator.planning.model import Annotate, Delete, Manifest, Ref, ref_of
 from tussock.operator.planning.rollout import rollout
 from tussock.operator.resources.common import Resource
 
@@ -18,6 +18,7 @@ __all__ = [
     "obstacle_of",
     "stamps",
     "status_conditions",
+    "torn_down",
     "waits_for_store",
 ]
 
@@ -33,7 +34,6 @@ OBSTACLES = frozenset(
         Reason.SECRET_NOT_FOUND,
         Reason.SECRET_KEY_MISSING,
         Reason.PREFIX_IN_USE,
-        Reason.CERTIFICATE_INVALID,
         Reason.INVALID_SPEC,
         Reason.APPLY_REFUSED,
         Reason.RECONCILING,
@@ -64,6 +64,18 @@ def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | Non
     """The verdict of a component that cannot start for its store's sake; `None` if it can."""
     obstacle = obstacle_of(store, name)
     return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
+
+
+def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
+    """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
+
+    Of a component that the store's owner has made himself, too: it stays, and has nothing to do.
+    """
+    found = ((store or {}).get("status") or {}).get("conditions") or ()
+    drained = any(one["type"] == "Ready" and one["reason"] == Reason.DELETING for one in found)
+    if workload is None or not drained or workload["metadata"].get("deletionTimestamp"):
+        return ()
+    return (Delete(ref_of(workload)),)
 
 
 def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:

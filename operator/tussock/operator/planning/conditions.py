@@ -75,7 +75,6 @@ class Reason(StrEnum):
     POD_REFUSED = "PodRefused"
     APPLY_REFUSED = "ApplyRefused"
     # The platform.
-    CERTIFICATE_INVALID = "CertificateInvalid"
     WRITER_ID_IN_USE = "WriterIdInUse"
     INVALID_SPEC = "InvalidSpec"
     DRIVER_FAILED = "DriverFailed"

@@ -16,7 +16,7 @@ from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_n
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.comparing import applies, prunes
-from tussock.operator.planning.components import image_of, stamps, status_conditions, waits_for_store
+from tussock.operator.planning.components import image_of, stamps, status_conditions, torn_down, waits_for_store
 from tussock.operator.planning.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.facts import PlatformFact
 from tussock.operator.planning.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
@@ -53,7 +53,7 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         return Plan((), _status(meta, store, observed, workload, waits or _missing(store_name), now))
     if meta.is_being_deleted or store.is_being_deleted:
         verdict = progressing(Reason.DELETING, "The meta nodes go with what is being deleted.")
-        return Plan((), _status(meta, store, observed, workload, verdict, now))
+        return Plan(torn_down(store_body, workload), _status(meta, store, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, meta.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(

@@ -168,12 +168,21 @@ def _missing_certificates(store: StateStore, observed: Observed[StoreFacts]) -> 
     names |= {tls_secret(store, "meta")}
     absent = sorted(name for name in names if Ref("Secret", name) not in observed.others)
     if not absent:
-        return None
+        return _missing_files(store, observed) if store.spec.tls.mode == "secret" else None
     if store.spec.tls.mode == "secret":
         told = f"There is no Secret {absent[0]} in namespace {store.namespace}; create it (spec.tls.secretName)."
         return wrong(Reason.SECRET_NOT_FOUND, told)
     who = "cert-manager" if store.spec.tls.mode == "certManager" else "the operator"
     return progressing(Reason.RECONCILING, f"Waiting until {who} has issued {', '.join(absent)}.")
+
+
+def _missing_files(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
+    """What the secret of a user who brings his own certificates has not."""
+    name = store.spec.tls.secret_name
+    data = observed.others[Ref("Secret", name)].get("data") or {}
+    absent = [key for key in ("ca.crt", "tls.crt", "tls.key") if key not in data]
+    told = f"Secret {name}, which spec.tls names, has no key {', '.join(absent)}. Add it."
+    return wrong(Reason.SECRET_KEY_MISSING, told) if absent else None
 
 
 def _sections(store: StateStore, facts: StoreFacts) -> list[Manifest]:
