@@ -104,6 +104,61 @@ def test_a_changed_job_stops_before_it_starts_again() -> None:
     assert world.job["status"]["restarts"] == 1
 
 
+def test_an_image_is_tried_before_the_driver_is_stopped() -> None:
+    """A small pod gets it first; it is taken away with the driver of before."""
+    world = World(compute())
+    world.settle()
+    world.run()
+    world.settle()
+    world.set(image="localhost/other:1")
+    world.settle()
+    assert world.pods == ["x-driver", "x-image"]
+    assert world.reason() == ("True", "RollingOut"), "the stream goes on"
+    assert world.driver("x-image")["spec"]["containers"][0]["image"] == "localhost/other:1"
+    world.driver("x-image")["status"] = {"phase": "Succeeded"}
+    world.settle()
+    assert world.pods == ["x-driver"]
+    assert world.driver()["spec"]["containers"][0]["image"] == "localhost/other:1"
+
+
+def test_an_image_that_is_not_there_leaves_the_old_driver_alone() -> None:
+    """The condition names it; the right image then heals without other help, and so does the one of before."""
+    world = World(compute())
+    world.settle()
+    world.run()
+    world.settle()
+    for wrong, right in (("localhost/wrong:1", "localhost/right:1"), ("localhost/wrong:2", "")):
+        before = world.driver()["spec"]["containers"][0]["image"]
+        world.set(image=wrong)
+        world.settle()
+        waiting = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+        container = {"name": "compute", "image": wrong, "state": waiting}
+        world.driver("x-image")["status"] = {"phase": "Pending", "containerStatuses": [container]}
+        world.settle()
+        assert world.driver()["spec"]["containers"][0]["image"] == before
+        assert (world.reason(), world.reason("Degraded")) == (("True", "ImagePullFailed"), ("True", "ImagePullFailed"))
+        assert wrong in world.message()
+        assert before in world.message()
+        world.set(image=right)
+        world.settle()
+        world.driver("x-image")["status"] = {"phase": "Succeeded"}
+        world.settle()
+        world.run()
+        world.settle()
+        assert (world.pods, world.reason()) == (["x-driver"], ("True", "Ready"))
+    assert world.driver()["spec"]["containers"][0]["image"] == "localhost/tussock-spark:dev"
+
+
+def test_a_driver_that_does_not_run_gives_way_at_once() -> None:
+    """There is nothing to lose, so nothing is tried first."""
+    world = World(compute(image="localhost/wrong:1"))
+    world.settle()
+    world.set(image="localhost/right:1")
+    world.settle()
+    assert world.pods == ["x-driver"]
+    assert world.driver()["spec"]["containers"][0]["image"] == "localhost/right:1"
+
+
 def test_executors_are_scaled_without_a_new_driver() -> None:
     """The number goes into the ConfigMap, and an annotation makes the kubelet look."""
     world = World(compute())

@@ -15,10 +15,11 @@ from tussock.operator.manifests.compute_conf import (
     UI_PORT,
     overhead_bytes,
 )
-from tussock.operator.manifests.labels import Manifest
+from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.merging import strategic_merge
 from tussock.operator.manifests.pods import Main, http_probe, node_template, requirements
 from tussock.operator.manifests.quantities import bytes_of
+from tussock.operator.manifests.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.transport_security import client_identity
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
@@ -30,7 +31,9 @@ __all__ = [
     "driver_name",
     "driver_template",
     "executor_template",
+    "image_trial",
     "template_text",
+    "trial_name",
 ]
 
 ROLE_LABEL = "tussock.dev/role"
@@ -183,6 +186,36 @@ def _probes() -> dict[str, Any]:
         "readinessProbe": probe("/readyz", 2, 3),
         "livenessProbe": probe("/healthz", 10, 6),
     }
+
+
+def trial_name(compute: str) -> str:
+    """The name of the pod that tries an image of the `Compute` called so."""
+    return f"{compute}-image"
+
+
+def image_trial(compute: Compute, store: StateStore, image: str) -> Manifest:
+    """A pod that shows whether an image can be had: it asks for next to nothing, and ends at once."""
+    meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
+    meta["labels"][ROLE_LABEL] = "image"
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "containers": [
+            {
+                "name": "compute",
+                "image": image,
+                "imagePullPolicy": store.spec.images.pull_policy,
+                "command": ["true"],
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
+                "securityContext": CONTAINER_SECURITY,
+            }
+        ],
+    }
+    if store.spec.images.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 def template_text(template: Manifest) -> str:

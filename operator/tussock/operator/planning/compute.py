@@ -6,12 +6,12 @@ and, when it has gone, to make the next one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
-from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL
+from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL, trial_name
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
@@ -20,9 +20,10 @@ from tussock.operator.planning.components import stamps, status_conditions
 from tussock.operator.planning.compute_gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.driver_health import is_ready_pod
-from tussock.operator.planning.driver_runs import Run, run_of
-from tussock.operator.planning.drivers import Driving, drive, stamp, stop
+from tussock.operator.planning.driver_runs import Run, has_ended, run_of, stamp
+from tussock.operator.planning.drivers import Driving, drive, stop
 from tussock.operator.planning.facts import DriverFact
+from tussock.operator.planning.image_trials import try_image
 from tussock.operator.planning.model import (
     Action,
     Annotate,
@@ -117,7 +118,16 @@ def _driving(
     executors = sum(is_ready_pod(pod) for pod in observed.pods() if _role(pod) == "executor")
     if compute.spec.schedule and not compute.spec.suspend:
         return drive_by_schedule(compute, store.name, job, runs, gates.first, now, executors)
-    return drive(compute, store.name, job, runs, gates, now, executors)
+    trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
+    trying = None
+    if gates.first is None and not compute.spec.suspend:
+        trying = try_image(compute, store, job, runs, trial, now)
+    if trying is not None:
+        return trying
+    found = drive(compute, store.name, job, runs, gates, now, executors)
+    if trial is not None and not trial["metadata"].get("deletionTimestamp"):
+        found = replace(found, actions=(*found.actions, Delete(ref_of(trial))))
+    return found
 
 
 def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
@@ -127,7 +137,7 @@ def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
 def _refreshed(job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving) -> list[Action]:
     """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
-    pods = [pod for pod in observed.pods() if not _has_ended(pod) and pod["metadata"]["name"] not in stopping]
+    pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
     secrets = [tls_secret(store, "client-writer")] if has_tls(store) else []
     found: list[Action] = list(stamps(pods, secrets, observed.others))
     if job.executors is None:
@@ -171,7 +181,7 @@ def _plan(
     now: datetime,
 ) -> Plan:
     old = compute.status
-    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not _has_ended(pod)]
+    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
     status: dict[str, Any] = {
         "observedGeneration": compute.metadata.generation,
         "conditions": status_conditions(compute, driving.verdict, now),
@@ -206,10 +216,6 @@ def _plan(
 
 def _role(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
-
-
-def _has_ended(pod: Manifest) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _is_serving(runs: Sequence[Run]) -> bool:

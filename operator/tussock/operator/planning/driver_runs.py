@@ -23,7 +23,10 @@ __all__ = [
     "Run",
     "backoff_seconds",
     "fate_of",
+    "has_ended",
+    "living_status",
     "run_of",
+    "stamp",
 ]
 
 FAILURES_ANNOTATION = "tussock.dev/failures"
@@ -78,6 +81,11 @@ class Next(NamedTuple):
     """When to start again."""
 
 
+def has_ended(pod: Manifest) -> bool:
+    """Whether a pod runs no more, and never will again."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def run_of(pod: Manifest) -> Run:
     """The run that a driver's pod is."""
     metadata, status = pod["metadata"], pod.get("status") or {}
@@ -86,17 +94,17 @@ def run_of(pod: Manifest) -> Run:
         (found for found in status.get("containerStatuses") or () if found["name"] == "compute"), {}
     )
     state = (container.get("state") or {}).get("terminated") or {}
-    has_ended = status.get("phase") in ("Succeeded", "Failed")
+    is_over = has_ended(pod)
     started = state.get("startedAt") or status.get("startTime") or metadata.get("creationTimestamp")
     ended = state.get("finishedAt") or _ready_until(status) or started
     return Run(
         name=metadata["name"],
         is_leaving=bool(metadata.get("deletionTimestamp")),
-        has_ended=has_ended,
+        has_ended=is_over,
         exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
         told=_told(state, status),
         started=_moment(started),
-        ended=_moment(ended) if has_ended else None,
+        ended=_moment(ended) if is_over else None,
         failures=int(annotations.get(FAILURES_ANNOTATION, "0")),
         restarts=int(annotations.get(RESTARTS_ANNOTATION, "0")),
         scheduled=annotations.get(SCHEDULED_ANNOTATION, ""),
@@ -151,3 +159,23 @@ def fate_of(compute: Compute, run: Run) -> Next:
     if kind == "Never" or (policy.max_restarts is not None and failures > policy.max_restarts):
         return Next(Fate.FAILED, failures)
     return Next(Fate.RESTART, failures, ended + timedelta(seconds=backoff_seconds(policy, failures)))
+
+
+def living_status(run: Run) -> dict[str, Any]:
+    """The fields of a status that tell of a driver that runs."""
+    status: dict[str, Any] = {
+        "driverPod": run.name,
+        "restarts": run.restarts,
+        "failures": run.failures,
+        "completionTime": None,
+        "lastExitCode": None,
+        "nextRestartTime": None,
+    }
+    if run.started is not None:
+        status["startTime"] = stamp(run.started)
+    return status
+
+
+def stamp(moment: datetime) -> str:
+    """A time as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -29,6 +29,8 @@ from tussock.operator.planning.driver_runs import (
     Next,
     Run,
     fate_of,
+    living_status,
+    stamp,
 )
 from tussock.operator.planning.model import Action, Apply, Delete, Ref
 from tussock.operator.resources.compute import Compute
@@ -36,7 +38,7 @@ from tussock.operator.resources.compute import Compute
 _LOOK_SECONDS = 15.0
 """A pod that comes up is looked at so often, since after some time it is told about without an event of its own."""
 
-__all__ = ["Driving", "completed", "drive", "ended_status", "failure", "living_status", "stamp", "start", "stop"]
+__all__ = ["Driving", "completed", "drive", "ended_status", "failure", "start", "stop"]
 
 
 @dataclass(frozen=True)
@@ -141,21 +143,6 @@ def _living(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, e
     return Driving(verdict, status=status, again_seconds=None if serving else _LOOK_SECONDS)
 
 
-def living_status(run: Run) -> dict[str, Any]:
-    """The fields of a status that tell of a driver that runs."""
-    status: dict[str, Any] = {
-        "driverPod": run.name,
-        "restarts": run.restarts,
-        "failures": run.failures,
-        "completionTime": None,
-        "lastExitCode": None,
-        "nextRestartTime": None,
-    }
-    if run.started is not None:
-        status["startTime"] = stamp(run.started)
-    return status
-
-
 def ended_status(run: Run, found: Next) -> dict[str, Any]:
     """The fields of a status that tell of a driver that has ended."""
     status: dict[str, Any] = {
@@ -243,8 +230,3 @@ def _is_over(compute: Compute, failures: int) -> bool:
 
 def _seconds_until(moment: str | None, now: datetime) -> float:
     return (datetime.fromisoformat(moment) - now).total_seconds() if moment else 0.0
-
-
-def stamp(moment: datetime) -> str:
-    """A time as the API writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

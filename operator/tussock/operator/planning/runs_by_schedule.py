@@ -12,8 +12,8 @@ from tussock.operator.manifests.compute import Job
 from tussock.operator.manifests.compute_pods import driver_name
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
 from tussock.operator.planning.driver_health import health_of
-from tussock.operator.planning.driver_runs import Fate, Run, fate_of
-from tussock.operator.planning.drivers import Driving, ended_status, failure, living_status, stamp, start, stop
+from tussock.operator.planning.driver_runs import Fate, Run, fate_of, living_status, stamp
+from tussock.operator.planning.drivers import Driving, ended_status, failure, start, stop
 from tussock.operator.planning.model import Action
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.resources.compute import Compute
