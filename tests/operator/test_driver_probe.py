@@ -1,0 +1,54 @@
+"""The operator understands what a driver answers, and that some do not answer."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.minio import free_port
+from tussock.compute.driver.answering import serve_status
+from tussock.compute.driver.scaling import Scaler
+from tussock.compute.driver.watching import Status, Watch
+from tussock.compute.spark import commits
+from tussock.operator.planning.facts import DriverFact
+from tussock.operator.probes.driver import ask_driver
+from tussock.statestore.system import RealSystem
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(Scaler(tmp_path / "executors", None), RealSystem(), is_stream=True)
+
+
+@pytest.fixture
+def address(watch: Watch) -> Iterator[str]:
+    server = serve_status(watch, "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_driver_tells_what_it_has_committed(watch: Watch, address: str) -> None:
+    watch.status = Status(is_started=True, committed_epoch=12, committed_batch=3, committed_ms=1_700_000_000_123)
+    assert asyncio.run(ask_driver(address)) == DriverFact(12, 3, 1_700_000_000_123)
+    watch.status = Status()
+    assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0)
+
+
+def test_a_driver_that_does_not_answer_is_no_error() -> None:
+    """It may just have ended, or the operator may be outside the cluster's network."""
+    assert asyncio.run(ask_driver(f"127.0.0.1:{free_port()}")) is None
+
+
+def test_the_newest_commit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is run again after a restart is in an older epoch, and is no news."""
+    monkeypatch.setattr(commits, "_latest", None)
+    assert commits.latest_commit() is None
+    commits.note_commit("w", 3, 12)
+    commits.note_commit("w", 2, 9)
+    found = commits.latest_commit()
+    assert found is not None
+    assert (found.writer, found.batch, found.epoch) == ("w", 3, 12)
