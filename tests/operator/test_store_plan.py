@@ -1,0 +1,211 @@
+"""The plan of a `StateStore`: obstacles in their order, what is started when, and how the whole is told."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.conditions import Reason, Verdict, conditions, progressing, ready, wrong
+from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
+from tussock.operator.planning.store import ISSUE_CERTIFICATES, MAKE_MINIO_SECRET, StoreFacts, plan_store
+from tussock.operator.resources.store import StateStore, parse_store
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DEFAULTS = Defaults(node_image="node:1", minio_image="minio:1")
+S3 = {"s3": {"bucket": "b", "prefix": "p", "credentialsSecret": {"name": "keys"}}}
+KEYS = {"access-key-id": "", "secret-access-key": ""}
+GOOD = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": {"slots": 2}}, bucket=BucketFact(None))
+
+
+def store(**spec: Any) -> StateStore:
+    metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 3}
+    full = {"objectStore": S3, "tls": {"mode": "none"}, **spec}
+    return parse_store({"kind": "StateStore", "metadata": metadata, "spec": full})
+
+
+def secret(name: str = "keys", data: dict[str, str] | None = None) -> dict[Ref, Any]:
+    body = {"kind": "Secret", "metadata": {"name": name}, "data": KEYS if data is None else data}
+    return {Ref("Secret", name): body}
+
+
+def component(kind: str, verdict: Verdict | None, name: str = "s", generation: int = 1) -> dict[Ref, Any]:
+    """A `Meta` or `Compactor` of the store, as its own plan has left it."""
+    body: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "generation": 1}}
+    body["spec"] = {"storeRef": {"name": "s"}}
+    if verdict is not None:
+        body["status"] = {"observedGeneration": generation, "conditions": conditions((), verdict, generation, NOW)}
+    return {Ref(kind, name): body}
+
+
+def plan(one: StateStore, facts: StoreFacts = GOOD, others: Any = None, children: Any = None) -> Plan:
+    return plan_store(one, Observed(facts, children or {}, secret() if others is None else others), NOW)
+
+
+def told(found: Plan) -> tuple[str, str]:
+    """The reason, and the statuses of Ready, Progressing and Degraded by their first letters."""
+    held = found.status["conditions"]
+    return held[0]["reason"], "".join(condition["status"][0] for condition in held)
+
+
+def applied(found: Plan) -> set[str]:
+    return {action.manifest["kind"] for action in found.actions if isinstance(action, Apply)}
+
+
+OBSTACLES: dict[str, tuple[dict[str, Any], Any, StoreFacts, str, str]] = {
+    "no secret": ({}, {}, GOOD, "SecretNotFound", "FFT"),
+    "no key": ({}, secret(data={"access-key-id": ""}), GOOD, "SecretKeyMissing", "FFT"),
+    "bucket not looked at": ({}, secret(), replace(GOOD, bucket=None), "Reconciling", "FTF"),
+    "rival": ({}, secret(), replace(GOOD, rivals=("n/first",)), "PrefixInUse", "FFT"),
+    "rival before secret": ({}, {}, replace(GOOD, rivals=("n/first",)), "PrefixInUse", "FFT"),
+    "no user's certificates": ({"tls": {"mode": "secret", "secretName": "t"}}, secret(), GOOD, "SecretNotFound", "FFT"),
+    "a user's certificate without key": (
+        {"tls": {"mode": "secret", "secretName": "t"}},
+        {**secret(), **secret("t", {"ca.crt": "", "tls.crt": ""})},
+        GOOD,
+        "SecretKeyMissing",
+        "FFT",
+    ),
+    "certificates not issued": ({"tls": {}}, secret(), replace(GOOD, certificates_due=True), "Reconciling", "FTF"),
+    **{
+        reason: ({}, secret(), replace(GOOD, bucket=BucketFact(reason, "words")), str(reason), "FFT")
+        for reason in (
+            Reason.BUCKET_UNREACHABLE,
+            Reason.BUCKET_NOT_FOUND,
+            Reason.BUCKET_ACCESS_DENIED,
+            Reason.BUCKET_NOT_WRITABLE,
+            Reason.PREFIX_IN_USE,
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("spec", "others", "facts", "reason", "statuses"), OBSTACLES.values(), ids=OBSTACLES)
+def test_an_obstacle_is_told_and_nothing_is_started(
+    spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
+) -> None:
+    found = plan(store(**spec), facts, others)
+    assert told(found) == (reason, statuses)
+    assert not applied(found) & {"Meta", "Compactor"}
+    assert found.again_seconds == 10.0
+
+
+@pytest.mark.parametrize(("spec", "others", "facts", "reason", "statuses"), OBSTACLES.values(), ids=OBSTACLES)
+def test_what_runs_is_kept_in_spite_of_an_obstacle(
+    spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
+) -> None:
+    """The store is told to serve as long as its meta nodes do; their objects are still kept as they should be."""
+    meta = component("Meta", ready("x"))
+    found = plan(store(**spec), facts, {**others, **meta}, meta)
+    assert told(found) == (reason, "T" + statuses[1:])
+    assert not any(isinstance(action, Delete) and action.ref.kind == "Meta" for action in found.actions)
+
+
+def test_nothing_in_the_way_makes_the_components() -> None:
+    """As the user wrote them: what a section leaves out is left to the API server and to autoscalers."""
+    found = plan(store())
+    assert told(found) == ("WaitingForMeta", "FTF")
+    made = {action.manifest["kind"]: action.manifest for action in found.actions if isinstance(action, Apply)}
+    assert made["Compactor"]["spec"] == {"storeRef": {"name": "s"}, "slots": 2}
+    assert made["Meta"]["metadata"]["ownerReferences"][0]["uid"] == "1"
+    assert found.actions[0] == Hold()
+
+
+def test_a_section_that_is_gone_takes_its_object() -> None:
+    both = {**component("Meta", ready("x")), **component("Compactor", ready("x"))}
+    made = plan(store())
+    children = {
+        Ref(action.manifest["kind"], action.manifest["metadata"]["name"]): action.manifest
+        for action in made.actions
+        if isinstance(action, Apply)
+    }
+    found = plan(store(), replace(GOOD, sections={"Meta": {}, "Compactor": None}), {**secret(), **both}, children)
+    assert [action for action in found.actions if isinstance(action, Delete)] == [Delete(Ref("Compactor", "s"))]
+
+
+def test_the_same_again_does_nothing() -> None:
+    """Level-triggered: once everything is as planned, the plan is empty but for the finalizer, which is held."""
+    first = plan(store())
+    children = {
+        Ref(action.manifest["kind"], action.manifest["metadata"]["name"]): action.manifest
+        for action in first.actions
+        if isinstance(action, Apply)
+    }
+    others = {**secret(), **component("Meta", ready("x")), **component("Compactor", ready("x"))}
+    assert plan(store(), GOOD, others, children).actions == (Hold(),)
+
+
+PARTS: dict[str, tuple[Verdict | None, Verdict | None, str, str]] = {
+    "all serve": (ready("x"), ready("x"), "Ready", "TFF"),
+    "meta is new": (None, None, "WaitingForMeta", "FTF"),
+    "meta rolls and serves": (
+        progressing(Reason.ROLLING_OUT, "x", serving=True),
+        ready("x"),
+        "RollingOut",
+        "TTF",
+    ),
+    "meta waits": (progressing(Reason.WAITING_FOR_STORE, "x"), None, "WaitingForMeta", "FTF"),
+    "meta is wrong": (wrong(Reason.CRASH_LOOPING, "x"), ready("x"), "CrashLooping", "FFT"),
+    "meta is wrong and serves": (wrong(Reason.IMAGE_PULL_FAILED, "x", serving=True), None, "ImagePullFailed", "TFT"),
+    "meta finds no node": (progressing(Reason.UNSCHEDULABLE, "x"), None, "Unschedulable", "FTF"),
+    "compactors are new": (ready("x"), None, "WaitingForCompactors", "TTF"),
+    "compactors wait": (ready("x"), progressing(Reason.WAITING_FOR_META, "x"), "WaitingForCompactors", "TTF"),
+    "compactors roll": (ready("x"), progressing(Reason.ROLLING_OUT, "x"), "RollingOut", "TTF"),
+    "compactors are wrong": (ready("x"), wrong(Reason.CRASH_LOOPING, "x"), "CrashLooping", "TFT"),
+}
+
+
+@pytest.mark.parametrize(("meta", "compactor", "reason", "statuses"), PARTS.values(), ids=PARTS)
+def test_a_store_is_as_its_parts_are(
+    meta: Verdict | None, compactor: Verdict | None, reason: str, statuses: str
+) -> None:
+    others = {**secret(), **component("Meta", meta), **component("Compactor", compactor)}
+    found = plan(store(), GOOD, others)
+    assert told(found) == (reason, statuses)
+    assert found.status["observedGeneration"] == 3
+
+
+def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
+    others = {**secret(), **component("Meta", ready("x"), generation=0), **component("Compactor", ready("x"))}
+    assert told(plan(store(), GOOD, others)) == ("WaitingForMeta", "TTF")
+
+
+def test_a_paused_store_changes_nothing() -> None:
+    """Whatever differs, and whatever obstacle there is; whether it serves is told."""
+    found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready("x")))
+    assert found.actions == (Hold(),)
+    assert told(found) == ("Paused", "TFF")
+
+
+def test_a_managed_object_store_comes_first() -> None:
+    """Its secret is drawn, its server started; the bucket is asked only when that serves."""
+    one = store(objectStore={"managed": {}})
+    found = plan(one, replace(GOOD, bucket=None), {})
+    assert Work(MAKE_MINIO_SECRET, {}) in found.actions
+    assert {"StatefulSet", "PersistentVolumeClaim", "Service"} <= applied(found)
+    assert told(found) == ("RollingOut", "FTF")
+    again = plan(one, replace(GOOD, bucket=None), secret("s-minio"))
+    assert not any(isinstance(action, Work) for action in again.actions)
+
+
+def test_certificates_are_asked_for_by_the_names_of_all_meta_nodes() -> None:
+    others = {**secret(), **component("Meta", ready("x"), name="other")}
+    found = plan(store(tls={}), replace(GOOD, certificates_due=True), others)
+    assert Work(ISSUE_CERTIFICATES, {"metas": ["other", "s"]}) in found.actions
+
+
+def test_numbers_are_sums() -> None:
+    others = {**secret(), **component("Meta", ready("x")), **component("Compactor", ready("x"))}
+    others |= component("Compactor", ready("x"), name="more")
+    for ref, numbers in {
+        Ref("Meta", "s"): (2, 2),
+        Ref("Compactor", "s"): (3, 1),
+        Ref("Compactor", "more"): (1, 1),
+    }.items():
+        others[ref]["status"] |= dict(zip(("replicas", "readyReplicas"), numbers, strict=True))
+    status = plan(store(), GOOD, others).status
+    assert status["meta"] == {"replicas": 2, "readyReplicas": 2}
+    assert status["compactor"] == {"replicas": 4, "readyReplicas": 2}
+    assert status["compute"] == {"total": 0, "ready": 0}
