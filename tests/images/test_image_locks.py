@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = {"operator": ["operator"], "node": ["meta"], "spark": ["spark", "platform"]}
 LEFT_OUT = {"operator": {"numpy", "polars", "pyarrow"}}  # `test_operator_is_light.py` says why that may be
-LOCKS = [*(f"images/{part}/requirements.lock" for part in EXTRAS), "images/wheel.lock"]
+LOCKS = [*(f"images/{part}/requirements.lock" for part in EXTRAS), "images/wheel.lock", "images/spark/flights.lock"]
 
 
 def pinned(lock: str) -> dict[str, set[str]]:
