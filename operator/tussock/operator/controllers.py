@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tussock.operator.handlers.backup import STATE_STORE_BACKUP
 from tussock.operator.handlers.components import COMPACTOR, META
 from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.store import STATE_STORE
@@ -9,4 +10,4 @@ from tussock.operator.handlers.world import Controller
 
 __all__ = ["CONTROLLERS"]
 
-CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR, COMPUTE)
+CONTROLLERS: tuple[Controller[Any, Any], ...] = (STATE_STORE, META, COMPACTOR, COMPUTE, STATE_STORE_BACKUP)

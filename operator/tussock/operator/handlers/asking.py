@@ -12,7 +12,7 @@ from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import bucket_secret, minio_endpoint
 from tussock.operator.manifests.meta import meta_address
-from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
+from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact, PlatformFact
@@ -21,13 +21,17 @@ from tussock.operator.probes.platform import Certificates, ask
 from tussock.operator.resources.object_store import MANAGED_BUCKET, ManagedStore, S3Store
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["bucket_fact", "emptied_fact", "platform_fact"]
+__all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
 
 GOOD_SECONDS = 30.0
 """A bucket that could be used is looked at again so often, by a pass that comes along."""
 BAD_SECONDS = 8.0
 PLATFORM_SECONDS = 10.0
 CLEANING_SECONDS = 4.0
+
+
+class CertificatesUnreadable(Exception):
+    """The operator has no certificate to show to the meta nodes of a store; the message says why."""
 
 
 def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
@@ -75,19 +79,30 @@ def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | 
     about = ("platform", address, _version(world, store.namespace, secret))
 
     async def run() -> PlatformFact:
-        certificates = None
-        if has_tls(store):
-            try:
-                data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
-                files = [base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")]
-            except ApiError as error:
-                return PlatformFact(problem=f"The certificate to ask them with cannot be read: {error}")
-            except KeyError as error:
-                return PlatformFact(problem=f"Secret {secret} has no key {error.args[0]}.")
-            certificates = Certificates(*files)
+        try:
+            certificates = await certificates_of(world, store, "client-reader")
+        except CertificatesUnreadable as error:
+            return PlatformFact(problem=str(error))
         return await asyncio.to_thread(ask, address, certificates, server_name(store))
 
     return world.probes.fact(Key("Meta", store.namespace, meta), about, run, PLATFORM_SECONDS)
+
+
+async def certificates_of(world: World, store: StateStore, identity: Identity) -> Certificates | None:
+    """What the operator shows to the meta nodes of `store` as that client; `None` without TLS.
+
+    `CertificatesUnreadable` says why there is nothing to show.
+    """
+    if not has_tls(store):
+        return None
+    secret = tls_secret(store, identity)
+    try:
+        data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
+        return Certificates(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")))
+    except ApiError as error:
+        raise CertificatesUnreadable(f"The certificate to ask them with cannot be read: {error}") from error
+    except KeyError as error:
+        raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
 
 
 async def _target(world: World, store: StateStore) -> S3Target:

@@ -1,10 +1,10 @@
-"""What probes find out, as values: about the bucket of a store, and about its platform."""
+"""What probes find out, as values: about the bucket of a store, its platform and its backups."""
 
 from typing import NamedTuple
 
 from tussock.operator.planning.conditions import Reason
 
-__all__ = ["BucketFact", "DriverFact", "PlatformFact"]
+__all__ = ["BackupsFact", "BucketFact", "DriverFact", "HeldBackup", "PlatformFact"]
 
 
 class BucketFact(NamedTuple):
@@ -50,3 +50,27 @@ class DriverFact(NamedTuple):
     committed_batch: int
     committed_ms: int
     """When, as Unix time in milliseconds."""
+
+
+class HeldBackup(NamedTuple):
+    """A backup that is in a store."""
+
+    name: str
+    id: str
+    epoch: int
+    """The newest committed epoch in it."""
+    bytes: int
+    """Of the SSTs that it names."""
+    created_ms: int
+    """Unix time in milliseconds."""
+
+
+class BackupsFact(NamedTuple):
+    """The backups of a store, and what came of making and deleting some."""
+
+    backups: tuple[HeldBackup, ...] | None
+    """All finished ones, whoever made them; `None` if they could not be listed."""
+    problem: str = ""
+    """What failed, if anything did."""
+    leaving: bool = False
+    """Begun after the resource was deleted, so that nothing is made after this list."""

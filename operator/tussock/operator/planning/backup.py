@@ -1,0 +1,267 @@
+"""The plan of a `StateStoreBackup`: which backup is due, which are past their time, and what goes with the object.
+
+A backup's name and id follow from the uid of the object and the time of the schedule. So an operator that died after
+it had asked for one asks for the same again, and finds it made; and a backup is known as this object's by its id,
+whatever else the store has.
+
+Of the times of a schedule that were missed, only the newest is made up for. The status remembers up to which time the
+schedule was followed, so that a backup which somebody deleted in the store is not made again.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from tussock.operator.planning.components import status_conditions, waits_for_store
+from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.facts import BackupsFact, HeldBackup
+from tussock.operator.planning.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
+from tussock.operator.planning.schedules import parse_schedule
+from tussock.operator.resources.backup import Retention, StateStoreBackup
+from tussock.operator.resources.object_store import bucket_url
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired", "plan_backup"]
+
+TEND_BACKUPS = "tend-backups"
+RETRY_SECONDS = 10.0
+"""What failed, and what waits for others, is looked at again so often."""
+DROPS_MAX = 10
+"""Backups that are deleted in one go; the others follow."""
+STATUS_BACKUPS_MAX = 500
+"""As many as the schema lets a status list."""
+
+
+@dataclass(frozen=True)
+class BackupFacts:
+    """What the plan of a `StateStoreBackup` needs."""
+
+    store: StateStore | None
+    serves: bool = False
+    """A meta node of the store can be asked."""
+    tended: BackupsFact | None = None
+    """`None` before the store's backups were listed for the first time."""
+
+
+class _Due(NamedTuple):
+    """A backup that should be there, and is not."""
+
+    name: str
+    scheduled: datetime | None
+
+
+def backup_name(backup: StateStoreBackup, scheduled: datetime | None) -> str:
+    """The name in the store of the backup that an object makes at a time of its schedule; at most 65 characters.
+
+    Another object of the same name, after this one was deleted, makes backups of other names.
+    """
+    own = f"{backup.name}-{hashlib.sha256(backup.metadata.uid.encode()).hexdigest()[:8]}"
+    return own if scheduled is None else f"{own}-{scheduled.astimezone(UTC):%Y%m%d-%H%M}"
+
+
+def backup_id(backup: StateStoreBackup, name: str) -> str:
+    """The id of a backup that an object makes under a name: 32 hex digits."""
+    return hashlib.sha256(f"{backup.metadata.uid}/{name}".encode()).hexdigest()[:32]
+
+
+def expired(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> list[HeldBackup]:
+    """Those of a schedule's backups that no rule keeps, oldest first; none without a rule.
+
+    The newest always stays: where backups fail for long, age must not take away the last one.
+    """
+    if retention.count is None and retention.seconds is None:
+        return []
+    newest_first = sorted(held, key=_age, reverse=True)
+    kept = {found.name for found in newest_first[: max(1, retention.count or 0)]}
+    if retention.seconds is not None:
+        oldest_ms = (now.timestamp() - retention.seconds) * 1000
+        kept |= {found.name for found in held if found.created_ms > oldest_ms}
+    return [found for found in reversed(newest_first) if found.name not in kept]
+
+
+def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: datetime) -> Plan:
+    """What to do about a `StateStoreBackup`."""
+    own = _own(backup, observed.facts.tended)
+    if backup.is_being_deleted:
+        return _depart(backup, observed, own or (), now)
+    schedule = parse_schedule(backup.spec.schedule, "UTC") if backup.spec.schedule else None
+    due = _due(backup, own or (), schedule.latest(now) if schedule else None)
+    upcoming = schedule.next(now) if schedule and not backup.spec.suspend else None
+    gone = [] if backup.spec.suspend or own is None else expired(own, backup.spec.retention, now)[:DROPS_MAX]
+    waits = _waits(backup, observed, own)
+    actions: tuple[Work, ...] = ()
+    if backup.spec.suspend and (due or schedule):
+        verdict = idle(Reason.SUSPENDED, "No backups are made until spec.suspend is false.")
+    elif waits is not None and due is not None:
+        verdict = waits
+    else:
+        verdict = _verdict(backup, observed.facts.tended, own, due, gone, upcoming)
+        actions = _work(backup, due, gone) if waits is None else ()
+    verdict = verdict._replace(ready=_count(backup, own) > 0)
+    pending = due is not None or bool(gone) or observed.facts.tended is None or bool(observed.facts.tended.problem)
+    after = [RETRY_SECONDS] if pending and not backup.spec.suspend else []
+    after += [(upcoming - now).total_seconds()] if upcoming else []
+    status = _status(backup, observed.facts.store, own, verdict, now)
+    status |= _times(backup, own or (), due, upcoming, schedule.latest(now) if schedule else None)
+    return Plan((Hold(), *actions), status, min(after, default=None))
+
+
+def _own(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[HeldBackup, ...] | None:
+    """The backups that this object has made, newest first; `None` while nobody knows."""
+    if tended is None or tended.backups is None:
+        return None
+    own = [found for found in tended.backups if found.id == backup_id(backup, found.name)]
+    return tuple(sorted(own, key=_age, reverse=True))
+
+
+def _age(held: HeldBackup) -> tuple[int, str]:
+    return held.created_ms, held.name
+
+
+def _due(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime | None) -> _Due | None:
+    name = backup_name(backup, latest)
+    if any(found.name == name for found in own):
+        return None
+    if latest is None:
+        return None if backup.status.get("backupName") == name else _Due(name, None)
+    followed = [backup.metadata.creation_timestamp, backup.status.get("lastScheduleTime", "")]
+    since = max((datetime.fromisoformat(text) for text in followed if text), default=datetime.min.replace(tzinfo=UTC))
+    return _Due(name, latest) if latest > since else None
+
+
+def _waits(
+    backup: StateStoreBackup, observed: Observed[BackupFacts], own: Sequence[HeldBackup] | None
+) -> Verdict | None:
+    """What stands in the way of asking the store; `None` if nothing does."""
+    name, facts = backup.spec.store_ref.name, observed.facts
+    waits = waits_for_store(observed.others.get(Ref("StateStore", name)), name)
+    if waits is not None or facts.store is None:
+        return waits or progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} cannot be understood.")
+    if facts.store.is_being_deleted:
+        return progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} is being deleted.")
+    if facts.store.spec.paused:
+        return idle(Reason.PAUSED, f"StateStore {name} is paused: no backups are made until spec.paused is false.")
+    if not facts.serves:
+        return progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
+    if own is None and not (facts.tended and facts.tended.problem):
+        return progressing(Reason.RECONCILING, f"The backups of StateStore {name} are being listed.")
+    return None
+
+
+def _count(backup: StateStoreBackup, own: Sequence[HeldBackup] | None) -> int:
+    """How many backups there are, as far as is known."""
+    return int(backup.status.get("count", 0)) if own is None else len(own)
+
+
+def _verdict(
+    backup: StateStoreBackup,
+    tended: BackupsFact | None,
+    own: Sequence[HeldBackup] | None,
+    due: _Due | None,
+    gone: Sequence[HeldBackup],
+    upcoming: datetime | None,
+) -> Verdict:
+    """How an object is that nothing stands in the way of. That the store does not answer is wrong if work is due."""
+    problem, store = tended.problem if tended is not None else "", backup.spec.store_ref.name
+    when = f" The next one is due at {_stamp(upcoming)}." if upcoming else ""
+    if problem and (due or gone):
+        what = f"Backup {due.name} could not be made" if due else f"Backup {gone[0].name} could not be deleted"
+        return wrong(Reason.BACKUP_FAILED, f"{what} in StateStore {store}: {problem} It is tried again.{when}")
+    if due is not None:
+        return progressing(Reason.RUNNING, f"Backup {due.name} of StateStore {store} is being made.")
+    if upcoming is not None:
+        count = _count(backup, own)
+        return idle(Reason.SCHEDULED, f"Backups of StateStore {store} that are there: {count}.{when}")
+    name = own[0].name if own else backup.status.get("backupName", "")
+    if own is not None and not own:
+        return wrong(Reason.BACKUP_FAILED, f"Backup {name} is not in StateStore {store} any more; make another object.")
+    return idle(Reason.COMPLETED, f"Backup {name} of StateStore {store} is made.")
+
+
+def _work(backup: StateStoreBackup, due: _Due | None, gone: Sequence[HeldBackup]) -> tuple[Work, ...]:
+    if due is None and not gone:
+        return ()
+    make = [(due.name, backup_id(backup, due.name), backup.spec.comment)] if due else []
+    return (Work(TEND_BACKUPS, {"make": make, "drop": [found.name for found in gone], "leaving": False}),)
+
+
+def _depart(
+    backup: StateStoreBackup, observed: Observed[BackupFacts], own: Sequence[HeldBackup], now: datetime
+) -> Plan:
+    """Delete what this object has made, if it is to go, and then let the object go: in any case after a deadline."""
+    facts = observed.facts
+
+    def plan(verdict: Verdict, *actions: Action) -> Plan:
+        return Plan(actions, _status(backup, facts.store, own or None, verdict, now), RETRY_SECONDS / 2)
+
+    if backup.spec.deletion_policy == "Retain":
+        return plan(progressing(Reason.DELETING, "Its backups stay in the store."), Release())
+    tended = facts.tended
+    if tended is not None and tended.leaving and tended.backups is not None and not own:
+        return plan(progressing(Reason.DELETING, "Its backups are deleted."), Release())
+    named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "")
+    if not named and not backup.status.get("count") and facts.store is None:
+        return plan(progressing(Reason.DELETING, "It has made no backups."), Release())
+    problem = (tended.problem if tended else "") or "no meta node of the store can be asked."
+    seconds = facts.store.spec.deletion_deadline_seconds if facts.store else 0.0
+    leaves = facts.store is None or facts.store.is_being_deleted
+    if leaves or seconds_since(backup.metadata.deletion_timestamp, now) >= seconds:
+        told = f"Backups were not deleted ({named or 'if there are any'}): {problem}"
+        if leaves:
+            told = f"StateStore {backup.spec.store_ref.name} is gone or goes, and its backups are as its data are."
+        return plan(wrong(Reason.DELETION_GAVE_UP, told), Release())
+    waiting = progressing(Reason.DELETING, f"Deleting its backups: {named or problem}")
+    if not facts.serves:
+        return plan(waiting)
+    return plan(waiting, Work(TEND_BACKUPS, {"make": [], "drop": [found.name for found in own], "leaving": True}))
+
+
+def _status(
+    backup: StateStoreBackup,
+    store: StateStore | None,
+    own: Sequence[HeldBackup] | None,
+    verdict: Verdict,
+    now: datetime,
+) -> dict[str, Any]:
+    kept = ("storeUrl", "backupName", "epoch", "bytes", "count", "lastBackupTime", "lastScheduleTime", "backups")
+    status = {name: backup.status[name] for name in kept if name in backup.status}
+    status["observedGeneration"] = backup.metadata.generation
+    status["conditions"] = status_conditions(backup, verdict, now)
+    if store is not None:
+        status["storeUrl"] = bucket_url(store.spec.object_store)
+    if own is None:
+        return status
+    status["count"] = len(own)
+    status["backups"] = [
+        {"name": found.name, "epoch": found.epoch, "time": _time(found), "bytes": found.bytes}
+        for found in own[:STATUS_BACKUPS_MAX]
+    ]
+    if own:
+        newest = own[0]
+        about = {"backupName": newest.name, "epoch": newest.epoch, "bytes": newest.bytes}
+        status |= {**about, "lastBackupTime": _time(newest)}
+    return status
+
+
+def _times(
+    backup: StateStoreBackup,
+    own: Sequence[HeldBackup],
+    due: _Due | None,
+    upcoming: datetime | None,
+    latest: datetime | None,
+) -> dict[str, str]:
+    """When the schedule was followed last, and when it is due next."""
+    found = {"nextScheduleTime": _stamp(upcoming)} if upcoming else {}
+    if latest is not None and due is None and any(one.name == backup_name(backup, latest) for one in own):
+        found["lastScheduleTime"] = _stamp(latest)
+    return found
+
+
+def _time(held: HeldBackup) -> str:
+    return _stamp(datetime.fromtimestamp(held.created_ms // 1000, UTC))
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
