@@ -1,0 +1,260 @@
+"""The plans of `Meta` and `Compactor`: their store, their order, the leader's pod, secrets, pauses, deletion."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
+from tussock.operator.planning.conditions import Reason, Verdict, conditions, progressing, wrong
+from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.meta import DELETION_COST, MetaFacts, plan_meta
+from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Observed, Plan, Ref
+from tussock.operator.resources.compactor import parse_compactor
+from tussock.operator.resources.meta import parse_meta
+from tussock.operator.resources.store import parse_store
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LATER = "2026-11-21T11:59:00Z"
+DEFAULTS = Defaults(node_image="node:1")
+SPEC = {"objectStore": {"s3": {"bucket": "b", "credentialsSecret": {"name": "keys"}}}, "tls": {"mode": "none"}}
+LED = PlatformFact("", version="0.1.0", leader="10.0.0.2:7370", term=4, committed_epoch=17, committed_ms=1763725000000)
+WAITS = progressing(Reason.WAITING_FOR_META, "x")
+
+
+def store_body(verdict: Verdict | None = WAITS, **changes: Any) -> dict[str, Any]:
+    """A store as its own plan has left it: by default one without obstacles that waits for meta nodes."""
+    metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 1, **changes.pop("metadata", {})}
+    body = {"kind": "StateStore", "metadata": metadata, "spec": {**SPEC, **changes}}
+    if verdict is not None:
+        body["status"] = {"observedGeneration": 1, "conditions": conditions((), verdict, 1, NOW)}
+    return body
+
+
+def resource(kind: str, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "m", "namespace": "n", "uid": "2", "generation": 5}
+    return {"kind": kind, "metadata": metadata, "spec": {"storeRef": {"name": "s"}, **spec}}
+
+
+def others_of(body: dict[str, Any] | None, secret_version: str = "1") -> dict[Ref, Any]:
+    secret = {"kind": "Secret", "metadata": {"name": "keys", "resourceVersion": secret_version}}
+    found: dict[Ref, Any] = {Ref("Secret", "keys"): secret}
+    return found | ({Ref("StateStore", "s"): body} if body is not None else {})
+
+
+def plan_of_meta(
+    body: dict[str, Any] | None = None,
+    children: Any = None,
+    platform: PlatformFact | None = None,
+    secret_version: str = "1",
+    **spec: Any,
+) -> Plan:
+    body = store_body() if body is None else body
+    facts = MetaFacts(parse_store(body), DEFAULTS, platform)
+    observed = Observed(facts, children or {}, others_of(body, secret_version))
+    return plan_meta(parse_meta(resource("Meta", replicas=2, **spec)), observed, NOW)
+
+
+def plan_of_compactor(
+    body: dict[str, Any] | None = None, children: Any = None, metas: dict[str, bool] | None = None, **spec: Any
+) -> Plan:
+    body = store_body() if body is None else body
+    facts = CompactorFacts(parse_store(body), DEFAULTS, {"s": True} if metas is None else metas, None)
+    observed = Observed(facts, children or {}, others_of(body))
+    return plan_compactor(parse_compactor(resource("Compactor", **spec)), observed, NOW)
+
+
+def made(found: Plan, ready_replicas: int | None = None) -> dict[Ref, Any]:
+    """The children that a plan applies, as they would be observed; the Deployment so far rolled out."""
+    children: dict[Ref, Any] = {}
+    for action in found.actions:
+        if isinstance(action, Apply):
+            body = {**action.manifest, "metadata": {**action.manifest["metadata"], "generation": 1}}
+            children[Ref(body["kind"], body["metadata"]["name"])] = body
+            if body["kind"] == "Deployment":
+                wanted = body["spec"]["replicas"]
+                numbers = {"replicas": wanted, "updatedReplicas": wanted}
+                numbers["readyReplicas"] = wanted if ready_replicas is None else ready_replicas
+                body["status"] = {"observedGeneration": 1, **numbers}
+    return children
+
+
+def pods(*ips: str, **annotations: str) -> dict[Ref, Any]:
+    return {
+        Ref("Pod", f"m-{ip}"): {
+            "kind": "Pod",
+            "metadata": {"name": f"m-{ip}", "annotations": dict(annotations)},
+            "status": {"podIP": f"10.0.0.{ip}"},
+        }
+        for ip in ips
+    }
+
+
+def told(found: Plan) -> tuple[str, str]:
+    held = found.status["conditions"]
+    return held[0]["reason"], "".join(condition["status"][0] for condition in held)
+
+
+def applied(found: Plan) -> list[str]:
+    return [action.manifest["kind"] for action in found.actions if isinstance(action, Apply)]
+
+
+NOT_USABLE: dict[str, Verdict | None] = {
+    "new": None,
+    "bucket": wrong(Reason.BUCKET_UNREACHABLE, "the bucket is away."),
+    "prefix": wrong(Reason.PREFIX_IN_USE, "taken."),
+    "certificates": progressing(Reason.RECONCILING, "being issued."),
+}
+
+
+@pytest.mark.parametrize("verdict", NOT_USABLE.values(), ids=NOT_USABLE)
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_nothing_starts_on_a_store_that_is_not_usable(plan: Any, verdict: Verdict | None) -> None:
+    """The message repeats the store's own."""
+    found = plan(store_body(verdict))
+    assert found.actions == ()
+    assert told(found) == ("WaitingForStore", "FTF")
+    assert (verdict.message if verdict else "first time") in found.status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("verdict", NOT_USABLE.values(), ids=NOT_USABLE)
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_what_runs_is_kept_whatever_the_store_says(plan: Any, verdict: Verdict | None) -> None:
+    children = made(plan())
+    gone = children.pop(Ref("ServiceAccount", "m-meta" if plan is plan_of_meta else "m-compactor"))
+    found = plan(store_body(verdict), children)
+    assert applied(found) == [gone["kind"]]
+    assert told(found) == ("Ready", "TFF")
+
+
+def test_no_store_at_all() -> None:
+    observed = Observed(MetaFacts(None, DEFAULTS, None), {}, others_of(None))
+    found = plan_meta(parse_meta(resource("Meta")), observed, NOW)
+    assert told(found) == ("WaitingForStore", "FTF")
+    assert "There is no StateStore s" in found.status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_the_same_again_does_nothing(plan: Any) -> None:
+    found = plan(store_body(), made(plan()))
+    assert found.actions == ()
+    assert told(found) == ("Ready", "TFF")
+    assert found.status["observedGeneration"] == 5
+
+
+def test_the_status_tells_what_the_platform_says() -> None:
+    children = {**made(plan_of_meta()), **pods("1", "2")}
+    status = plan_of_meta(children=children, platform=LED).status
+    told_of = {name: status[name] for name in ("leader", "term", "version", "committedEpoch", "committedTime")}
+    assert told_of == {
+        "leader": "m-2",
+        "term": 4,
+        "version": "0.1.0",
+        "committedEpoch": 17,
+        "committedTime": "2025-11-21T11:36:40Z",
+    }
+    assert status["image"] == "node:1"
+
+
+def test_meta_nodes_without_a_leader_do_not_serve() -> None:
+    found = plan_of_meta(children=made(plan_of_meta()), platform=LED._replace(leader=""))
+    assert told(found) == ("RollingOut", "FTF")
+
+
+def test_meta_nodes_that_the_operator_cannot_ask_may_serve_all_the_same() -> None:
+    """Network policies, or an operator outside the cluster: the kubelet's probes know better."""
+    found = plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("no route."))
+    assert told(found) == ("Ready", "TFF")
+    assert "no route" in found.status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("before", "ips", "platform", "expected"),
+    [
+        pytest.param({}, ("1", "2"), LED, {"m-2": "100"}, id="the-leader-costs-most"),
+        pytest.param({DELETION_COST: "100"}, ("1", "2"), LED, {"m-1": None}, id="who-led-before"),
+        pytest.param({}, ("2",), LED, {}, id="one-pod"),
+        pytest.param({}, ("1", "2"), None, {}, id="not-asked-yet"),
+        pytest.param({}, ("1", "2"), LED._replace(leader=""), {}, id="no-leader"),
+    ],
+)
+def test_the_leaders_pod_is_deleted_last(
+    before: dict[str, str], ips: tuple[str, ...], platform: PlatformFact | None, expected: dict[str, str | None]
+) -> None:
+    found = plan_of_meta(children={**made(plan_of_meta()), **pods(*ips, **before)}, platform=platform)
+    costs = [action for action in found.actions if isinstance(action, Annotate) and DELETION_COST in action.annotations]
+    assert {action.ref.name: action.annotations[DELETION_COST] for action in costs} == expected
+
+
+def test_pods_are_stamped_once_for_each_version_of_a_secret() -> None:
+    children = {**made(plan_of_meta()), **pods("1")}
+    [first] = [action for action in plan_of_meta(children=children).actions if isinstance(action, Annotate)]
+    children[Ref("Pod", "m-1")]["metadata"]["annotations"] = first.annotations
+    assert plan_of_meta(children=children).actions == ()
+    [second] = plan_of_meta(children=children, secret_version="2").actions
+    assert isinstance(second, Annotate)
+    assert second.annotations != first.annotations
+
+
+def test_a_pod_template_that_cannot_hold_is_told_with_the_change() -> None:
+    """Once, when it is applied, and not in each pass."""
+    template = {"spec": {"hostNetwork": True}}
+    found = plan_of_meta(podTemplate=template)
+    [event] = [action for action in found.actions if isinstance(action, Emit)]
+    assert (event.type, event.reason) == ("Warning", "PodTemplateKept")
+    assert "hostNetwork" in event.message
+    assert plan_of_meta(children=made(found), podTemplate=template).actions == ()
+
+
+METAS: dict[str, tuple[dict[str, bool], str]] = {
+    "none": ({}, "There is no Meta"),
+    "rolls": ({"s": False}, "Meta s"),
+    "one of two rolls": ({"a": True, "b": False}, "Meta b"),
+}
+
+
+@pytest.mark.parametrize(("metas", "words"), METAS.values(), ids=METAS)
+def test_compactors_wait_for_all_meta_nodes(metas: dict[str, bool], words: str) -> None:
+    found = plan_of_compactor(metas=metas)
+    assert found.actions == ()
+    assert told(found) == ("WaitingForMeta", "FTF")
+    assert words in found.status["conditions"][0]["message"]
+
+
+def test_a_new_template_waits_and_a_new_number_does_not() -> None:
+    children = made(plan_of_compactor())
+    waits = plan_of_compactor(children=children, metas={"s": False}, image="node:2")
+    assert applied(waits) == []
+    assert told(waits) == ("WaitingForMeta", "TTF")
+    scaled = plan_of_compactor(children=children, metas={"s": False}, replicas=3)
+    assert applied(scaled) == ["Deployment"]
+    assert applied(plan_of_compactor(children=children, image="node:2")) == ["Deployment"]
+
+
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_a_paused_store_changes_nothing(plan: Any) -> None:
+    children = made(plan())
+    children.popitem()
+    found = plan(store_body(paused=True), {**children, **pods("1")})
+    assert found.actions == ()
+    assert told(found)[0] == "Paused"
+
+
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+@pytest.mark.parametrize(("reason", "goes"), [(Reason.DRAINING, False), (Reason.DELETING, True)])
+def test_nodes_go_when_jobs_of_a_deleted_store_have_drained(plan: Any, reason: Reason, goes: bool) -> None:
+    body = store_body(progressing(reason, "x"), metadata={"deletionTimestamp": LATER})
+    found = plan(body, made(plan()))
+    name = "m-meta" if plan is plan_of_meta else "m-compactor"
+    assert found.actions == ((Delete(Ref("Deployment", name)),) if goes else ())
+    assert told(found) == ("Deleting", "FTF")
+
+
+def test_what_was_known_last_is_kept_while_nobody_answers() -> None:
+    children = made(plan_of_meta())
+    known = plan_of_meta(children=children, platform=LED).status
+    body = {**resource("Meta", replicas=2), "status": known}
+    facts = MetaFacts(parse_store(store_body()), DEFAULTS, PlatformFact("away."))
+    found = plan_meta(parse_meta(body), Observed(facts, children, others_of(store_body())), NOW)
+    assert found.status["committedEpoch"] == 17
