@@ -1,9 +1,12 @@
 """Credentials of the bucket that are files: read again when they change, in the service and in all its clients."""
 
+import json
 from pathlib import Path
 from typing import cast
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from minio.credentials import StaticProvider
 from minio.minioadmin import MinioAdmin
 
@@ -108,6 +111,21 @@ def test_settings_that_cannot_work_are_told_without_their_values(
     assert "s3cret" not in str(raised.value)
     (tmp_path / "AZURE_STORAGE_ACCOUNT_KEY").write_text("czNjcmV0\n")
     assert open_bucket("az://container/x").url == "az://container/x"
+
+
+def test_key_of_google_cloud_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JSON as Google hands it out, with its line ends; a text that is none is refused at the start."""
+    key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    account = {"type": "service_account", "client_email": "a@b.example", "private_key_id": "1"}
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    (tmp_path / "GOOGLE_SERVICE_ACCOUNT_KEY").write_text(
+        json.dumps({**account, "private_key": key.decode()}, indent=2) + "\n"
+    )
+    assert open_bucket("gs://warehouse/x").url == "gs://warehouse/x"
+    (tmp_path / "GOOGLE_SERVICE_ACCOUNT_KEY").write_text('{"private_key": "s3cret"')
+    with pytest.raises(InvalidOption, match="cannot set up gs://warehouse/x") as raised:
+        open_bucket("gs://warehouse/x")
+    assert "s3cret" not in str(raised.value)
 
 
 def test_library_is_told_when_to_ask_again() -> None:

@@ -124,7 +124,10 @@ def _remote(
             return library_store(where.bucket, **settings, config=dict(config) or None)
         except (BaseError, ValueError) as error:
             detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
-            raise InvalidOption(f"cannot set up {where}: {detail}; check the environment's settings for it") from None
+            raise InvalidOption(
+                f"cannot set up {where}: {detail}; check the environment's settings for it, and the files that "
+                f"{FOLDER_VARIABLE} names"
+            ) from None
 
     current = _current(opened, options, None if credentials else os.environ.get(FOLDER_VARIABLE), system)
     told = {**os.environ, **options}
