@@ -14,10 +14,9 @@ __all__ = ["main"]
 def main() -> None:
     """Run the operator until it is told to end."""
     try:
-        settings = load_settings(sys.argv[1:], os.environ)
+        serve(load_settings(sys.argv[1:], os.environ), CONTROLLERS)
     except InvalidOption as error:
         sys.exit(str(error))
-    serve(settings, CONTROLLERS)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ patch with a resource version and a delete are such, a create is not.
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from kubernetes.aio import config as kubernetes_config
 from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiUnavailable
 from tussock.operator.cluster.kinds import path_of
 from tussock.operator.planning.model import Manifest
+from tussock.statestore.errors import InvalidOption
 
 __all__ = ["Api", "connect"]
 
@@ -165,7 +167,11 @@ _METHODS = {
 
 def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> ApiError:
     # The server's words on an invalid object repeat its values.
-    said = answer.get("message", "") if kind != "Secret" or status in (0, 403, 404, 409) else "its values are not valid"
+    said = (
+        answer.get("message", "")
+        if kind != "Secret" or status in (0, 403, 404, 409)
+        else "its words are left out, for they may repeat a value"
+    )
     message = f"{target}: {status or 'failed'}: {said}"
     if status == 404:
         return ApiNotFound(message, status)
@@ -180,11 +186,19 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
 async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
     """Connect as the pod's service account, or as a kubeconfig says (`KUBECONFIG`, `~/.kube/config`).
 
-    `kubernetes_config.ConfigException` if there is neither.
+    `InvalidOption` if there is neither.
     """
     configuration = kubernetes.Configuration()
     try:
         kubernetes_config.load_incluster_config(client_configuration=configuration)
     except kubernetes_config.ConfigException:
-        await kubernetes_config.load_kube_config(client_configuration=configuration)
+        # Asked for now: the library has looked when it was imported.
+        path = os.environ.get("KUBECONFIG") or None
+        try:
+            await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+        except kubernetes_config.ConfigException as error:
+            raise InvalidOption(
+                "there is no cluster to work for: this is no pod with a service account, and "
+                f"{path or '~/.kube/config'} does not work: {error}"
+            ) from error
     return Api(kubernetes.ApiClient(configuration), count)

@@ -1,0 +1,83 @@
+"""How a store is taken down: steps in their order, and an end in any case."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket
+from tussock.operator.planning.model import Delete, Ref, Release
+from tussock.operator.resources.store import StateStore, parse_store
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+S3 = {"s3": {"bucket": "b"}}
+PARTS: dict[Ref, Any] = {Ref("Meta", "s"): {}, Ref("Compactor", "s"): {}, Ref("NetworkPolicy", "s-meta"): {}}
+NODES = (Delete(Ref("Compactor", "s")), Delete(Ref("Meta", "s")))
+STUCK = EmptiedFact(done=False, message="the bucket is away.", stuck=True)
+BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
+
+
+def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StateStore:
+    """A store that was deleted so long ago, with a deadline of 60 s."""
+    deleted = datetime.fromtimestamp(NOW.timestamp() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    spec = {"objectStore": backend or S3, "deletionPolicy": policy, "deletionDeadlineSeconds": 60}
+    metadata = {"name": "s", "namespace": "n", "uid": "1", "deletionTimestamp": deleted}
+    return parse_store({"metadata": metadata, "spec": spec})
+
+
+def pod(name: str, component: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"app.kubernetes.io/component": component}}}
+
+
+STEPS: dict[str, tuple[int, list[dict[str, Any]], EmptiedFact | None, Any, Reason]] = {
+    "jobs drain first": (5, [pod("d", "compute"), pod("m", "meta")], None, (), Reason.DRAINING),
+    "then nodes go": (5, [pod("m", "meta"), pod("c", "compactor")], None, NODES, Reason.DELETING),
+    "the object store's server is no node": (5, [pod("o", "minio")], None, NODES, Reason.DELETING),
+    "then the bucket": (5, [], BUSY, NODES, Reason.DELETING),
+    "an obstacle in the bucket is waited for": (5, [], STUCK, NODES, Reason.DELETING),
+    "then it goes": (5, [], EmptiedFact(done=True), (*NODES, Release()), Reason.DELETING),
+    "late, and getting on": (99, [], BUSY, NODES, Reason.DELETING),
+    "late, and stuck in the bucket": (99, [], STUCK, (*NODES, Release()), Reason.DELETION_GAVE_UP),
+    "late, and a job does not end": (99, [pod("d", "compute")], None, (*NODES, Release()), Reason.DELETION_GAVE_UP),
+    "late, and a node does not end": (99, [pod("m", "meta")], None, (*NODES, Release()), Reason.DELETION_GAVE_UP),
+    "late, and done": (99, [], EmptiedFact(done=True), (*NODES, Release()), Reason.DELETING),
+    "late, and nobody has looked": (99, [], None, NODES, Reason.DELETING),
+}
+
+
+@pytest.mark.parametrize(("seconds", "pods", "emptied", "actions", "reason"), STEPS.values(), ids=STEPS)
+def test_the_next_step(
+    seconds: int, pods: list[dict[str, Any]], emptied: EmptiedFact | None, actions: Any, reason: Reason
+) -> None:
+    found = depart(store(seconds), pods, PARTS, emptied, NOW)
+    assert (found.actions, found.verdict.reason) == (actions, reason)
+    assert found.verdict.degraded is (reason is Reason.DELETION_GAVE_UP)
+
+
+def test_who_is_waited_for_is_named() -> None:
+    many = [pod(f"d{number}", "compute") for number in range(8)]
+    assert "d0, d1, d2, d3, d4 and 3 more" in depart(store(1), many, {}, None, NOW).verdict.message
+    given_up = depart(store(99), [pod("d", "compute")], {}, None, NOW).verdict.message
+    assert "60 s" in given_up
+    assert "pods have not ended: d" in given_up
+    assert "the bucket is away" in depart(store(99), [], {}, STUCK, NOW).verdict.message
+
+
+@pytest.mark.parametrize(
+    ("backend", "policy", "nothing_to_clean"),
+    [
+        ({"s3": {"bucket": "b"}}, "Retain", False),
+        ({"s3": {"bucket": "b"}}, "Delete", False),
+        ({"volume": {"size": "1Gi"}}, "Retain", True),
+        ({"volume": {"size": "1Gi"}}, "Delete", True),
+        ({"managed": {}}, "Retain", False),
+        ({"managed": {}}, "Delete", True),
+        ({"managed": {"ephemeral": True}}, "Retain", True),
+    ],
+)
+def test_where_there_is_a_bucket_to_clean_up_in(backend: dict[str, Any], policy: str, nothing_to_clean: bool) -> None:
+    """A disk that goes with its claim need not be emptied."""
+    one = store(5, policy, **backend)
+    assert leaves_bucket(one) is nothing_to_clean
+    assert (Release() in depart(one, [], {}, None, NOW).actions) is nothing_to_clean
