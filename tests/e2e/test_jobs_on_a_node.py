@@ -1,25 +1,27 @@
 """A job's pods on a real node, by the manifests that the operator makes: Spark starts, scales, loses pods, stays exact.
 
-The operator itself is no part of this: what it would write, the test writes, so each step is seen alone. The stream is
-that of `examples/board`, whose every epoch can be compared with the truth.
+The operator itself is no part of this: what it would write, the test writes, so each step is seen alone. The store is
+on a volume. The stream is that of `examples/board`, whose every epoch can be compared with the truth.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.client import Cluster
-from cluster.pods import pod
-from e2e.test_node_and_images import META, platform, result_of  # noqa: F401 - a fixture is used by its name
+from cluster.pods import claim, pod, service
 from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, compute_manifests
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.resources.compute import Compute, parse_compute
 from tussock.operator.resources.store import parse_store
 
 BOARD = Path(__file__).resolve().parents[2] / "examples" / "board"
-KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION")
+META = "meta:7370"
+STORE = "/var/lib/tussock/store"
+VOLUME = {"persistentVolumeClaim": {"claimName": "store"}}
 
 
 class Board:
@@ -36,16 +38,13 @@ class Board:
             "application": {"configMap": {"name": "board", "key": "board_stream.py"}},
             "arguments": ["--rows-per-batch", "200", "--seconds", "0.5"],
             "sparkConf": {"spark.sql.shuffle.partitions": "2"},
-            # Without the operator the meta service hands no credentials out here.
-            "env": [{"name": key, "valueFrom": {"secretKeyRef": {"name": "bucket", "key": key}}} for key in KEYS],
             "driver": small,
             "executor": {"replicas": executors, **small},
         }
         compute = parse_compute({"metadata": meta, "spec": spec})
-        where = {"s3": {"bucket": "tussock", "endpoint": "http://minio:9000", "allowHttp": True}}
+        where = {"volume": {"claimName": "store"}}
         body = {"metadata": {**meta, "name": "s"}, "spec": {"objectStore": where, "tls": {"mode": "none"}}}
-        address = META.removeprefix("tussock://")
-        return compute, compute_manifests(compute, parse_store(body), [address], Defaults(spark_image=self._image))
+        return compute, compute_manifests(compute, parse_store(body), [META], Defaults(spark_image=self._image))
 
     def apply(self, executors: int) -> None:
         """What the operator applies for this number of executors, but for the driver."""
@@ -93,20 +92,31 @@ class Board:
         force = ["--grace-period=0", "--force", "--wait=true"]
         self._cluster.kubectl("delete", f"pod/{name}", f"--namespace={self._namespace}", *force)
 
-    def check(self, name: str, node_image: str) -> str:
-        """The verdict of `board_truth.py` in a pod of its own."""
-        env = [{"name": "TUSSOCK_STORE", "value": META}]
+    def check(self, name: str, node_image: str) -> dict[str, Any]:
+        """The verdict of `board_truth.py` in a pod of its own: `events`, and what is `wrong`."""
         checker = pod(
             name,
             node_image,
-            command=["python", "-c", "import board_truth_json"],
-            secrets=["bucket"],
-            volumes={"/program": {"configMap": {"name": "board"}}},
+            command=["python", "-c", CHECK],
+            environment={"TUSSOCK_STORE": f"tussock://{META}", "PYTHONPATH": "/program"},
+            volumes={
+                "/program": {"configMap": {"name": "board"}},
+                STORE: {"persistentVolumeClaim": {"claimName": "store"}},
+            },
         )
-        [container] = checker["spec"]["containers"]
-        container["env"] = [*container.get("env", []), *env, {"name": "PYTHONPATH", "value": "/program"}]
         self._cluster.apply(checker, namespace=self._namespace)
-        return str(result_of(self._cluster, self._namespace, name))
+
+        def ended() -> str | None:
+            found = self._cluster.get("pod", name, self._namespace)
+            phase = found["status"]["phase"] if found else None
+            return phase if phase in ("Succeeded", "Failed") else None
+
+        phase = self._cluster.wait_for(f"end of pod {name}", ended, 120)
+        log = self._cluster.kubectl("logs", name, f"--namespace={self._namespace}")
+        assert phase == "Succeeded", log
+        verdict = json.loads(log.strip().splitlines()[-1])
+        assert isinstance(verdict, dict)
+        return verdict
 
 
 CHECK = """
@@ -120,21 +130,35 @@ print(json.dumps({"events": count, "wrong": wrong}))
 """
 
 
+@pytest.fixture
+def namespace(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
+    """A namespace with a store on a volume, its meta node and the program."""
+    serve = ["--store", f"file://{STORE}", "--listen", "0.0.0.0:7370", "--http-listen", "0.0.0.0:7371"]
+    meta = pod(
+        "meta",
+        image_names["node"],
+        arguments=["meta", "serve", *serve, "--advertise", META],
+        ready=(7371, "/readyz"),
+        volumes={STORE: VOLUME},
+    )
+    files = {path.name: path.read_text() for path in BOARD.glob("*.py")}
+    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "board"}, "data": files}
+    with cluster.namespace("jobs") as name:
+        cluster.apply(claim("store"), service("meta", 7370, 7371), meta, program, namespace=name)
+        cluster.wait_ready("pod/meta", namespace=name)
+        yield name
+
+
 @pytest.mark.spark
 def test_a_stream_stays_exact_through_scaling_and_losses(
-    cluster: Cluster,
-    platform: str,  # noqa: F811
-    image_names: dict[str, str],
+    cluster: Cluster, namespace: str, image_names: dict[str, str]
 ) -> None:
     """One executor, two, one; an executor lost, the driver lost, the driver told to stop: no event missing or twice."""
-    board = Board(cluster, platform, image_names["spark"])
-    files = {path.name: path.read_text() for path in BOARD.glob("*.py")}
-    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "board"}}
-    cluster.apply({**made, "data": {**files, "board_truth_json.py": CHECK}}, namespace=platform)
+    board = Board(cluster, namespace, image_names["spark"])
     board.apply(1)
     with cluster.phase("driver: apply to ready"):
         board.start(1)
-        cluster.wait_ready("pod/board-driver", namespace=platform, seconds=180)
+        cluster.wait_ready("pod/board-driver", namespace=namespace, seconds=180)
     with cluster.phase("driver: ready to the first three batches"):
         board.await_batches()
     board.await_executors(1)
@@ -153,11 +177,12 @@ def test_a_stream_stays_exact_through_scaling_and_losses(
     with cluster.phase("driver killed: to three more batches"):
         board.kill("board-driver")
         board.start(1)
-        cluster.wait_ready("pod/board-driver", namespace=platform, seconds=180)
+        cluster.wait_ready("pod/board-driver", namespace=namespace, seconds=180)
         board.await_batches()
     with cluster.phase("driver told to stop: to its end"):
-        cluster.kubectl("delete", "pod/board-driver", f"--namespace={platform}", "--wait=true")
+        cluster.kubectl("delete", "pod/board-driver", f"--namespace={namespace}", "--wait=true")
     cluster.wait_for("no executors", lambda: not board.executors(), 60)
     found = board.check("check", image_names["node"])
-    print(found)
-    assert "'wrong': []" in found
+    print(f"{found['events']} events")
+    assert found["wrong"] == []
+    assert found["events"] >= 3000

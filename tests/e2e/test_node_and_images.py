@@ -5,6 +5,7 @@ Every pod is of the restricted profile (the namespace enforces it) with a root f
 
 import json
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def result_of(cluster: Cluster, namespace: str, name: str, seconds: float = 180)
     result = json.loads(log.strip().splitlines()[-1])
     assert isinstance(result, dict)
     return result
+
+
+def test_writes_are_counted_and_the_api_server_comes_back(cluster: Cluster) -> None:
+    """What other tests rely on: a write is in the audit log, and a killed API server starts again with all objects."""
+    if cluster.node is None:
+        pytest.skip("on another cluster there is no audit log, and its API server is not ours to kill")
+    with cluster.namespace("writes") as namespace:
+        name = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counted"}}
+        cluster.apply(name, namespace=namespace)
+        server = cluster.node.daemon("kube-apiserver")
+        server.stop(signal.SIGKILL)
+        assert not cluster.node.api_is_ready()
+        cluster.node.start("kube-apiserver")
+        cluster.wait_for("API server", cluster.node.api_is_ready)
+        assert cluster.get("configmap", "counted", namespace) is not None
+        writes = [line for line in cluster.audited_writes() if line["objectRef"].get("name") == "counted"]
+        assert [(line["verb"], line["user"]["username"]) for line in writes] == [("patch", "admin")]
+        assert "fieldManager=kubectl" in writes[0]["requestURI"]
 
 
 @pytest.mark.parametrize("part", ["operator", "node"])
