@@ -21,7 +21,7 @@ import pytest
 from tussock.statestore import errors
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("statestore", "meta", "compactor", "compute", "cli")
+ROOMS = ("statestore", "meta", "compactor", "compute", "cli", "operator")
 MODULE_LINES_MAX = 400
 SCRIPT_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
