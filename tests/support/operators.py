@@ -121,7 +121,15 @@ class Objects:
 class OperatorProcess:
     """`python -m tussock.operator`, for some namespaces."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, *namespaces: str, lease: str, identity: str = "one") -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        folder: Path,
+        *namespaces: str,
+        lease: str,
+        identity: str = "one",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log_file = folder / f"operator-{identity}.log"
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,6 +143,7 @@ class OperatorProcess:
             "TUSSOCK_OPERATOR_NODE_IMAGE": "localhost/tussock-node:test",
             "TUSSOCK_OPERATOR_SPARK_IMAGE": "localhost/tussock-spark:test",
             "TUSSOCK_OPERATOR_MINIO_IMAGE": "localhost/minio:test",
+            **(environment or {}),
         }
 
     def start(self) -> None:
