@@ -21,6 +21,7 @@ from meta_workers import VALUE, rows
 
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.catalog import stored_bytes
 
 WRITERS = 16
 WRITER_PROCESSES = 4
@@ -104,7 +105,7 @@ def latency(folder: Path) -> dict[str, Any]:
                     store.commit_epoch(epoch, writer="one", batch_id=batch)
                     committed = time.perf_counter()
                     if not size:
-                        size = next(info.size for info in bucket.list("sst/"))
+                        size = stored_bytes(store.version().find_table("kv").levels.ssts()[0])
                     payload = os.urandom(size)
                     sent = time.perf_counter()
                     bucket.put(f"bench/{batch}", payload)

@@ -23,7 +23,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import SstInfo, data_path
+from tussock.statestore.catalog import SstInfo, data_object
 from tussock.statestore.errors import (
     AccessDenied,
     CorruptSst,
@@ -363,14 +363,14 @@ def test_damaged_data_fails_the_task_with_the_objects_name(make: Callable[..., B
     bench.commit(2, table="other")
     sst = bench.store.version().find_table("kv").levels.ssts()[0]
     bucket = open_bucket(bench.url)
-    data = bytearray(bucket.get(data_path(sst.id)))
-    data[20] ^= 1
-    bucket.put(data_path(sst.id), bytes(data))
+    data = bytearray(bucket.get(data_object(sst)))
+    data[sst.offset + 20] ^= 1
+    bucket.put(data_object(sst), bytes(data))
     bench.node()
     with pytest.raises(CorruptSst, match=sst.id):
         bench.ask().wait()
     bench.ask("other").wait()
-    bucket.delete([data_path(sst.id)])
+    bucket.delete([data_object(sst)])
     with pytest.raises(CorruptSst, match="it was lost: restore it"):
         bench.ask().wait()
 

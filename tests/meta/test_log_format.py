@@ -16,11 +16,13 @@ from tussock.meta.framing import (
     decode_snapshot,
     encode_entry,
     encode_snapshot,
+    entry_frame,
     entry_path,
     lease_path,
     marker_path,
     sequence_of,
     snapshot_path,
+    with_ssts,
 )
 from tussock.meta.invariants import problems
 from tussock.meta.version import Version
@@ -28,8 +30,8 @@ from tussock.statestore.errors import CorruptLog
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 2
-ENTRIES = {1: 12, 2: 17}
+NEWEST = 3
+ENTRIES = {1: 12, 2: 17, 3: 20}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -42,8 +44,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a folder of its own."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v2.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v2").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v3.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v3").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -75,12 +77,48 @@ def test_the_golden_log_holds_every_kind_of_delta() -> None:
 def test_version_two_adds_a_term_a_lease_and_a_backup() -> None:
     """What version 1 does not say is as if nobody ever led the store."""
     assert decode_entry("x", 9, entry(9, 1)).term == 0
-    assert decode_entry("x", 9, entry(9)).term == 3
-    version = decode_snapshot("x", 17, golden(f"{17:020d}.snapshot"))
+    assert decode_entry("x", 9, entry(9, 2)).term == 3
+    version = decode_snapshot("x", 17, golden(f"{17:020d}.snapshot", 2))
     assert (version.term, version.leader_address, version.generations) == (3, "meta-0:7370", {"job-1": 1})
-    assert decode_lease("x", 3, golden("lease")).renewals == 17
+    assert decode_lease("x", 3, golden("lease", 2)).renewals == 17
     name = f"backup/nightly.{'0' * 31}b"
-    assert decode_backup(name, golden("backup")).version == version
+    assert decode_backup(name, golden("backup", 2)).version == version
+
+
+def test_version_three_has_ssts_in_front_of_the_frame() -> None:
+    """What the deltas say of each one's place holds its bytes; of an entry without any, the frame is all."""
+    data = entry(19)
+    placed = []
+    for delta in decode_entry("x", 19, data).deltas:
+        for runs in delta.tables.values():
+            placed += [sst for run in runs for sst in run.ssts]
+    assert [(sst.entry, sst.offset) for sst in placed] == [(19, 20), (19, 40)]
+    parts = [data[sst.offset : sst.offset + sst.data_bytes + sst.meta_bytes] for sst in placed]
+    assert parts == [b"blocks of 6|its meta", b"blocks of 7|its meta"]
+    frame = entry_frame("x", 19, data)
+    assert data == data[:20] + b"".join(parts) + frame
+    assert decode_entry("x", 19, frame) == decode_entry("x", 19, data)
+    assert with_ssts(19, frame, parts) == data
+    assert with_ssts(9, entry(9), []) == entry(9) == entry_frame("x", 9, entry(9))
+    version = decode_snapshot("x", 20, golden(f"{20:020d}.snapshot"))
+    assert [sst.entry for sst in version.dropped][-1] == 19
+
+
+def test_damage_before_the_frame_is_told_from_damage_to_an_sst() -> None:
+    """The header's every bit counts; the SSTs have checksums of their own, and the log can be read without them."""
+    for position in (*range(20), *range(60, len(entry(19)))):
+        data = bytearray(entry(19))
+        data[position] ^= 1 << (position % 8)
+        with pytest.raises(CorruptLog, match="some/path: "):
+            decode_entry("some/path", 19, bytes(data))
+    for length in range(len(entry(19))):
+        with pytest.raises(CorruptLog):
+            decode_entry("x", 19, entry(19)[:length])
+    data = bytearray(entry(19))
+    data[30] ^= 1
+    assert decode_entry("x", 19, bytes(data)) == decode_entry("x", 19, entry(19))
+    with pytest.raises(CorruptLog, match="found sequence 19"):
+        decode_entry("x", 18, entry(19))
 
 
 def test_the_documents_worked_example_is_entry_nine() -> None:
@@ -107,7 +145,8 @@ def test_every_field_on_disk_is_in_the_document() -> None:
                 collect(part)
 
     for path in (GOLDEN / f"v{NEWEST}").iterdir():
-        collect(msgspec.msgpack.Decoder(strict=False).decode(path.read_bytes()[20:-4]))
+        frame = entry_frame("x", 19, path.read_bytes())
+        collect(msgspec.msgpack.Decoder(strict=False).decode(frame[20:-4]))
     names -= {"job-1", "job-2", "nightly", "x", "s3://other/store"}
     assert {name for name in names if f"`{name}`" not in text} == set()
 
@@ -135,7 +174,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 17, golden(f"{17:020d}.snapshot"))
+        decode_entry("x", 20, golden(f"{20:020d}.snapshot"))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

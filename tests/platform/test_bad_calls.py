@@ -22,7 +22,7 @@ from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS
 from tussock.statestore import errors
 from tussock.statestore.batches import raw_rows
-from tussock.statestore.catalog import SstInfo, data_path
+from tussock.statestore.catalog import SstInfo, data_object, data_path
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import UNCOMMITTED_EPOCH
 from tussock.statestore.ids import new_sst_id
@@ -332,11 +332,27 @@ def carried(service: Service) -> tuple[SstInfo, bytes]:
 
 
 def test_small_sst_may_come_with_its_commit(service: Service) -> None:
-    """The leader puts it into the bucket; the same commit again answers the same."""
+    """It lies in the log entry; the same commit again answers the same."""
     sst, data = carried(service)
     request = commit_of(sst, payloads={sst.id: data})
     assert [service.call("Commit", request).epoch for _ in range(2)] == [7, 7]
-    assert service.platform.leader.bucket.get(data_path(sst.id)) == data
+    (placed,) = service.platform.leader.node.meta.version().ssts()
+    assert bytes(service.platform.leader.bucket.get_range(data_object(placed), placed.offset, len(data))) == data
+    assert list(service.platform.leader.bucket.list("sst/")) == []
+
+
+def test_where_an_sst_lies_is_not_for_the_client_to_say(service: Service) -> None:
+    """Neither of one that comes along nor of one that is said to lie in an older entry."""
+    sst, data = carried(service)
+    service.call("Commit", commit_of(sst, payloads={sst.id: data}))
+    (placed,) = service.platform.leader.node.meta.version().ssts()
+    other, more = carried(service)
+    for changes in ({"entry": placed.entry, "offset": placed.offset}, {"entry": placed.entry + 1}, {"offset": 20}):
+        named = msgspec.structs.replace(other, **changes)
+        for payloads in ({other.id: more}, {}):
+            code, error = service.refused("Commit", commit_of(named, payloads=payloads))
+            assert (code, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidBatch)
+            assert "leader alone says" in str(error)
 
 
 def test_payload_that_is_damaged_or_stands_under_another_id(service: Service) -> None:

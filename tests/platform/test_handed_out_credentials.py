@@ -40,11 +40,12 @@ def bucket_with(minio: MinioServer, store: str, answer: pb.GetCredentialsRespons
 
 @pytest.mark.minio
 def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
-    """Readers read them, writers and compactors also add some; the log, pins and other stores are out of reach."""
+    """Readers read them, also in log entries, and writers and compactors add some; all else is out of reach."""
     url = minio.fresh_url()
     own = open_bucket(url)
     own.put("sst/a.data", b"a")
     own.put("log/00000000000000000001.delta", b"log")
+    own.put("snapshot/00000000000000000001", b"version")
     open_bucket(f"s3://{BUCKET}/other").put("sst/a.data", b"b")
     ask = source(minio, url, FakeSystem(), mode="assume-role")
     for role in (Role.READER, Role.WRITER, Role.COMPACTOR, Role.ADMIN):
@@ -52,13 +53,17 @@ def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
         assert handed.session_token
         bucket = bucket_with(minio, url, handed)
         assert bucket.get("sst/a.data") == b"a"
+        assert bucket.get("log/00000000000000000001.delta") == b"log"
         with pytest.raises(ObjectNotFound):
             bucket.get("sst/b.data")
         denied: list[Callable[[], object]] = [
             lambda bucket=bucket: bucket.create("log/00000000000000000002.delta", b"x"),
             lambda bucket=bucket: bucket.put("pins/x", b"x"),
-            lambda bucket=bucket: bucket.get("log/00000000000000000001.delta"),
+            lambda bucket=bucket: bucket.put("log/00000000000000000001.delta", b"x"),
+            lambda bucket=bucket: bucket.get("snapshot/00000000000000000001"),
+            lambda bucket=bucket: bucket.get("log/boundary/00000000000000000001"),
             lambda bucket=bucket: bucket.delete(["sst/a.data"]),
+            lambda bucket=bucket: bucket.delete(["log/00000000000000000001.delta"]),
             lambda handed=handed: bucket_with(minio, f"s3://{BUCKET}/other", handed).get("sst/a.data"),
         ]
         if role == Role.READER:

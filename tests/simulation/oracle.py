@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from simulation.contents import SstContents
 from simulation.scheduler import Violation
-from tussock.meta.delta import CommitEpoch, CreateTable, ReportCompaction, validate
+from tussock.meta.delta import CommitEpoch, CreateTable, ReportCompaction, extend
 from tussock.meta.framing import decode_entry, sequence_of
 from tussock.meta.invariants import problems
 from tussock.meta.recovery import apply_entry
 from tussock.meta.version import Version
-from tussock.statestore.catalog import data_path, object_sizes
+from tussock.statestore.catalog import SstInfo, data_object, object_sizes, stored_bytes
 from tussock.statestore.errors import TussockError
 
-__all__ = ["Batch", "HeldPin", "Oracle", "State"]
+__all__ = ["Batch", "HeldPin", "Oracle", "State", "entries_of"]
 
 State = dict[bytes, bytes]
 DEEP_EPOCHS_MAX = 8
@@ -68,6 +68,7 @@ class Oracle:
         self._changes: dict[int, list[tuple[int, dict[bytes, bytes | None]]]] = {}
         self._names: dict[str, int] = {}
         self._live: set[str] = set()
+        self._live_entries: set[int] = set()
         self._bank_total = bank_total
 
     # --- What the tables hold ------------------------------------------------------------------------------------
@@ -116,6 +117,8 @@ class Oracle:
                 raise Violation(f"guarantee 7: {path} is deleted, and version {self.version.seq} names it")
         elif path.startswith("log/") and not path.startswith("log/boundary/"):
             seq = sequence_of(path) or 0
+            if seq in self._live_entries:
+                raise Violation(f"guarantee 7: {path} is deleted, and version {self.version.seq} names an SST in it")
             if seq > max(self._sequences("log/boundary/"), default=0):
                 raise Violation(f"{path} is deleted with no marker at or above it: its number could be used again")
             if seq > max(self._sequences("snapshot/"), default=0):
@@ -139,17 +142,15 @@ class Oracle:
         before = self.version
         if 0 < entry.term < before.term:
             raise Violation(f"guarantee 8: {path} is of term {entry.term}, and term {before.term} had begun before it")
-        step = before
         try:
-            for delta in entry.deltas:
-                validate(step, delta)
-                step = apply_entry(step, type(entry)(id=entry.id, writer="", at_ms=0, deltas=(delta,)))
+            extend(before, entry.deltas, term=entry.term)
             after = apply_entry(before, entry)
         except TussockError as error:
             raise Violation(f"{path} does not fit the version that it lands on: {error}") from error
         self.version = after
         self.versions[seq] = after
         self._live = after.live_sst_ids()
+        self._live_entries = entries_of(after)
         self.counts["entries"] += 1
         for delta in entry.deltas:
             if isinstance(delta, CreateTable):
@@ -212,8 +213,12 @@ class Oracle:
         if found != rows:
             raise Violation(f"guarantee 4: batch {batch.name} was to write {rows}, its SSTs hold {found}")
 
-    def _check_objects(self, sst: object) -> None:
-        for path, size in object_sizes(sst).items():  # type: ignore[arg-type]
+    def _check_objects(self, sst: SstInfo) -> None:
+        if sst.entry:
+            found = self._objects.get(data_object(sst))
+            if found is None or len(found[0]) < sst.offset + stored_bytes(sst):
+                raise Violation(f"version {self.version.seq} names {sst}, and there are no such bytes in its entry")
+        for path, size in object_sizes(sst).items():
             found = self._objects.get(path)
             if found is None or len(found[0]) != size:
                 raise Violation(f"version {self.version.seq} names {path} of {size} bytes, which is not there")
@@ -260,5 +265,18 @@ class Oracle:
         """Every SST that the version names is there."""
         for state in self.version.tables.values():
             for sst in state.levels.ssts():
-                if data_path(sst.id) not in self._objects:
-                    raise Violation(f"version {self.version.seq} names {data_path(sst.id)}, which is not there")
+                if data_object(sst) not in self._objects:
+                    raise Violation(f"version {self.version.seq} names {data_object(sst)}, which is not there")
+
+    def check_nothing_left(self) -> None:
+        """No entry stays below the newest marker once nothing that is named lies in it."""
+        marker = max(self._sequences("log/boundary/"), default=0)
+        paths = [path for path in self._objects if path.startswith("log/") and path.endswith(".delta")]
+        left = [path for path in paths if (seq := sequence_of(path) or 0) <= marker and seq not in self._live_entries]
+        if left:
+            raise Violation(f"guarantee 7: nothing names these entries, and vacuum leaves them: {left}")
+
+
+def entries_of(version: Version) -> set[int]:
+    """The log entries in which SSTs of the version's trees lie."""
+    return {sst.entry for sst in version.ssts() if sst.entry}

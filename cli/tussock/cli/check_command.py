@@ -58,7 +58,7 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
     for info in folders["leader"]:
         check_lease(bucket, info.path, findings)
     ssts = [(state.spec, sst) for state in version.tables.values() for sst in state.levels.ssts()]
-    sizes = {info.path: info.size for info in folders["sst"]}
+    sizes = {info.path: info.size for info in (*folders["sst"], *folders["log"])}
     kept = check_backups(bucket, folders["backup"], version, findings)
     # A backup's SSTs are those of the trees for the most part; each is checked once.
     ssts = list({sst.id: (spec, sst) for spec, sst in (*kept, *ssts)}.values())
@@ -68,7 +68,8 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
         for spec, sst in ssts:
             if sst.source not in sources:
                 other = open_bucket(sst.source)
-                sources[sst.source] = other, {info.path: info.size for info in other.list("sst/")}
+                listing = [info for folder in ("sst/", "log/") for info in other.list(folder)]
+                sources[sst.source] = other, {info.path: info.size for info in listing}
             where, there = sources[sst.source]
             check_sst(where, spec, sst, there, findings, lambda size: bar.advance(task, size))
     findings.count("bytes", sum(info.size for info in listed))

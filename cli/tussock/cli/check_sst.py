@@ -12,9 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.cli.findings import Findings
-from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta
+from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_object, object_sizes
+from tussock.statestore.catalog import (
+    SstInfo,
+    TableSpec,
+    data_object,
+    data_path,
+    meta_object,
+    object_sizes,
+    stored_bytes,
+)
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.hashing import hash_keys
 from tussock.statestore.key_encoding import KeyEncoder
@@ -49,18 +57,20 @@ def check_sst(
     findings: Findings,
     advance: Callable[[int], None],
 ) -> None:
-    """Check all objects of `sst`; `sizes` is the listing of `sst/`, and `advance` hears of bytes done."""
+    """Check all of `sst`; `sizes` is the listing of `sst/` and `log/`, and `advance` hears of bytes done."""
     there = {path: _check_size(path, expected, sizes, findings) for path, expected in object_sizes(sst).items()}
+    if sst.entry:
+        there[data_object(sst)] = _check_place(sst, sizes, findings)
     findings.count("SSTs")
     if not there[meta_object(sst)]:
         return
     try:
-        meta = read_meta(bucket, sst.id, sizes)
+        meta = read_meta_in_entry(bucket, sst) if sst.entry else read_meta(bucket, sst.id, sizes)
     except CorruptSst as error:
         findings.problem(meta_object(sst), error)
         return
     _check_meta(spec, sst, meta, findings)
-    if there[data_path(sst.id)]:
+    if there[data_object(sst)]:
         _check_header(bucket, sst, findings)
         _check_blocks(bucket, spec, sst, meta, findings, advance)
 
@@ -84,6 +94,18 @@ def _check_size(path: str, expected: int, sizes: Mapping[str, int], findings: Fi
     elif size != expected:
         findings.problem(path, f"expected {expected} bytes as the version says, found {size}")
     return size is not None
+
+
+def _check_place(sst: SstInfo, sizes: Mapping[str, int], findings: Findings) -> bool:
+    path, end = data_object(sst), sst.offset + stored_bytes(sst)
+    size = sizes.get(path)
+    if size is None:
+        findings.problem(path, f"missing, although the version says that SST {sst.id} lies in it")
+    elif size < end:
+        findings.problem(
+            path, f"expected SST {sst.id} at {sst.offset} to {end} as the version says, found {size} bytes"
+        )
+    return size is not None and size >= end
 
 
 def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findings) -> None:
@@ -110,9 +132,10 @@ def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findi
 
 def _check_header(bucket: ObjectStore, sst: SstInfo, findings: Findings) -> None:
     expected = ONE_OBJECT_HEADER if sst.meta_in_data else DATA_HEADER
-    head = bytes(bucket.get_range(data_path(sst.id), 0, len(expected)))
+    path = data_object(sst)
+    head = bytes(bucket.get_range(path, sst.offset, len(expected)))
     if head != expected:
-        findings.problem(data_path(sst.id), f"offset 0: expected the header {expected.hex()}, found {head.hex()}")
+        findings.problem(path, f"offset {sst.offset}: expected the header {expected.hex()}, found {head.hex()}")
 
 
 def _check_blocks(
@@ -127,8 +150,8 @@ def _check_blocks(
     if spec.schema is not None:
         encoder = KeyEncoder(spec.arrow_schema(), spec.primary_key, spec.distribution_key, spec.vnodes)
     seen = _Seen()
-    path = data_path(sst.id)
-    for number, rows in read_blocks(bucket, meta, sst.epoch):
+    path = data_object(sst)
+    for number, rows in read_blocks(bucket, meta, sst.epoch, sst):
         if isinstance(rows, CorruptSst):
             findings.problem(path, rows)
             seen.whole = False
@@ -209,7 +232,7 @@ def _key_problems(rows: Rows, encoder: KeyEncoder) -> list[str]:
 
 
 def _check_totals(sst: SstInfo, seen: _Seen, findings: Findings) -> None:
-    path = data_path(sst.id)
+    path = data_object(sst)
     found = (
         ("rows", sst.rows, seen.rows),
         ("deletes", sst.deletes, seen.deletes),

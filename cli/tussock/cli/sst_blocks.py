@@ -6,13 +6,13 @@ A read of the store stops at the first damaged block; `tussock check` and `tusso
 from collections.abc import Iterator, Mapping
 
 from tussock.statestore.block import decode_block
-from tussock.statestore.catalog import data_path, meta_path
+from tussock.statestore.catalog import SstInfo, data_object, data_path, meta_path, sst_text
 from tussock.statestore.errors import CorruptSst, ObjectNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst_meta import META_LENGTH, LoadedMeta, decode_meta
 
-__all__ = ["meta_home", "read_blocks", "read_meta"]
+__all__ = ["meta_home", "read_blocks", "read_meta", "read_meta_in_entry"]
 
 CHUNK_BYTES = 8 << 20
 """Blocks are fetched together up to about this size: a request costs more than its bytes."""
@@ -44,12 +44,26 @@ def _end_of(bucket: ObjectStore, path: str, size: int) -> bytes:
     return bytes(bucket.get_range(path, size - length, length))
 
 
-def read_blocks(bucket: ObjectStore, meta: LoadedMeta, epoch: int) -> Iterator[tuple[int, Rows | CorruptSst]]:
+def read_meta_in_entry(bucket: ObjectStore, sst: SstInfo) -> LoadedMeta:
+    """The meta of an SST that lies in a log entry; `CorruptSst` if it is missing or damaged."""
+    path = data_object(sst)
+    try:
+        data = bytes(bucket.get_range(path, sst.offset + sst.data_bytes, sst.meta_bytes))
+    except ObjectNotFound:
+        raise CorruptSst(f"{path}: the object is missing") from None
+    return decode_meta(data, sst.id, sst_text(path, sst))
+
+
+def read_blocks(
+    bucket: ObjectStore, meta: LoadedMeta, epoch: int, sst: SstInfo | None = None
+) -> Iterator[tuple[int, Rows | CorruptSst]]:
     """Every block in order: its number, and its rows or what is wrong with it.
 
-    `epoch` is the version's for SSTs whose rows carry none, else 0.
+    `epoch` is the version's for SSTs whose rows carry none, else 0. `sst` is what the version says, where one names the
+    SST; only that tells of one that lies in a log entry.
     """
-    path = data_path(meta.id)
+    path = data_path(meta.id) if sst is None else data_object(sst)
+    begin = 0 if sst is None else sst.offset
     first = 0
     while first < meta.blocks:
         last = first + 1
@@ -58,14 +72,14 @@ def read_blocks(bucket: ObjectStore, meta: LoadedMeta, epoch: int) -> Iterator[t
             last += 1
         end = int(meta.offset[last - 1] + meta.length[last - 1])
         try:
-            data = bucket.get_range(path, start, end - start)
+            data = bucket.get_range(path, begin + start, end - start)
         except ObjectNotFound:
             yield first, CorruptSst(f"{path}: the object is missing")
             return
         for number in range(first, last):
             offset = int(meta.offset[number])
             body = data[offset - start : offset - start + int(meta.length[number])]
-            where = f"{path} block {number} at offset {offset}"
+            where = f"{path if sst is None else sst_text(path, sst)} block {number} at offset {offset}"
             if len(body) < meta.length[number]:
                 yield number, CorruptSst(f"{where}: expected {meta.length[number]} bytes, found {len(body)}; truncated")
                 continue

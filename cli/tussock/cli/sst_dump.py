@@ -9,11 +9,11 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, grid, note, number, plural, show
-from tussock.cli.places import opened_place
-from tussock.cli.sst_blocks import read_blocks, read_meta
+from tussock.cli.places import Place, opened_place
+from tussock.cli.sst_blocks import read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text, batch_rows
 from tussock.meta.version import Version
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.catalog import SstInfo, TableState, data_object, data_path
 from tussock.statestore.comparator import full_key
 from tussock.statestore.errors import CorruptSst, InvalidOption
 from tussock.statestore.key_encoding import KeyEncoder
@@ -41,16 +41,19 @@ def dump(
     """Show one SST: its meta, its block index, and its rows with key, epoch and operation.
 
     With --json one document: {"id", "table", "rows", "deletes", "smallest", "largest", "data_bytes", "epoch",
-    "columns", "bloom_bytes", "blocks": [{offset, length, raw_length, crc, rows, deletes, min_epoch, max_epoch,
-    continues, first_key}], "contents": [{key, full_key_hex, epoch, op, values}]}.
+    "object", "offset", "columns", "bloom_bytes", "blocks": [{offset, length, raw_length, crc, rows, deletes, min_epoch,
+    max_epoch, continues, first_key}], "contents": [{key, full_key_hex, epoch, op, values}]}.
     """
     most = limit if limit is not None or as_json else ROWS_SHOWN
     with opened_place(store) as place:
-        sst_id = _resolve(place.bucket, sst)
-        sizes = {found.path: found.size for found in place.bucket.list(f"sst/{sst_id}")}
+        sst_id = _resolve(place, sst)
         state, info = _find(place.version, sst_id)
-        meta = read_meta(place.bucket, sst_id, sizes)
-        contents = list(islice(_contents(place.bucket, meta, info.epoch if info else 0, state), most))
+        if info is not None and info.entry:
+            meta = read_meta_in_entry(place.bucket, info)
+        else:
+            sizes = {found.path: found.size for found in place.bucket.list(f"sst/{sst_id}")}
+            meta = read_meta(place.bucket, sst_id, sizes)
+        contents = list(islice(_contents(place.bucket, meta, info, state), most))
     if as_json:
         emit_json({**_meta_document(meta, state, info), "blocks": list(_blocks(meta)), "contents": contents})
         return
@@ -71,9 +74,10 @@ def dump(
         note(f"{plural(meta.rows - len(contents), 'more row')}; --limit shows more, --json all")
 
 
-def _resolve(bucket: ObjectStore, beginning: str) -> str:
-    """The one id that begins so."""
-    found = sorted({info.path.removeprefix("sst/").partition(".")[0] for info in bucket.list(f"sst/{beginning}")})
+def _resolve(place: Place, beginning: str) -> str:
+    """The one id that begins so, of SSTs in the bucket whether the version names them or not."""
+    listed = {info.path.removeprefix("sst/").partition(".")[0] for info in place.bucket.list(f"sst/{beginning}")}
+    found = sorted(listed | {sst.id for sst in place.version.ssts() if sst.id.startswith(beginning) and sst.entry})
     if len(found) != 1:
         which = "no SST has" if not found else f"{plural(len(found), 'SST')} have"
         raise InvalidOption(f"{which} an id that begins with {beginning!r}; `tussock ssts TABLE` lists them")
@@ -99,6 +103,8 @@ def _meta_document(meta: LoadedMeta, state: TableState | None, info: SstInfo | N
         "largest": meta.largest,
         "data_bytes": meta.data_bytes,
         "epoch": info.epoch or None if info else None,
+        "object": data_object(info) if info else data_path(meta.id),
+        "offset": info.offset if info else 0,
         "columns": {field.name: str(field.type) for field in meta.schema},
         "bloom_bytes": meta.bloom.size_bytes if meta.bloom else 0,
     }
@@ -140,13 +146,15 @@ def _blocks_grid(blocks: list[dict[str, Any]]) -> Any:
     return grid(*columns, right=("block", "offset", "bytes", "raw bytes", "rows", "deletes"), rows=rows)
 
 
-def _contents(bucket: ObjectStore, meta: LoadedMeta, epoch: int, state: TableState | None) -> Iterator[dict[str, Any]]:
+def _contents(
+    bucket: ObjectStore, meta: LoadedMeta, info: SstInfo | None, state: TableState | None
+) -> Iterator[dict[str, Any]]:
     """The rows, or in their place what is wrong with a block."""
     encoder = None
     if state is not None and state.spec.schema is not None:
         spec = state.spec
         encoder = KeyEncoder(spec.arrow_schema(), spec.primary_key, spec.distribution_key, spec.vnodes)
-    for _, rows in read_blocks(bucket, meta, epoch):
+    for _, rows in read_blocks(bucket, meta, info.epoch if info else 0, info):
         if isinstance(rows, CorruptSst):
             yield {"error": str(rows)}
         else:

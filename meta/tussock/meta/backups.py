@@ -20,15 +20,17 @@ the store and not below the horizon, and vacuum deletes it neither as dropped (i
 below the horizon in x); and if it is in the trees of x it is named. If x >= y and s is still in the trees of x, it is
 named. Else it was dropped by an entry after y, so after b, and x has the backup: unfinished, then v2 keeps s for that;
 finished, then v2 reads its object, which was there before b3. If x has it no longer, it was given up or deleted; given
-up before b3, it never was a backup. No step compares clocks: `expires_ms` decides only when an unfinished backup may
-be given up, and then b3 is refused. The objects deleted in v3 are dead: one that v0 showed was created after its entry
-b, so x, read later, has its backup unless it is over.
+up before b3, it never was a backup. No step compares clocks: `expires_ms` decides only when an unfinished backup may be
+given up, and then b3 is refused. Where s lies in a log entry, "deleted" is said of that entry, which is deleted only if
+it is at or below x's: then s, being in it, is no SST that is new to the store after x. The objects deleted in v3 are
+dead: one that v0 showed was created after its entry b, so x, read later, has its backup unless it is over.
 
 A backup of an older backup (`base`; the hold of a clone of it) has that one's contents. b1 and b3 are refused unless
 the base is there; until b3 the base keeps the SSTs, from then on the new one does.
 
 A crash between leaves an unfinished backup, which vacuum gives up once it has expired, or an object, which it deletes.
-A backup needs nothing of the log, which may be truncated past it; where the log is lost, its object is enough.
+A backup needs of the log only the entries in which its SSTs lie; it may be truncated past it, and where it cannot be
+read, the backup's object says all.
 """
 
 import contextlib
@@ -42,7 +44,7 @@ from tussock.meta.framing import BackupContent, backup_path, decode_backup, enco
 from tussock.meta.log import VersionLog
 from tussock.meta.version import Version
 from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import object_sizes
+from tussock.statestore.catalog import stored_bytes
 from tussock.statestore.errors import (
     BackupExists,
     BackupNotFound,
@@ -69,6 +71,8 @@ class Held(NamedTuple):
     """The version by which it was judged."""
     ssts: dict[str, int]
     """Of SSTs in the store's own bucket: how many backups name each."""
+    entries: set[int]
+    """Log entries in which some of these lie."""
     sources: set[str]
     """Other stores whose SSTs a backup names."""
     since_seq: int | None
@@ -189,6 +193,7 @@ class Backups:
 
     def _held_in(self, version: Version) -> Held:
         counts: dict[str, int] = {}
+        entries: set[int] = set()
         sources: set[str] = set()
         since: int | None = None
         for info in version.backups.values():
@@ -204,7 +209,9 @@ class Backups:
                     sources.add(sst.source)
                 else:
                     counts[sst.id] = counts.get(sst.id, 0) + 1
-        return Held(version, counts, sources, since)
+                    if sst.entry:
+                        entries.add(sst.entry)
+        return Held(version, counts, entries, sources, since)
 
     def _begin(self, name: str, backup_id: str, comment: str, holder: str, base: str) -> BackupInfo:
         """Announce the backup, or find that it was; answers it as the log has it."""
@@ -260,7 +267,7 @@ class Backups:
             seq=version.seq,
             epoch=version.max_committed_epoch,
             ssts=len(ssts),
-            bytes=sum(size for sst in ssts for size in object_sizes(sst).values()),
+            bytes=sum(map(stored_bytes, ssts)),
         )
         content = BackupContent(info=info, version=replace(version, tasks={}, dropped=(), backups={}))
         path = backup_path(info.name, info.id)
@@ -331,7 +338,7 @@ def no_such_backup(name: str, version: Version, url: str) -> BackupNotFound:
 
 def _own_ssts(version: Version) -> dict[str, int]:
     """The SSTs in the store's own bucket, with the bytes of each."""
-    return {sst.id: sum(object_sizes(sst).values()) for sst in version.ssts() if not sst.source}
+    return {sst.id: stored_bytes(sst) for sst in version.ssts() if not sst.source}
 
 
 def _counts(names: list[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ Everything is checked on the version at the tail of the log, inside the append's
 commit at once, the second is stamped again on the version that the first left. Pure; the clock is a parameter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tussock.meta.ranges import find_in_run, is_sorted_run
 from tussock.meta.version import BATCHES_REMEMBERED, Version
 from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState, entry_path
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
@@ -34,6 +34,7 @@ __all__ = [
     "stamp",
     "validate_commit",
     "validate_open",
+    "with_payloads",
 ]
 
 TIMELINE_SAMPLES_MAX = 2048
@@ -130,6 +131,31 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     )
 
 
+def with_payloads(
+    delta: CommitEpoch, payloads: Mapping[str, bytes], seq: int, start: int
+) -> tuple[CommitEpoch, list[bytes]]:
+    """The commit with those of its SSTs that have payloads placed in log entry `seq`, and their bytes in that order.
+
+    The first one begins at `start` in the object of that entry, and each further one where the one before ends.
+    """
+    brought: list[bytes] = []
+
+    def placed(sst: SstInfo) -> SstInfo:
+        nonlocal start
+        payload = payloads.get(sst.id)
+        if payload is None:
+            return sst
+        brought.append(payload)
+        start += len(payload)
+        return replace(sst, entry=seq, offset=start - len(payload))
+
+    tables = {
+        table: tuple(SubLevel(ssts=tuple(map(placed, run.ssts))) for run in runs)
+        for table, runs in delta.tables.items()
+    }
+    return replace(delta, tables=tables), brought
+
+
 def validate_commit(version: Version, delta: CommitEpoch) -> None:
     """Raise unless `delta` may be applied to `version`."""
     if not version.max_committed_epoch < delta.epoch <= MAX_EPOCH:
@@ -157,10 +183,10 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
                     raise InvalidBatch(
                         f"SST {sst.id} is named twice or not of epoch {delta.epoch}; nothing was committed"
                     )
-                if sst.source:
+                if sst.source or sst.entry not in (0, version.seq + 1):
                     raise InvalidBatch(
-                        f"SST {sst.id} is said to lie in {sst.source}; a commit brings SSTs that were uploaded to the "
-                        "store's own bucket"
+                        f"SST {sst.id} is said to lie in {sst.source or entry_path(sst.entry)}; a commit brings SSTs "
+                        "along, or such as were uploaded to the store's own bucket"
                     )
                 named.add(sst.id)
                 held = _find(state.levels, sst)

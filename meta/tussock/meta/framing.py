@@ -1,11 +1,16 @@
 """Bytes of the log in the bucket: one frame around a MessagePack payload, for entries, snapshots, pins and backups.
 
 Frozen, because it is on disk; `docs/version-log.md` lists every byte, and golden files hold it. All integers are
-little-endian: magic (4 bytes), format version (u16), reserved flags (u16, zero), sequence (u64), payload length
-(u32), payload, crc32c over all of that (u32).
+little-endian: magic (4 bytes), format version (u16), flags (u16, zero), sequence (u64), payload length (u32), payload,
+crc32c over all of that (u32).
+
+An entry that brings small SSTs along has them before its frame, behind a header of the same shape: magic, version,
+flags (1), sequence, bytes of the SSTs (u32), the SSTs. So where each SST begins is known before the deltas that say it
+are encoded, and the frame, which is what clients are sent, is the end of the object as it lies there.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import TypeVar
 
 import crc32c
@@ -14,10 +19,12 @@ import msgspec
 from tussock.meta.delta import Delta
 from tussock.meta.version import Version
 from tussock.statestore.backend import BackupInfo, PinInfo
+from tussock.statestore.catalog import entry_path
 from tussock.statestore.chunks import Chunked
 from tussock.statestore.errors import CorruptLog
 
 __all__ = [
+    "SSTS_START",
     "BackupContent",
     "Lease",
     "LogEntry",
@@ -32,12 +39,14 @@ __all__ = [
     "encode_lease",
     "encode_pin",
     "encode_snapshot",
+    "entry_frame",
     "entry_path",
     "is_backup_path",
     "lease_path",
     "marker_path",
     "sequence_of",
     "snapshot_path",
+    "with_ssts",
 ]
 
 ENTRY_MAGIC = b"TSKL"
@@ -45,11 +54,17 @@ SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
 LEASE_MAGIC = b"TSKT"
-FORMAT_VERSION = 2
-"""2 added terms, generations of writers and leases; what version 1 wrote is read for ever."""
+FORMAT_VERSION = 3
+"""2 added terms, generations of writers and leases, 3 SSTs in entries; what 1 and 2 wrote is read for ever."""
 OLDEST_VERSION = 1
+SSTS_VERSION = 3
+"""The first in which an entry may bring SSTs along."""
 
 HEADER = struct.Struct("<4sHHQI")
+SSTS_START = HEADER.size
+"""Where the first SST begins in an entry that brings some along."""
+WITH_SSTS = 1
+"""Flag of the header before those SSTs."""
 CHECKSUM = struct.Struct("<I")
 SEQUENCE_DIGITS = 20
 BACKUP_ID_DIGITS = 32
@@ -109,11 +124,6 @@ _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
 
 
-def entry_path(seq: int) -> str:
-    """Path of the log entry with that sequence; from 1 on."""
-    return f"log/{seq:0{SEQUENCE_DIGITS}d}.delta"
-
-
 def snapshot_path(seq: int) -> str:
     """Path of the snapshot that holds all entries up to `seq`."""
     return f"snapshot/{seq:0{SEQUENCE_DIGITS}d}"
@@ -148,13 +158,39 @@ def sequence_of(path: str) -> int | None:
 
 
 def encode_entry(seq: int, entry: LogEntry) -> bytes:
-    """The bytes of a log entry."""
+    """The frame of a log entry: the whole object, unless it brings SSTs along."""
     return _frame(ENTRY_MAGIC, seq, _ENCODER.encode(entry))
 
 
+def with_ssts(seq: int, frame: bytes, ssts: Sequence[bytes]) -> bytes:
+    """The object of an entry that brings these SSTs along, the first of them at `SSTS_START`."""
+    if not ssts:
+        return frame
+    return b"".join([HEADER.pack(ENTRY_MAGIC, FORMAT_VERSION, WITH_SSTS, seq, sum(map(len, ssts))), *ssts, frame])
+
+
+def entry_frame(path: str, seq: int, data: bytes) -> bytes:
+    """The object of an entry without the SSTs in it; `CorruptLog` if there are some and their header is damaged."""
+    if len(data) < HEADER.size:
+        return data
+    magic, version, flags, found_seq, length = HEADER.unpack_from(data)
+    # What is no such header is for the frame's own checks to judge.
+    if magic != ENTRY_MAGIC or not SSTS_VERSION <= version <= FORMAT_VERSION or flags != WITH_SSTS:
+        return data
+    if found_seq != seq or len(data) <= SSTS_START + length:
+        raise CorruptLog(
+            f"{path}: offset 8: expected sequence {seq} and at most {len(data)} bytes, found sequence {found_seq} and "
+            f"{length} bytes of SSTs; the object is damaged, cut off or renamed"
+        )
+    return data[SSTS_START + length :]
+
+
 def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
-    """The entry in `data`, read from `path`; `CorruptLog` if it is not the intact entry `seq`."""
-    return _decoded(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, data)
+    """The entry in `data`, the object at `path` or its frame; `CorruptLog` if it is not the intact entry `seq`.
+
+    SSTs in it are not looked at: they have checksums of their own, and damage to one leaves the log whole.
+    """
+    return _decoded(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
 
 
 def encode_snapshot(version: Version) -> bytes:

@@ -6,17 +6,21 @@ this: whoever finds nobody appending appends for all that wait, until its own ca
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tussock.meta.commits import CommitEpoch, with_payloads
 from tussock.meta.delta import Delta, extend
+from tussock.meta.framing import SSTS_START
 from tussock.meta.version import Version
 from tussock.statestore.errors import TussockError
 from tussock.statestore.system import System
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "plan_entry"]
+__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "fail_all", "plan_entry"]
 
 CALLS_AN_ENTRY_MAX = 256
+PAYLOADS_AN_ENTRY_MAX = 4 << 20
+"""Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go."""
 
 Result = TypeVar("Result")
 Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
@@ -25,8 +29,17 @@ Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
 class Call(Generic[Result]):
     """One call of `append`: what it wants, and what became of it."""
 
-    def __init__(self, decide: Decide[Result], key: Hashable, repeatable: bool, term: int) -> None:
+    def __init__(
+        self,
+        decide: Decide[Result],
+        key: Hashable,
+        repeatable: bool,
+        term: int,
+        payloads: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.decide = decide
+        self.payloads = payloads or {}
+        """By id, SSTs that are to lie in the entry itself if the call's deltas commit them."""
         self.key = key
         self.repeatable = repeatable
         self.term = term
@@ -95,10 +108,12 @@ class CallQueue:
             if self._lingers():
                 self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
             taken: list[AnyCall] = []
-            while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX:
+            size = 0
+            while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX and size < PAYLOADS_AN_ENTRY_MAX:
                 if taken and self._waiting[0].term != taken[0].term:
                     break
                 taken.append(self._waiting.popleft())
+                size += sum(map(len, taken[-1].payloads.values()))
             self._last_taken = len(taken)
             return taken
 
@@ -123,6 +138,8 @@ class Plan(NamedTuple):
     after: Version
     """With the deltas in it; its sequence is still the old one."""
     deltas: tuple[Delta, ...]
+    ssts: list[bytes]
+    """What the deltas say lies in the entry, in that order."""
     accepted: list[tuple[AnyCall, Any]]
     """With the result of each. Some want nothing, but were told so on the strength of deltas before theirs."""
     refused: list[tuple[AnyCall, TussockError]]
@@ -133,11 +150,14 @@ def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Plan:
     """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once."""
     after = version
     deltas: list[Delta] = []
+    ssts: list[bytes] = []
+    end = SSTS_START
     accepted: list[tuple[AnyCall, Any]] = []
     refused: list[tuple[AnyCall, TussockError]] = []
     for call in calls:
         try:
             wanted, result = call.decide(after)
+            wanted, brought = _carrying(wanted, call.payloads, version.seq + 1, end)
             after = extend(after, wanted, term=call.term) if wanted else after
         except TussockError as error:
             refused.append((call, error))
@@ -146,5 +166,40 @@ def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Plan:
             call.fail(error)
             continue
         deltas += wanted
+        ssts += brought
+        end += sum(map(len, brought))
         accepted.append((call, result))
-    return Plan(after, tuple(deltas), accepted, refused)
+    return Plan(after, tuple(deltas), ssts, accepted, refused)
+
+
+def _carrying(
+    deltas: Sequence[Delta], payloads: Mapping[str, bytes], seq: int, start: int
+) -> tuple[Sequence[Delta], list[bytes]]:
+    """The deltas with the payloads of their commits placed in entry `seq` from `start` on, and those payloads."""
+    if not payloads:
+        return deltas, []
+    placed: list[Delta] = []
+    brought: list[bytes] = []
+    for delta in deltas:
+        if isinstance(delta, CommitEpoch):
+            delta, fresh = with_payloads(delta, payloads, seq, start)
+            brought += fresh
+            start += sum(map(len, fresh))
+        placed.append(delta)
+    return placed, brought
+
+
+def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:
+    """Tell all who wait that it did not happen, or that nobody knows; each raises an error of its own.
+
+    One traceback cannot belong to two threads.
+    """
+    for call in calls:
+        if not call.done:
+            call.fail(_copy(error) if isinstance(error, TussockError) else error)
+
+
+def _copy(error: TussockError) -> TussockError:
+    copied = type(error)(*error.args)
+    copied.__cause__ = error.__cause__
+    return copied

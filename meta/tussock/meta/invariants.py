@@ -21,6 +21,7 @@ def problems(version: Version) -> list[str]:
         *_about_epochs(version),
         *_about_tasks(version),
         *_about_backups(version),
+        *_about_places(version),
         *_about_fences(version),
         *(problem for state in version.tables.values() for problem in _about_runs(state)),
     ]
@@ -87,6 +88,15 @@ def _about_tasks(version: Version) -> Iterator[str]:
         for other_id, other in version.tasks.items():
             if task_id < other_id and task.kind != "trivial-move" and targets_collide(task, other):
                 yield f"tasks {task_id} and {other_id} write into the same range of level {task.target_level}"
+
+
+def _about_places(version: Version) -> Iterator[str]:
+    # An entry is created whole, so what it brings along is named by it and by later versions only.
+    for sst in version.ssts():
+        if not sst.source and sst.entry > version.seq:
+            yield f"SST {sst.id} lies in log entry {sst.entry}, which is after {version.seq}"
+        if sst.entry and not (sst.meta_in_data and sst.offset > 0):
+            yield f"SST {sst.id} lies in log entry {sst.entry} at offset {sst.offset}: no entry brings such a one"
 
 
 def _about_backups(version: Version) -> Iterator[str]:

@@ -44,19 +44,19 @@ manifests, and markers in place of an overwritten boundary object, are ours.
 """
 
 import contextlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from tussock.meta.delta import Delta
-from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path
-from tussock.meta.grouping import AnyCall, Call, CallQueue, Plan, plan_entry
+from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
+from tussock.meta.grouping import AnyCall, Call, CallQueue, Plan, fail_all, plan_entry
 from tussock.meta.outcomes import Outcomes
 from tussock.meta.recent_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.recovery import apply_entry, beyond, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.version import Version
-from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable, TussockError
+from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
@@ -72,14 +72,14 @@ _INTERRUPTED = (
 
 Result = TypeVar("Result")
 Listener = Callable[[bytes | None, Version], None]
-"""Called with the bytes of each entry and the version after it; after a jump by a snapshot with `None`."""
+"""Called with the frame of each entry and the version after it; after a jump by a snapshot with `None`."""
 
 
 class _Learned(NamedTuple):
     """An entry that was read, and the version after it."""
 
     entry_id: bytes
-    data: bytes
+    frame: bytes
     version: Version
 
 
@@ -172,6 +172,7 @@ class VersionLog:
         *,
         key: Hashable = None,
         repeatable: bool = True,
+        payloads: Mapping[str, bytes] | None = None,
     ) -> Result:
         """Append what `decide` wants, and answer its result.
 
@@ -184,13 +185,14 @@ class VersionLog:
             key: names the call; repeated after an unknown outcome, it answers what the first would have. Calls that
                 mean different things must have different keys.
             repeatable: deciding anew is harmless even if an earlier try took effect unseen.
+            payloads: by id, small SSTs that the entry brings along if the deltas commit them.
 
         Raises:
             ObjectStoreUnavailable: it may or may not have happened; the same call may be repeated.
             Fenced: the log's term is over; nothing was appended.
             CorruptLog: the log cannot be read to its tail.
         """
-        call = Call(decide, key, repeatable, self._term)
+        call = Call(decide, key, repeatable, self._term, payloads)
         if self._queue.enter(call):
             try:
                 while not call.done:
@@ -208,14 +210,9 @@ class VersionLog:
             with self._lock:
                 self._decide_and_create(calls)
         except Exception as error:  # noqa: BLE001  # told to every caller
-            for call in calls:
-                if not call.done:
-                    # Each caller raises an error of its own: one traceback cannot belong to two threads.
-                    call.fail(_copy(error) if isinstance(error, TussockError) else error)
+            fail_all(calls, error)
         except BaseException:
-            for call in calls:
-                if not call.done:
-                    call.fail(ObjectStoreUnavailable(_INTERRUPTED))
+            fail_all(calls, ObjectStoreUnavailable(_INTERRUPTED))
             raise
 
     def _decide_and_create(self, calls: Sequence[AnyCall]) -> None:
@@ -263,7 +260,8 @@ class VersionLog:
             deltas=plan.deltas,
             term=term,
         )
-        data = encode_entry(after.seq, entry)
+        frame = encode_entry(after.seq, entry)
+        data = with_ssts(after.seq, frame, plan.ssts)
         self._outcomes.sent(after.seq, entry.id, [(call.key, result) for call, result in plan.accepted])
         began = Moment.now(self._system)
         try:
@@ -284,18 +282,19 @@ class VersionLog:
             self._check.passed(began)
         # This call itself answers its callers, here and now.
         self._outcomes.closed(entry.id)
-        self._learn([_Learned(entry.id, data, after)])
+        self._learn([_Learned(entry.id, frame, after)])
         if after.seq % self._snapshot_every == 0:
             self._snapshot_due = after
         return True
 
     def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Plan) -> None:
-        """Entry `seq`, created at or below a marker, is no part of the log: take it away, and load what is."""
+        """Entry `seq`, created at or below a marker, is no part of the log: load what is.
+
+        The object is left to vacuum. After a stall it may have been an entry, in which SSTs lie that are still read.
+        """
         now = Moment.now(self._system)
         stalled_ms = max((now.seconds - began.seconds) * 1000, now.ms - began.ms)
         self._outcomes.closed(entry_id)
-        with contextlib.suppress(ObjectStoreUnavailable):
-            self._bucket.delete([entry_path(seq)])
         self._load()
         for call, _ in plan.accepted:
             if stalled_ms >= TRUNCATION_AGE_MS_MIN and not call.repeatable:
@@ -359,7 +358,7 @@ class VersionLog:
         learned: list[_Learned] = []
         while (read := read_entry(self._bucket, version.seq + 1)) is not None:
             version = apply_entry(version, read.entry)
-            learned.append(_Learned(read.entry.id, read.data, version))
+            learned.append(_Learned(read.entry.id, read.frame, version))
         return learned
 
     def _learn(self, learned: Sequence[_Learned]) -> None:
@@ -368,7 +367,7 @@ class VersionLog:
             self._outcomes.learned(one.version.seq, one.entry_id)
             self._version = one.version
             for listener in self._listeners:
-                listener(one.data, one.version)
+                listener(one.frame, one.version)
 
     def _write_due_snapshot(self) -> None:
         with self._lock:
@@ -382,12 +381,6 @@ class VersionLog:
 def _succeed(accepted: Sequence[tuple[AnyCall, Any]]) -> None:
     for call, result in accepted:
         call.succeed(result)
-
-
-def _copy(error: TussockError) -> TussockError:
-    copied = type(error)(*error.args)
-    copied.__cause__ = error.__cause__
-    return copied
 
 
 def _unknown(path: str, cause: Exception) -> ObjectStoreUnavailable:

@@ -6,7 +6,7 @@ Functions on an `ObjectStore`; what they find is cached by nobody but the `Versi
 from typing import NamedTuple
 
 from tussock.meta.delta import advance
-from tussock.meta.framing import LogEntry, decode_entry, decode_snapshot, entry_path, sequence_of
+from tussock.meta.framing import LogEntry, decode_entry, decode_snapshot, entry_frame, entry_path, sequence_of
 from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 from tussock.statestore.object_store import ObjectStore
@@ -44,20 +44,20 @@ def _foreign_marker(path: str) -> CorruptLog:
 
 
 class ReadEntry(NamedTuple):
-    """A log entry and the bytes that it was read from."""
+    """A log entry and its frame, without the SSTs that it brought along."""
 
     entry: LogEntry
-    data: bytes
+    frame: bytes
 
 
 def read_entry(bucket: ObjectStore, seq: int) -> ReadEntry | None:
     """The log entry `seq`, or `None` if there is none; `CorruptLog` if it is damaged."""
     path = entry_path(seq)
     try:
-        data = bucket.get(path)
+        frame = entry_frame(path, seq, bucket.get(path))
     except ObjectNotFound:
         return None
-    return ReadEntry(decode_entry(path, seq, data), data)
+    return ReadEntry(decode_entry(path, seq, frame), frame)
 
 
 def apply_entry(version: Version, entry: LogEntry) -> Version:

@@ -9,7 +9,7 @@ Memory: `WORKERS` SSTs at a time, each held whole (64 MiB before compression as 
 """
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -26,9 +26,12 @@ from tussock.statestore.catalog import (
     SubLevel,
     TableLevels,
     TableState,
+    data_object,
     data_path,
     meta_object,
     object_sizes,
+    sst_text,
+    stored_bytes,
 )
 from tussock.statestore.errors import (
     BackupNotFound,
@@ -43,7 +46,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst_meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
-__all__ = ["begin_store", "begun_before", "check_place", "find_backup", "restore", "with_source"]
+__all__ = ["begin_store", "begun_before", "check_place", "find_backup", "restore", "with_ssts_changed"]
 
 log = get_logger("tussock.meta")
 
@@ -95,7 +98,7 @@ def restore(
     target_log = VersionLog(target, system, owner=owner)
     if target_log.refresh().seq == 0:
         ssts = content.version.ssts()
-        present = check_place(target, {path for sst in ssts for path in object_sizes(sst)})
+        present = check_place(target, {path for sst in ssts for path in object_sizes(_own(sst))})
         buckets = {url: open_source(url) for url in sorted({sst.source for sst in ssts} - {""})}
         copies = [Copy(sst, buckets.get(sst.source, source)) for sst in ssts]
         _copy_all(copies, target, present, system, on_bytes)
@@ -168,22 +171,24 @@ def begun_before(version: Version, wanted: Origin, url: str) -> Origin:
     raise StoreNotEmpty(f"{url} holds {what}, at entry {version.seq} of its log; take an empty place", url)
 
 
-def with_source(version: Version, source_of: Callable[[SstInfo], str]) -> Version:
-    """The version with each SST's `source` as the function says."""
-
-    def moved(ssts: Sequence[SstInfo]) -> tuple[SstInfo, ...]:
-        return tuple(replace(sst, source=source_of(sst)) for sst in ssts)
+def with_ssts_changed(version: Version, change: Callable[[SstInfo], SstInfo]) -> Version:
+    """The version with each SST in its trees as the function makes it."""
 
     def table(state: TableState) -> TableState:
-        l0 = tuple(SubLevel(ssts=moved(sub.ssts)) for sub in state.levels.l0)
-        levels = tuple(moved(level) for level in state.levels.levels)
+        l0 = tuple(SubLevel(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
+        levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
         return replace(state, levels=TableLevels(l0=l0, levels=levels))
 
     return replace(version, tables={key: table(state) for key, state in version.tables.items()})
 
 
 def _as_own(version: Version) -> Version:
-    return replace(with_source(version, lambda _: ""), sources={})
+    return replace(with_ssts_changed(version, _own), sources={})
+
+
+def _own(sst: SstInfo) -> SstInfo:
+    """The SST as the restored store has it: always as an object of its own."""
+    return replace(sst, source="", entry=0, offset=0)
 
 
 def _found_without_log(bucket: ObjectStore, name: str, why: str) -> BackupContent:
@@ -209,11 +214,10 @@ def _copy_all(
     with system.pool("tussock-restore", WORKERS) as pool:
         running = []
         for copy in copies:
-            sizes = object_sizes(copy.sst)
-            if any(present.get(path) != size for path, size in sizes.items()):
-                running.append((sum(sizes.values()), pool.submit(_copy, copy, target)))
+            if any(present.get(path) != size for path, size in object_sizes(_own(copy.sst)).items()):
+                running.append((stored_bytes(copy.sst), pool.submit(_copy, copy, target)))
             else:
-                on_bytes(sum(sizes.values()))
+                on_bytes(stored_bytes(copy.sst))
         try:
             for size, one in running:
                 one.result()
@@ -227,7 +231,8 @@ def _copy_all(
 def _copy(copy: Copy, target: ObjectStore) -> None:
     sst = copy.sst
     try:
-        meta_bytes = bytes(_range(copy, meta_object(sst), sst.data_bytes if sst.meta_in_data else 0, sst.meta_bytes))
+        meta_start = sst.offset + sst.data_bytes if sst.meta_in_data else 0
+        meta_bytes = bytes(_range(copy, meta_object(sst), meta_start, sst.meta_bytes))
         meta = _checked_meta(copy, meta_bytes)
         parts = [bytes(part) for part in _checked_data(copy, meta)]
     except ObjectNotFound as error:
@@ -236,7 +241,7 @@ def _copy(copy: Copy, target: ObjectStore) -> None:
         target.put(data_path(sst.id), [*parts, meta_bytes])
     else:
         target.put(data_path(sst.id), parts)
-        target.put(meta_object(sst), meta_bytes)
+        target.put(meta_object(sst), meta_bytes)  # an object of its own there too
 
 
 def _range(copy: Copy, path: str, start: int, length: int) -> memoryview:
@@ -249,7 +254,7 @@ def _range(copy: Copy, path: str, start: int, length: int) -> memoryview:
 
 
 def _checked_meta(copy: Copy, data: bytes) -> LoadedMeta:
-    sst, where = copy.sst, f"{copy.bucket.url}/{meta_object(copy.sst)}"
+    sst, where = copy.sst, sst_text(f"{copy.bucket.url}/{meta_object(copy.sst)}", copy.sst)
     meta = decode_meta(data, sst.id, where)
     said = (sst.rows, sst.deletes, sst.data_bytes, sst.smallest, sst.largest)
     if (meta.rows, meta.deletes, meta.data_bytes, meta.smallest, meta.largest) != said:
@@ -259,24 +264,25 @@ def _checked_meta(copy: Copy, data: bytes) -> LoadedMeta:
 
 def _checked_data(copy: Copy, meta: LoadedMeta) -> list[memoryview]:
     """The `.data` up to the end of its blocks, every block compared with its checksum in the index."""
-    path = data_path(copy.sst.id)
+    path, begin = data_object(copy.sst), copy.sst.offset
+    where = sst_text(f"{copy.bucket.url}/{path}", copy.sst)
     ends = (meta.offset + meta.length).tolist()
     if ends[-1] != copy.sst.data_bytes:
-        raise CorruptSst(f"{copy.bucket.url}/{path}: its blocks end at {ends[-1]}, not at {copy.sst.data_bytes}")
-    parts = [_range(copy, path, 0, int(meta.offset[0]))]
+        raise CorruptSst(f"{where}: its blocks end at {ends[-1]}, not at {copy.sst.data_bytes}")
+    parts = [_range(copy, path, begin, int(meta.offset[0]))]
     first = 0
     while first < meta.blocks:
         start, last = int(meta.offset[first]), first + 1
         while last < meta.blocks and ends[last] - start <= CHUNK_BYTES:
             last += 1
-        part = _range(copy, path, start, ends[last - 1] - start)
+        part = _range(copy, path, begin + start, ends[last - 1] - start)
         for block in range(first, last):
             body = part[int(meta.offset[block]) - start : ends[block] - start]
             # The trailer's last field is the checksum of all before it, and the index repeats it.
             found, stored = crc32c(body[: -_CRC.size]), _CRC.unpack(body[-_CRC.size :])[0]
             if not found == stored == meta.crc[block]:
                 raise CorruptSst(
-                    f"{copy.bucket.url}/{path} block {block} at offset {int(meta.offset[block])}: checksum mismatch, "
+                    f"{where} block {block} at offset {int(meta.offset[block])}: checksum mismatch, "
                     f"the index says {meta.crc[block]:#010x}, the bytes give {found:#010x}"
                 )
         parts.append(part)

@@ -181,6 +181,7 @@ class EmbeddedMeta:
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, all or nothing; answers the epoch that holds. See `commits.stamp` for what it refuses.
 
+        SSTs that are among the request's payloads get a place in the log entry, so that one object is created for all.
         `ObjectStoreUnavailable` leaves open whether it happened; this object answers a repetition of the very same
         request right, any other process one with the same writer and batch.
         """
@@ -191,8 +192,8 @@ class EmbeddedMeta:
                 return [], stamped.epoch
             return [*self._configured(version), stamped], stamped.epoch
 
-        key = ("commit", msgspec.msgpack.encode(request))
-        return self._log.append(decide, key=key, repeatable=request.writer is not None)
+        key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
+        return self._log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tussock.meta.commits import check_uploads
 from tussock.meta.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version import CompactionTask, DroppedSst, Version
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
+from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, entry_path
 from tussock.statestore.chunks import Chunked, lower_bound, upper_bound
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
 
@@ -122,10 +122,10 @@ def validate_report(version: Version, delta: ReportCompaction) -> None:
     low, high = hull(task.ssts())
     newest = max(sst.max_epoch for sst in task.ssts())
     for sst in delta.outputs:
-        if sst.source:
+        if sst.source or sst.entry:
             raise InvalidBatch(
-                f"compaction task {task.id}: output SST {sst.id} is said to lie in {sst.source}; outputs are uploaded "
-                "to the store's own bucket"
+                f"compaction task {task.id}: output SST {sst.id} is said to lie in "
+                f"{sst.source or entry_path(sst.entry)}; outputs are uploaded as objects to the store's own bucket"
             )
         if sst.id in old_ids or sst.smallest < low or sst.largest > high or sst.max_epoch > newest:
             raise InvalidBatch(f"compaction task {task.id}: output SST {sst.id} holds keys or epochs that no input had")
@@ -177,7 +177,7 @@ def apply_report(version: Version, delta: ReportCompaction) -> Version:
 def drop_ssts(version: Version, ssts: Sequence[SstInfo], at_ms: int) -> Version:
     """Note SSTs that left the tree with the entry that comes after `version`."""
     seq = version.seq + 1
-    fresh = tuple(DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source) for sst in ssts)
+    fresh = tuple(DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source, entry=sst.entry) for sst in ssts)
     return replace(version, dropped=version.dropped + fresh) if fresh else version
 
 

@@ -2,8 +2,12 @@
 
 Two snapshots are kept, both read before anything else is given up, so that damage to one loses nothing. The marker is
 created before the first delete: a crash between leaves garbage only. `log.py` says why markers are needed at all.
+
+An entry below the boundary in which an SST lies that somebody may still read stays, as an object that is no part of
+the log any more. It goes with a later vacuum, once nobody needs it.
 """
 
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from tussock.meta.framing import decode_snapshot, marker_path, sequence_of
@@ -27,10 +31,18 @@ class Truncation(NamedTuple):
     """Objects with the reason for each."""
 
 
-def plan_truncation(bucket: ObjectStore, now_ms: int, grace_ms: int) -> Truncation:
-    """Find what can go: entries covered by two readable snapshots and older than the grace period.
+def plan_truncation(
+    bucket: ObjectStore, now_ms: int, grace_ms: int, needed: AbstractSet[int], known_seq: int
+) -> Truncation:
+    """Find what can go: entries covered by two readable snapshots and older than the grace period. Changes nothing.
 
-    `now_ms` is by the bucket's clock, as is the age of an object. Changes nothing.
+    Args:
+        bucket: where the log is.
+        now_ms: by the bucket's clock, as is the age of an object.
+        grace_ms: entries younger than this stay, and those younger than `TRUNCATION_AGE_MS_MIN`.
+        needed: sequences of the entries in which SSTs lie that are still needed.
+        known_seq: the version by which that was judged. Another vacuum's marker may be above it, and entries that are
+            later than that version may bring SSTs of which it does not know.
     """
     snapshots = [(seq, info) for info in bucket.list("snapshot/") if (seq := sequence_of(info.path)) is not None]
     covered = _covered_by_snapshots(bucket, dict(snapshots))
@@ -48,7 +60,8 @@ def plan_truncation(bucket: ObjectStore, now_ms: int, grace_ms: int) -> Truncati
         if seq > marked and (seq > covered or info.modified_ms > oldest_young_ms):
             break
         boundary = max(boundary, seq)
-    garbage = [(info, "log entry below the boundary") for seq, info in entries if seq <= boundary]
+    judged = min(boundary, known_seq)
+    garbage = [(info, "log entry below the boundary") for seq, info in entries if seq <= judged and seq not in needed]
     garbage += [(info, "snapshot below the boundary") for seq, info in snapshots if seq < boundary]
     garbage += [(info, "superseded marker") for seq, info in markers if seq < boundary]
     return Truncation(boundary, boundary > marked, garbage)

@@ -19,9 +19,15 @@ Pins are on epochs, and a pinned epoch is read on the newest version, so no pin 
 stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this one is, are never
 touched; once none is named any more, the hold on them there is let go (`cloning.py`). A crash anywhere leaves garbage
 only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
+
+An SST that lies in a log entry is never an orphan. Its entry goes once the log does not need it (`truncation.py`) and
+no SST in it would be kept if it were an object: none is in a tree, dropped and waiting, or in a backup. That is judged
+by one version, so of entries up to that version's only: a later one may bring SSTs of which it knows nothing, while an
+SST that is in no tree of it, and lies in an entry up to it, comes into no tree again.
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -50,6 +56,8 @@ class _Found(NamedTuple):
     objects: list[tuple[ObjectInfo, str]]
     forgettable: tuple[str, ...]
     young: int
+    entries: AbstractSet[int]
+    """Log entries in which SSTs lie that have to stay."""
 
 
 class Vacuum:
@@ -103,7 +111,7 @@ class Vacuum:
             held = self._backups.held()
             version = held.version
         ssts = self._garbage_ssts(version, held, listed, bucket_ms)
-        cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms)
+        cut = plan_truncation(self._bucket, bucket_ms, self._grace_ms, ssts.entries, version.seq)
         rest = [*_dead_backups(version, backup_objects), *self._expired_pins(bucket_ms), *self._leftovers(bucket_ms)]
         if not dry_run:
             self._delete(ssts, cut, rest)
@@ -172,7 +180,9 @@ class Vacuum:
             elif sst_id < version.gc_horizon:
                 objects.append((info, "SST that no version names"))
         # An id that was in the store must never be committed again, so it is remembered until the horizon covers it.
-        return _Found(objects, tuple(sorted(one for one in waited if one < version.gc_horizon)), young)
+        entries = {sst.entry for sst in version.ssts() if not sst.source}
+        entries |= {sst.entry for sst in version.dropped if sst.id in waiting and not sst.source} | held.entries
+        return _Found(objects, tuple(sorted(one for one in waited if one < version.gc_horizon)), young, entries)
 
     def _expired_pins(self, bucket_ms: int) -> list[tuple[ObjectInfo, str]]:
         slack = self._pin_skew_ms + self._grace_ms

@@ -64,6 +64,8 @@ class DroppedSst(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped_ms: int
     source: str = ""
     """As `SstInfo.source`."""
+    entry: int = 0
+    """As `SstInfo.entry`."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ class VersionView(Protocol):
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch to commit; its SSTs are in the bucket already."""
+    """One epoch to commit; its SSTs are in the bucket already, or among its payloads."""
 
     epoch: int
     tables: dict[int, tuple[SubLevel, ...]] = {}
@@ -52,7 +52,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     writer: str | None = None
     batch_id: int | None = None
     payloads: dict[str, bytes] = {}
-    """By id, the whole objects of small SSTs that are not in the bucket yet: whoever commits puts them there first."""
+    """By id, the bytes of small SSTs that are not in the bucket: they get a place in the log entry of the commit."""
     expect: dict[int, int] = {}
     """Per table id the epoch that the writer had read: the commit fails if the table has a newer one."""
     generation: int | None = None

@@ -18,16 +18,24 @@ __all__ = [
     "TableLevels",
     "TableSpec",
     "TableState",
+    "data_object",
     "data_path",
+    "entry_path",
     "meta_object",
     "meta_path",
     "object_sizes",
     "pack",
+    "sst_text",
+    "stored_bytes",
 ]
 
 
 class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One SST as the version names it: `sst/<id>.data` and `sst/<id>.meta`, or the first alone for a small one."""
+    """One SST as the version names it.
+
+    It is `sst/<id>.data` and `sst/<id>.meta`, or the first alone if it is small, or a part of the log entry by which it
+    was committed.
+    """
 
     id: str
     """32 lower-case hex digits: 48 bits of milliseconds at upload, 80 random bits; ids sort by time."""
@@ -46,9 +54,13 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_epoch: int
     max_epoch: int
     meta_in_data: bool = False
-    """The meta is no object of its own but the end of `.data`, at offset `data_bytes`."""
+    """The meta is no object of its own but follows the blocks, at `data_bytes` from where they begin."""
     source: str = ""
     """URL of the store in whose bucket its objects are, for an SST that a clone took over; empty: this store's own."""
+    entry: int = 0
+    """Sequence of the log entry whose object holds the SST, blocks and meta; 0: it is an object of its own."""
+    offset: int = 0
+    """Where it begins in the object of that entry."""
 
 
 class SubLevel(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +124,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def data_path(sst_id: str) -> str:
-    """Path of an SST's blocks in the bucket."""
+    """Path of an SST's blocks in the bucket, where it is an object of its own."""
     return f"sst/{sst_id}.data"
 
 
@@ -121,13 +133,35 @@ def meta_path(sst_id: str) -> str:
     return f"sst/{sst_id}.meta"
 
 
+def entry_path(seq: int) -> str:
+    """Path of the log entry with that sequence; from 1 on."""
+    return f"log/{seq:020d}.delta"
+
+
+def data_object(sst: SstInfo) -> str:
+    """Path of the object that holds the SST's blocks, from `sst.offset` on."""
+    return entry_path(sst.entry) if sst.entry else data_path(sst.id)
+
+
 def meta_object(sst: SstInfo) -> str:
     """Path of the object that holds the SST's meta."""
-    return data_path(sst.id) if sst.meta_in_data else meta_path(sst.id)
+    return data_object(sst) if sst.meta_in_data else meta_path(sst.id)
+
+
+def sst_text(path: str, sst: SstInfo) -> str:
+    """The path, or the URL of an object that has the SST in it, for messages: with the SST where others are there."""
+    return f"{path} from offset {sst.offset}, SST {sst.id}" if sst.entry else path
+
+
+def stored_bytes(sst: SstInfo) -> int:
+    """What the SST takes up in the bucket."""
+    return sst.data_bytes + sst.meta_bytes
 
 
 def object_sizes(sst: SstInfo) -> dict[str, int]:
-    """The SST's objects: the path of each, and its bytes."""
+    """The SST's own objects, the path of each and its bytes; none if it lies in a log entry."""
+    if sst.entry:
+        return {}
     if sst.meta_in_data:
         return {data_path(sst.id): sst.data_bytes + sst.meta_bytes}
     return {data_path(sst.id): sst.data_bytes, meta_path(sst.id): sst.meta_bytes}

@@ -14,7 +14,7 @@ import msgspec
 from tussock.statestore.access import Access
 from tussock.statestore.backend import Backend, VersionView
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SubLevel, TableSpec, TableState
+from tussock.statestore.catalog import SubLevel, TableSpec, TableState, data_object
 from tussock.statestore.errors import (
     CorruptSst,
     ObjectNotFound,
@@ -203,8 +203,8 @@ class Core:
                 f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
                 "write it again, with a longer gc_grace or a larger buffer_bytes"
             )
-        tables = self.backend.version().tables.values()
-        if any(sst.id in str(error) for state in tables for sst in state.levels.ssts()):
+        ssts = [sst for state in self.backend.version().tables.values() for sst in state.levels.ssts()]
+        if any((data_object(sst) if sst.entry else sst.id) in str(error) for sst in ssts):
             return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
         return None
 

@@ -5,8 +5,9 @@ segments of about 2 MiB of consecutive blocks: one ranged request, one decoded b
 of entries may overlap for a while; both count in the cache's bytes. Metas have a cache of their own, so that a scan
 of cold data does not push out the indexes that every read needs.
 
-A small SST is one object, which is fetched whole when its meta is wanted. Its bytes wait in the cache of the blocks
-until those are wanted too; since they are of no use once the blocks are decoded, reading them is no hit.
+A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
+the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them
+is no hit.
 
 A read holds no lock: decoded blocks and metas are immutable, and two threads that miss at once merely read twice.
 """
@@ -17,7 +18,7 @@ from concurrent.futures import Future
 from tussock.statestore.block import decode_block
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.cache import ByteCache
-from tussock.statestore.catalog import SstInfo, data_path, meta_object
+from tussock.statestore.catalog import SstInfo, data_object, meta_object, sst_text, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows, binary_buffers
@@ -97,14 +98,14 @@ class Sstables:
         if meta is None:
             path = meta_object(sst)
             bucket = self._bucket_of(sst)
-            where = f"{bucket.url}/{path}"
+            where = sst_text(f"{bucket.url}/{path}", sst)
             whole: bytes | None = None
             if not sst.meta_in_data:
                 data = bucket.get(path)
             elif sst.data_bytes > _WHOLE_BYTES_MAX:
-                data = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes))
+                data = bytes(bucket.get_range(path, sst.offset + sst.data_bytes, sst.meta_bytes))
             else:
-                whole = self.blocks.peek((sst.id, _WHOLE)) or bucket.get(path)
+                whole = self.blocks.peek((sst.id, _WHOLE)) or _whole(bucket, path, sst)
                 data = whole[sst.data_bytes :]
             meta = decode_meta(data, sst.id, where)
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
@@ -223,13 +224,16 @@ class Sstables:
 
     def _read(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None) -> list[Rows]:
         """Fetch blocks first .. last-1 with one ranged request, or none if the object is at hand, and decode them."""
-        path = data_path(sst.id)
+        path = data_object(sst)
         bucket = self._bucket_of(sst)
-        where = f"{bucket.url}/{path}"
+        where = sst_text(f"{bucket.url}/{path}", sst)
         start = int(meta.offset[first])
         length = int(meta.offset[last - 1] + meta.length[last - 1]) - start
         whole: bytes | None = self.blocks.peek((sst.id, _WHOLE)) if sst.meta_in_data else None
-        data = bucket.get_range(path, start, length) if whole is None else memoryview(whole)[start : start + length]
+        if whole is None:
+            data = bucket.get_range(path, sst.offset + start, length)
+        else:
+            data = memoryview(whole)[start : start + length]
         if len(data) != length:
             raise CorruptSst(
                 f"{where}: {len(data)} bytes from offset {start}, its block index says {length}; it was truncated"
@@ -251,6 +255,11 @@ class Sstables:
                 self.blocks.drop([sst.id])
             raise
         return rows
+
+
+def _whole(bucket: ObjectStore, path: str, sst: SstInfo) -> bytes:
+    """All bytes of a small SST, with one request."""
+    return bytes(bucket.get_range(path, sst.offset, stored_bytes(sst))) if sst.entry else bucket.get(path)
 
 
 def _at_epoch(rows: Rows, sst: SstInfo) -> Rows:

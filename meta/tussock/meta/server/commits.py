@@ -1,12 +1,11 @@
 """Versions, catalog, epochs and commits, as the leader serves them.
 
-A commit is checked against the bucket before it is stamped: an SST that is missing, damaged or another's never gets
-into a version. Commits that come at the same time share one log entry (`log.py`).
+A commit is checked before it is stamped, against the bucket or by the bytes that come along: an SST that is missing,
+damaged or another's never gets into a version. Commits that come at the same time share one log entry (`log.py`), and
+the SSTs that came with them lie in it.
 """
 
 import re
-
-from msgspec.structs import replace
 
 from tussock.meta.commits import AlreadyCommitted, check_uploads, stamp
 from tussock.meta.rpc import meta_pb2 as pb
@@ -15,7 +14,7 @@ from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path
+from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst_proof import prove_bytes, prove_sst
@@ -55,7 +54,7 @@ class Commits:
             return self._newest_epoch
 
     def commit(self, request: CommitRequest) -> int:
-        """Check the SSTs of a commit, put those into the bucket that came along, and append it; answers the epoch."""
+        """Check the SSTs of a commit, and append it with those that came along; answers the epoch."""
         version = self._context.meta.version()
         for table_id, runs in request.tables.items():
             state = version.tables.get(table_id)
@@ -63,7 +62,7 @@ class Commits:
                 if state is None or sst.id < version.gc_horizon:
                     continue  # the stamp refuses it, with the better error
                 try:
-                    self._secure(sst, state.spec, request.payloads.get(sst.id))
+                    self._prove(sst, state.spec, request.payloads.get(sst.id))
                 except (ObjectNotFound, CorruptSst) as error:
                     known = self._refused_or_known(request) if isinstance(error, ObjectNotFound) else None
                     if known is not None:
@@ -73,20 +72,18 @@ class Commits:
                         f"committed: {error}; nothing was committed, upload it again",
                         sst.id,
                     ) from error
-        return self._context.meta.commit(replace(request, payloads={}))
+        return self._context.meta.commit(request)
 
-    def _secure(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
-        """Make sure that the SST is in the bucket and what it is said to be."""
-        bucket = self._context.bucket
-        if payload is not None:
-            path = data_path(sst.id)
-            if not SST_ID.fullmatch(sst.id) or not sst.meta_in_data:
-                raise CorruptSst(f"{path}: only an SST that is one object can come with its commit, under a proper id")
-            prove_bytes(payload, sst, spec, path)
-            # Created, never overwritten: whoever may commit must not replace what others have committed.
-            if bucket.create(path, payload):
-                return
-        prove_sst(bucket, sst, spec)
+    def _prove(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
+        """Make sure that the SST is what it is said to be, in the bucket or as it came along."""
+        if sst.entry or sst.offset:
+            raise CorruptSst(f"SST {sst.id}: the leader alone says in which log entry an SST lies; this one names some")
+        if payload is None:
+            prove_sst(self._context.bucket, sst, spec)
+            return
+        if not SST_ID.fullmatch(sst.id) or not sst.meta_in_data:
+            raise CorruptSst(f"SST {sst.id}: only one with its meta at its end can come along, under a proper id")
+        prove_bytes(payload, sst, spec, f"SST {sst.id}, which came with its commit")
 
     def _refused_or_known(self, request: CommitRequest) -> int | None:
         """What the log's tail says of a commit whose SST is not there; `None` if it has nothing against it.

@@ -1,10 +1,10 @@
 """The credentials of the bucket that clients are handed, so that no client needs a secret of its own for it.
 
 `static` hands out one pair. `assume-role` asks an STS (Amazon's, or MinIO's) for credentials that expire, with a policy
-by the caller's roles: readers read SSTs; writers and compactors also put new ones. Nobody can touch the log, which
-only the service and embedded processes write. What is handed out lasts for at least half of the duration; a client
-comes back before it is over. A service whose own pair is in files has its clients come back every 20 seconds, so that
-a pair that was replaced is out of use within that time.
+by the caller's roles: readers read SSTs, and the log entries in which small ones lie; writers and compactors also put
+new SSTs. Nobody can write the log but the service and embedded processes. What is handed out lasts for at least half of
+the duration; a client comes back before it is over. A service whose own pair is in files has its clients come back
+every 20 seconds, so that a pair that was replaced is out of use within that time.
 """
 
 import json
@@ -161,7 +161,11 @@ def policy(where: BucketUrl, sources: Sequence[BucketUrl], *, writes: bool) -> d
     """What a client may do in the buckets: an IAM policy."""
     stores = [where, *sources]
     statements = [
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [_ssts(store) for store in stores]},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject"],
+            "Resource": [_objects(store, what) for store in stores for what in ("sst/*", "log/*.delta")],
+        },
         # Without it S3 answers a read of an object that vacuum has deleted with "denied" and not with "not found".
         {
             "Effect": "Allow",
@@ -171,12 +175,12 @@ def policy(where: BucketUrl, sources: Sequence[BucketUrl], *, writes: bool) -> d
     ]
     if writes:
         adding = ["s3:PutObject", "s3:AbortMultipartUpload"]
-        statements.append({"Effect": "Allow", "Action": adding, "Resource": [_ssts(where)]})
+        statements.append({"Effect": "Allow", "Action": adding, "Resource": [_objects(where, "sst/*")]})
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _ssts(store: BucketUrl) -> str:
-    return f"arn:aws:s3:::{store.bucket}/{store.prefix}/sst/*" if store.prefix else f"arn:aws:s3:::{store.bucket}/sst/*"
+def _objects(store: BucketUrl, what: str) -> str:
+    return f"arn:aws:s3:::{'/'.join(part for part in (store.bucket, store.prefix, what) if part)}"
 
 
 def _buckets(urls: Sequence[str]) -> list[BucketUrl]:

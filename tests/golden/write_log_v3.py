@@ -1,15 +1,17 @@
-"""Write the golden files of log format version 2: `python tests/golden/write_log_v2.py FOLDER`.
+"""Write the golden files of log format version 3: `python tests/golden/write_log_v3.py FOLDER`.
 
-Run once, when the format was frozen; the files in `log/v2` are what stores out there hold, and readers must go on
+Run once, when the format was frozen; the files in `log/v3` are what stores out there hold, and readers must go on
 reading them. `tests/meta/test_log_format.py` fails if this script no longer writes them byte for byte. The files in
-`log/v1` were written by the version before; nothing writes such any more.
+`log/v1` and `log/v2` were written by the versions before; nothing writes such any more.
 """
 
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tussock.meta.backup_changes import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
-from tussock.meta.commits import CommitEpoch
+from tussock.meta.commits import CommitEpoch, with_payloads
 from tussock.meta.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
@@ -26,6 +28,7 @@ from tussock.meta.delta import (
     advance,
 )
 from tussock.meta.framing import (
+    SSTS_START,
     BackupContent,
     Lease,
     LogEntry,
@@ -34,6 +37,7 @@ from tussock.meta.framing import (
     encode_lease,
     encode_pin,
     encode_snapshot,
+    with_ssts,
 )
 from tussock.meta.tasks import ClaimCompaction
 from tussock.meta.version import CompactionTask, Origin, Version
@@ -45,6 +49,10 @@ ID = bytes(range(16))
 OWNER = "host:7:ab"
 BACKUP_ID = "0" * 31 + "b"
 TERM = 3
+CARRYING = 19
+"""The entry that brings SSTs along."""
+CARRIED = {f"{AT_MS:012x}{number:020x}": b"blocks of %d|its meta" % number for number in (6, 7)}
+"""By id; what is in an SST is not the log's affair."""
 
 
 def sst(number: int, epoch: int, smallest: bytes, largest: bytes, *, meta_in_data: bool = False) -> SstInfo:
@@ -128,7 +136,30 @@ def history() -> list[tuple[Delta, ...]]:
             Configure(retention_ms=60_000, gc_grace_ms=30_000),
             PauseCompaction(paused=True, reason="maintenance"),
         ),
+        (CreateTable(spec=TableSpec(id=3, name="small")),),
+        carrying(),
+        (DropTable(table_id=3, at_ms=AT_MS + 10),),
     ]
+
+
+def carrying() -> tuple[Delta, ...]:
+    """Two commits, to a table each, whose SSTs come along."""
+    deltas: list[Delta] = []
+    start = SSTS_START
+    for (sst_id, data), table in zip(CARRIED.items(), (1, 3), strict=True):
+        small = replace(
+            sst(0, int(sst_id[-1]) - 1, b"x", b"y", meta_in_data=True),
+            id=sst_id,
+            data_bytes=len(data) - 8,
+            meta_bytes=8,
+        )
+        commit = CommitEpoch(
+            epoch=small.epoch, at_ms=AT_MS + 3 + small.epoch, tables={table: (SubLevel(ssts=(small,)),)}
+        )
+        placed, brought = with_payloads(commit, CARRIED, CARRYING, start)
+        start += sum(map(len, brought))
+        deltas.append(placed)
+    return tuple(deltas)
 
 
 def clone(version: Version) -> list[tuple[Delta, ...]]:
@@ -148,7 +179,8 @@ def entries(deltas: list[tuple[Delta, ...]], prefix: str, term: int) -> tuple[di
     for seq, group in enumerate(deltas, start=1):
         begun = version.term == term or any(isinstance(delta, StartTerm) for delta in group)
         entry = LogEntry(id=ID, writer=OWNER, at_ms=AT_MS, deltas=group, term=term if begun else 0)
-        written[f"{prefix}{seq:020d}.delta"] = encode_entry(seq, entry)
+        ssts = list(CARRIED.values()) if seq == CARRYING else []
+        written[f"{prefix}{seq:020d}.delta"] = with_ssts(seq, encode_entry(seq, entry), ssts)
         version = advance(version, group, term=entry.term)
     return written, version
 
