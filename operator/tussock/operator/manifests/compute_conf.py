@@ -96,6 +96,8 @@ def _insisted(compute: Compute, store: StateStore, image: str) -> dict[str, str]
         "spark.executor.memory": _mebibytes(bytes_of(executor.memory)),
         "spark.executor.memoryOverhead": _mebibytes(executor_overhead_bytes(executor)),
         "spark.kubernetes.namespace": compute.namespace,
+        # Else executors are sent to the address that the driver binds to, which is no address.
+        "spark.kubernetes.executor.useDriverPodIP": "false",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": store.spec.images.pull_policy,
         "spark.kubernetes.executor.podTemplateFile": f"{COMPUTE_FOLDER}/{EXECUTOR_POD_FILE}",
