@@ -1,0 +1,186 @@
+"""What probes find out of real meta nodes, over TLS with the certificates that the operator issues; and how often."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from support.meta_process import ServiceProcess
+from support.minio import free_port
+from support.operators import eventually
+from tussock.operator.certificates.issuing import new_authority
+from tussock.operator.certificates.renewing import renewed
+from tussock.operator.cluster.seen import Key
+from tussock.operator.manifests.certificates import desired_certificates
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import role_patterns, server_name
+from tussock.operator.probes.cache import Probes
+from tussock.operator.probes.platform import Certificates, ask
+from tussock.operator.resources.store import parse_store
+from tussock.statestore import connect
+
+STORE = parse_store(
+    {
+        "metadata": {"name": "s", "namespace": "n", "uid": "1"},
+        "spec": {"objectStore": {"s3": {"bucket": "b"}}, "tls": {}},
+    }
+)
+
+
+class Platform:
+    """Two meta nodes on one store, with the operator's certificates in files."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.files = folder
+        wanted = desired_certificates(STORE, ["s"], Defaults())
+        for manifest in renewed(STORE, wanted, {}, datetime.now(UTC)):
+            (folder / manifest["metadata"]["name"]).mkdir()
+            for name, data in manifest["data"].items():
+                (folder / manifest["metadata"]["name"] / name).write_bytes(base64.b64decode(data))
+        roles = [
+            argument
+            for role, patterns in role_patterns(STORE).items()
+            for argument in (f"--tls.roles.{role}", ",".join(patterns))
+        ]
+        own = folder / "s-meta-tls"
+        tls = ["--tls.certificate", str(own / "tls.crt"), "--tls.key", str(own / "tls.key")]
+        self.processes = [
+            stack.enter_context(
+                ServiceProcess(
+                    *("meta", "serve", "--store", (folder / "store").as_uri(), "--listen", address),
+                    *("--http-listen", "", *tls, "--tls.client-ca", str(own / "ca.crt"), *roles),
+                )
+            )
+            for address in self.addresses
+        ]
+        for process in self.processes:
+            process.wait_for(event="serving")
+
+    def certificates(self, role: str) -> Certificates:
+        """What a client of that role shows."""
+        files = self.files / f"s-client-{role}-tls"
+        return Certificates(*((files / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key")))
+
+    def options(self, role: str) -> dict[str, str]:
+        files = self.files / f"s-client-{role}-tls"
+        paths = {"tls_ca": "ca.crt", "tls_cert": "tls.crt", "tls_key": "tls.key"}
+        return {name: str(files / file) for name, file in paths.items()} | {"tls_server_name": server_name(STORE)}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with ExitStack() as stack:
+        yield Platform(tmp_path_factory.mktemp("platform"), stack)
+
+
+def test_every_replica_leads_to_the_leader_and_its_numbers(platform: Platform) -> None:
+    """The newest epoch, its time, the term and the version; whoever of the replicas is asked."""
+    shown = platform.certificates("reader")
+    eventually("a leader", lambda: ask(platform.addresses[0], shown, server_name(STORE)).leader)
+    with connect(f"tussock://{','.join(platform.addresses)}", **platform.options("writer")) as store:
+        table = store.create_table("t", schema=pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        epoch = store.new_epoch()
+        table.upsert([{"k": 1, "v": 2}], epoch)
+        store.commit_epoch(epoch)
+    facts = [
+        eventually("the epoch", lambda at=address: _at_epoch(platform, at, epoch)) for address in platform.addresses
+    ]
+    assert {fact.leader for fact in facts} <= set(platform.addresses)
+    assert len({(fact.leader, fact.term) for fact in facts}) == 1
+    assert facts[0].leader_ip == "127.0.0.1"
+    assert facts[0].committed_ms > 0
+    assert facts[0].version[0].isdigit()
+
+
+def _at_epoch(platform: Platform, address: str, epoch: int) -> object:
+    fact = ask(address, platform.certificates("reader"), server_name(STORE))
+    return fact if fact.committed_epoch == epoch else None
+
+
+def test_a_certificate_that_is_not_trusted_is_a_problem_in_words(platform: Platform) -> None:
+    """As is nobody at the address; neither raises."""
+    shown = platform.certificates("reader")
+    stranger = shown._replace(ca=new_authority("stranger", datetime.now(UTC), 3600).certificate.encode())
+    assert ask(platform.addresses[0], stranger, server_name(STORE)).problem
+    assert ask(platform.addresses[0], shown, "another.name").problem
+    assert "127.0.0.1:1" in ask("127.0.0.1:1", None, "").problem
+
+
+OWNER = Key("Meta", "n", "m")
+
+
+def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> None:
+    """A pass never waits: it takes what is known, and is made again when that has changed."""
+    answers = iter(["first", "first", "second"])
+    woken: list[Key] = []
+    asked = 0
+
+    async def run() -> str:
+        nonlocal asked
+        asked += 1
+        return next(answers)
+
+    async def passes() -> None:
+        probes = Probes(woken.append)
+        assert probes.fact(OWNER, "x", run, 0.1) is None
+        assert probes.fact(OWNER, "x", run, 0.1) is None
+        await asyncio.sleep(0.05)
+        assert (asked, woken) == (1, [OWNER])
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.1)
+        assert asked == 1
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.15)
+        assert (asked, woken) == (2, [OWNER])
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.05)
+        assert (asked, woken) == (3, [OWNER, OWNER])
+        assert probes.latest(OWNER, "x") == "second"
+        await probes.close()
+
+    asyncio.run(passes())
+
+
+def test_a_fact_about_something_else_is_not_taken() -> None:
+    """Such as another version of a secret: what was found with the old one says nothing."""
+
+    async def run() -> str:
+        return "found"
+
+    async def passes() -> None:
+        probes = Probes(lambda _: None)
+        probes.fact(OWNER, "version 1", run, 60)
+        await asyncio.sleep(0.05)
+        assert probes.fact(OWNER, "version 2", run, 60) is None
+        await probes.close()
+
+    asyncio.run(passes())
+
+
+def test_a_probe_that_fails_keeps_what_was_known() -> None:
+    """And is asked again after the same while, not at once."""
+    asked = 0
+
+    async def run() -> str:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise RuntimeError("a bug")
+        return "found"
+
+    async def passes() -> None:
+        probes = Probes(lambda _: None)
+        for _ in range(3):
+            probes.fact(OWNER, "x", run, 0.01)
+            await asyncio.sleep(0.05)
+        assert probes.latest(OWNER, "x") == "found"
+        assert asked == 3
+        await probes.close()
+
+    asyncio.run(passes())
