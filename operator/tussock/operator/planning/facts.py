@@ -29,8 +29,6 @@ class PlatformFact(NamedTuple):
     committed_epoch: int = 0
     committed_ms: int = 0
     """When it was committed, as Unix time in milliseconds; 0 for never."""
-    lag_epochs: int = 0
-    """Epochs that were begun and are not committed yet."""
     slots: int = 0
     """Of the compactors with a session."""
     tasks: int = 0

@@ -155,7 +155,7 @@ def _status(
     platform = observed.facts.platform
     if platform is None or platform.problem:
         # What was known last is better than nothing; the condition says that it is old.
-        kept = ("leader", "term", "version", "committedEpoch", "committedTime", "lagEpochs")
+        kept = ("leader", "term", "version", "committedEpoch", "committedTime")
         return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}
     leader = [pod["metadata"]["name"] for pod in observed.pods() if _ip(pod) == platform.leader_ip]
     told = {
@@ -164,7 +164,6 @@ def _status(
         "version": platform.version,
         "committedEpoch": platform.committed_epoch,
         "committedTime": _time(platform.committed_ms),
-        "lagEpochs": platform.lag_epochs,
     }
     return {**status, **{name: value for name, value in told.items() if value not in ("", None)}}
 

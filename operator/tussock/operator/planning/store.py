@@ -259,7 +259,7 @@ def _status(store: StateStore, observed: Observed[StoreFacts], verdict: Verdict,
     if metas:
         status["endpoint"] = _endpoint(store, metas)
         first = metas[0].get("status") or {}
-        told = ("version", "leader", "committedEpoch", "committedTime", "lagEpochs")
+        told = ("version", "leader", "committedEpoch", "committedTime")
         status |= {name: first[name] for name in told if name in first}
     if observed.facts.certificates_expire:
         status["certificatesExpireTime"] = observed.facts.certificates_expire
