@@ -31,6 +31,7 @@ __all__ = [
     "apply_commit",
     "apply_open",
     "check_uploads",
+    "nameless_ssts",
     "stamp",
     "validate_commit",
     "validate_open",
@@ -238,6 +239,13 @@ def validate_open(version: Version, delta: OpenWriter) -> None:
 def apply_open(version: Version, delta: OpenWriter) -> Version:
     """The version in which that generation of the writer is the newest."""
     return replace(version, generations={**version.generations, delta.writer: delta.generation})
+
+
+def nameless_ssts(request: CommitRequest) -> set[str]:
+    """Ids of the SSTs by which a commit without a writer is known; none for one that has a writer and a batch."""
+    if request.writer is not None:
+        return set()
+    return {sst.id for runs in request.tables.values() for run in runs for sst in run.ssts}
 
 
 def check_uploads(version: Version, ids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
-from tussock.meta.commits import AlreadyCommitted, stamp
+from tussock.meta.commits import AlreadyCommitted, nameless_ssts, stamp
 from tussock.meta.delta import (
     Configure,
     CreateTable,
@@ -32,7 +32,7 @@ from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
-from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, TableExists, TableNotFound
+from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
@@ -109,6 +109,8 @@ class EmbeddedMeta:
         )
         self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
         self._in_flight: Callable[[], Sequence[str]] = tuple
+        self._unknown_ssts: set[str] = set()
+        """Of commits without a writer of which it is not known whether they happened."""
         self.synced_at = system.monotonic()
         """By the monotonic clock: when the log was last asked whether there is more."""
         self._log.refresh()
@@ -183,8 +185,10 @@ class EmbeddedMeta:
 
         SSTs that are among the request's payloads get a place in the log entry, so that one object is created for all.
         `ObjectStoreUnavailable` leaves open whether it happened; this object answers a repetition of the very same
-        request right, any other process one with the same writer and batch.
+        request right, any other process one with the same writer and batch. Where that cannot be told any more, since
+        log and garbage horizon have passed an attempt without a writer, the repetition is refused with the same error.
         """
+        ids = nameless_ssts(request)
 
         def decide(version: Version) -> tuple[list[Delta], int]:
             stamped = stamp(version, request, self._system.now_ms())
@@ -193,7 +197,22 @@ class EmbeddedMeta:
             return [*self._configured(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
-        return self._log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
+        try:
+            epoch = self._log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
+        except ObjectStoreUnavailable:
+            self._unknown_ssts |= ids
+            raise
+        except StaleUpload as error:
+            if ids.isdisjoint(self._unknown_ssts):
+                raise
+            # Uploaded and committed again, the rows might be there twice and hide what came between.
+            raise ObjectStoreUnavailable(
+                f"epoch {request.epoch}: whether an earlier attempt to commit happened is not known, and by now its "
+                f"SSTs are too old to tell ({error}); look at the store before repeating it, or name a writer and a "
+                "batch, which makes every repetition safe"
+            ) from error
+        self._unknown_ssts -= ids
+        return epoch
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""

@@ -16,6 +16,7 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
+from tussock.meta.commits import nameless_ssts
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
@@ -185,7 +186,7 @@ class PlatformBackend:
         message = commit_to_message(self._connection.session_id, request)
         message.known_seq = self._pushed.version.seq
         deadline = self._system.monotonic() + self._deadline
-        ids = set() if request.writer is not None else _sst_ids(request)
+        ids = nameless_ssts(request)
         attempts = Attempts(unknown=not ids.isdisjoint(self._unknown_ssts))
         while True:
             try:
@@ -374,10 +375,6 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
     sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))
-
-
-def _sst_ids(request: CommitRequest) -> set[str]:
-    return {sst.id for runs in request.tables.values() for run in runs for sst in run.ssts}
 
 
 def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:
