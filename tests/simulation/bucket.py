@@ -17,6 +17,10 @@ from tussock.statestore.object_store import ObjectInfo
 __all__ = ["Faults", "NodeBucket", "Observer", "SimBucket"]
 
 
+AMBUSHES = {("create", "log"), ("put", "pins")}
+"""Where an ambush lies: before these requests others have been made, and what those have said may be over."""
+
+
 class Faults(NamedTuple):
     """How bad the network is: probabilities for each request, and seconds."""
 
@@ -141,13 +145,19 @@ class NodeBucket:
         scheduler, node = self._scheduler, self.node
         me = scheduler.current()
         node.calls += 1
+        ambush = node.ambush if (operation, path.partition("/")[0]) in AMBUSHES else None
+        if ambush is not None:
+            node.ambush = None
+            if ambush.kind == "halt before":
+                scheduler.halt(node, ambush.seconds)
         crashes = node.calls == node.crash_at_call
         if crashes and not node.crash_after:
             scheduler.crash(node)
         choose = scheduler.random.random
         faults = self._faults()
         fate = choose()
-        there, back = choose() * faults.latency, choose() * faults.latency
+        latency = max(faults.latency, node.latency)
+        there, back = choose() * latency, choose() * latency
         if faults.slow and choose() < faults.slow:
             there, back = choose() * faults.slow_seconds * 0.5, choose() * faults.slow_seconds * 0.5
         turn = me.turn + 1
@@ -169,7 +179,11 @@ class NodeBucket:
         given_up = min(there + back, faults.deadline)
         if node.cut_off_until > scheduler.now or (fate := fate - faults.lose_request) < 0:
             failure = "request lost"
-        elif (fate := fate - faults.lose_answer) < 0:
+        elif ambush is not None and ambush.kind == "silence":
+            failure = "answer lost"
+            node.cut_off_until = scheduler.now + ambush.seconds
+            scheduler.at(there, arrive)
+        elif node.deaf_until > scheduler.now or (fate := fate - faults.lose_answer) < 0:
             failure = "answer lost"
             scheduler.at(there, arrive)
         elif there + back > faults.deadline or (fate := fate - faults.late) < 0:
@@ -180,6 +194,8 @@ class NodeBucket:
             scheduler.at(there, arrive_and_answer)
             if fate < faults.twice:
                 scheduler.at(there + back + choose() * faults.slow_seconds, arrive)
+        if ambush is not None and ambush.kind == "halt after":
+            scheduler.stall(node, ambush.seconds)
         if failure:
             scheduler.trace(f"{node} {operation} {path}: {failure}")
             scheduler.park(f"{operation} of {path}", given_up)

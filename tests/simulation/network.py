@@ -49,12 +49,12 @@ class Network:
         now = self.scheduler.now
         return one.parted_until <= now and other.parted_until <= now
 
-    def delay(self) -> float:
-        """Seconds that a message takes."""
+    def delay(self, node: Node) -> float:
+        """Seconds that a message takes to or from a node."""
         faults, choose = self.faults(), self.scheduler.random.random
         if faults.slow and choose() < faults.slow:
             return choose() * faults.slow_seconds * 0.5
-        return choose() * faults.latency
+        return choose() * max(faults.latency, node.latency)
 
 
 class SimTransport:
@@ -68,8 +68,13 @@ class SimTransport:
         """One unary call."""
         network, scheduler, node = self._network, self._scheduler, self._node
         me = scheduler.current()
-        turn = me.turn + 1
         data = request.SerializeToString()
+        ambush = node.ambush if method.name == "Commit" else None
+        if ambush is not None:
+            node.ambush = None
+            if ambush.kind == "halt before":
+                scheduler.halt(node, ambush.seconds)
+        turn = me.turn + 1
         answer: list[tuple[bytes, bool]] = []
         faults, choose = network.faults(), scheduler.random.random
         lost_there, lost_back = choose() < faults.lose_request, choose() < faults.lose_answer
@@ -79,16 +84,19 @@ class SimTransport:
             if found is None:
                 if network.servers.get(self._address) is None or choose() < 0.8:
                     # A dead process's machine refuses the connection, unless it is gone too.
-                    scheduler.wake(me, turn, network.delay())
+                    scheduler.wake(me, turn, network.delay(node))
                 return
-            if network.passes(node, found[0]):
+            if network.passes(node, found[0]) and found[0].deaf_until <= scheduler.now:
                 scheduler.spawn(found[0], f"rpc {method.name}", lambda: self._serve(*found, method, data, reply))
 
         def reply(server: Node, result: bytes, failed: bool) -> None:
             scheduler.trace(f"{server} answers {node} {method.name}{' with an error' if failed else ''}")
-            if lost_back or not network.passes(node, server):
+            if ambush is not None and ambush.kind == "silence":
+                node.parted_until = scheduler.now + ambush.seconds
+                scheduler.trace(f"{node} is cut off from the other nodes just now")
+            if lost_back or node.deaf_until > scheduler.now or not network.passes(node, server):
                 return
-            back = network.delay()
+            back = network.delay(node)
 
             def come_back() -> None:
                 answer.append((result, failed))
@@ -98,7 +106,9 @@ class SimTransport:
 
         scheduler.trace(f"{node} calls {method.name} at {self._address}{' in vain' if lost_there else ''}")
         if not lost_there:
-            scheduler.at(network.delay(), arrive)
+            scheduler.at(network.delay(node), arrive)
+        if ambush is not None and ambush.kind == "halt after":
+            scheduler.stall(node, ambush.seconds)
         scheduler.park(f"{method.name} at {self._address}", timeout)
         if not answer:
             raise MetaUnavailable(f"{method.name} on the meta service at {self._address}: no answer", self._address)
@@ -111,7 +121,7 @@ class SimTransport:
         """Begin a subscription."""
         stream = SimStream(self._network, self._node, self._address)
         data = request.SerializeToString()
-        self._scheduler.at(self._network.delay(), lambda: stream.arrive(data))
+        self._scheduler.at(self._network.delay(self._node), lambda: stream.arrive(data))
         return stream
 
     def close(self) -> None:
@@ -193,14 +203,14 @@ class SimStream:
 
     def _deliver(self, action: Callable[[], None]) -> None:
         """In order, a message's time later."""
-        self._due = max(self._due + 1e-9, self._scheduler.now + self._network.delay())
+        self._due = max(self._due + 1e-9, self._scheduler.now + self._network.delay(self._node))
         server = self._server
         assert server is not None
 
         def come() -> None:
             # What a connection has lost does not come later: it breaks.
             if self._node.alive and not self._ended:
-                if self._network.passes(self._node, server):
+                if self._network.passes(self._node, server) and self._node.deaf_until <= self._scheduler.now:
                     action()
                 else:
                     self._break("the connection broke")

@@ -12,6 +12,9 @@ from simulation.bucket import Faults
 __all__ = ["Plan", "make_plan"]
 
 
+READS = ("scan", "get", "pinned", "epoch", "changes", "newest", "wait")
+
+
 class Plan(NamedTuple):
     """One cluster and its troubles."""
 
@@ -35,6 +38,12 @@ class Plan(NamedTuple):
     background_compaction: bool
     think_seconds: float
     """Usual pause between two calls of a workload, at most."""
+    nap_seconds: float
+    """Usual pause between two reads of a reader, at most: one that reads seldom knows old versions only."""
+    hold_seconds: float
+    """Between two reads at a pinned epoch, at most."""
+    reads: tuple[str, ...]
+    """The ways in which readers read, some of all."""
     upkeep_seconds: float
     """Between two vacuums or full compactions, at most."""
     with_bank: bool
@@ -47,6 +56,18 @@ class Plan(NamedTuple):
     """Cut off from the bucket, or from the other nodes."""
     jumps: float
     jump_seconds: float
+    deaf: float
+    """No answer reaches it."""
+    ambushes: float
+    """It meets trouble just as it commits or pins."""
+    coups: float
+    """The leader, whoever that is, meets it: mean seconds from one to the next; 0: none."""
+    slow_nodes: float
+    """Share of the nodes whose requests take up to `slow_latency` either way, while others race past them."""
+    slow_latency: float
+    dawdle: float
+    """An epoch is left open between its rows and its commit for so many seconds, at most."""
+    pin_lease: float
     zombies: bool
     """A process that stands still is replaced, and comes back beside its successor."""
     bucket_clock: float
@@ -87,6 +108,9 @@ def make_plan(choose: random.Random) -> Plan:
         snapshot_every=choose.choice([2, 3, 8]),
         background_compaction=choose.random() < 0.6,
         think_seconds=choose.choice([0.05, 1.0, 8.0]),
+        nap_seconds=choose.choice([0.05, 1.0, 8.0, 30.0]),
+        hold_seconds=choose.choice([0.1, 5.0, 30.0]),
+        reads=tuple(way for way in READS if choose.random() < 0.5) or READS,
         upkeep_seconds=choose.choice([1.0, 5.0, 20.0, 40.0]),
         with_bank=choose.random() < 0.5,
         with_anonymous=choose.random() < 0.4,
@@ -96,10 +120,24 @@ def make_plan(choose: random.Random) -> Plan:
         cuts=choose.choice([0.0, 0.0, 30.0]),
         jumps=choose.choice([0.0, 0.0, 20.0]),
         jump_seconds=choose.choice([3.0, 40.0, 600.0]),
+        deaf=choose.choice([0.0, 0.0, 0.0, 30.0]),
+        ambushes=choose.choice([0.0, 5.0, 20.0]),
+        coups=choose.choice([0.0, 5.0, 20.0]) if metas > 1 else 0.0,
+        slow_nodes=choose.choice([0.0, 0.3]),
+        slow_latency=choose.choice([0.3, 1.0] if metas else [0.3, 1.0, 2.0]),
+        dawdle=choose.choice([0.0, 0.0, 3.0, 15.0]),
+        pin_lease=60.0,
         zombies=choose.random() < 0.5,
         bucket_clock=choose.choice([0.0, 0.0, -5.0, 5.0, 30.0]),
     )
-    return _calm(plan, choose) if choose.random() < 0.25 else plan
+    kind = choose.random()
+    if kind < 0.25:
+        return _calm(plan, choose)
+    if kind < 0.33:
+        return _overthrown(plan, choose)
+    if kind < 0.41:
+        return _raced(plan, choose)
+    return _outlived(plan, choose) if kind < 0.49 else plan
 
 
 def _calm(plan: Plan, choose: random.Random) -> Plan:
@@ -110,8 +148,80 @@ def _calm(plan: Plan, choose: random.Random) -> Plan:
         stalls=0.0,
         cuts=0.0,
         jumps=0.0,
+        deaf=0.0,
+        ambushes=0.0,
+        coups=0.0,
+        slow_latency=0.3 if plan.metas else plan.slow_latency,
         bucket_clock=0.0,
         retention=0.0,
         think_seconds=min(plan.think_seconds, 1.0),
         upkeep_seconds=min(plan.upkeep_seconds, 5.0),
+    )
+
+
+def _overthrown(plan: Plan, choose: random.Random) -> Plan:
+    """Leaders come and go, and that is all; leases of pins are so short that each leader has to see to them."""
+    calm = _calm(plan, choose)
+    return calm._replace(
+        faults=Faults(latency=0.1, page=plan.faults.page),
+        metas=choose.choice([2, 3]),
+        mixed=False,
+        compactors=choose.choice([1, 2]),
+        coups=choose.choice([5.0, 10.0, 20.0]),
+        slow_nodes=0.0,
+        batches=16,
+        keys=3,
+        hold_seconds=30.0,
+        reads=READS,
+        pin_lease=15.0,
+    )
+
+
+def _raced(plan: Plan, choose: random.Random) -> Plan:
+    """A lone reader pins over and over while others commit and compact; nobody else's pin covers its epoch."""
+    latency, think_seconds, slow_latency = choose.choice([(0.1, 1.0, 2.0), (0.03, 8.0, 0.5)])
+    return _calm(plan, choose)._replace(
+        faults=Faults(latency=latency, page=plan.faults.page),
+        processes=choose.choice([2, 3]),
+        metas=0,
+        compactors=0,
+        writers=choose.choice([2, 3]),
+        readers=1,
+        batches=16,
+        keys=3,
+        background_compaction=True,
+        think_seconds=think_seconds,
+        nap_seconds=0.05,
+        hold_seconds=choose.choice([0.1, 5.0]),
+        reads=("pinned",),
+        with_bank=False,
+        ambushes=choose.choice([0.0, 3.0]),
+        slow_nodes=0.5,
+        slow_latency=slow_latency,
+        dawdle=0.0,
+    )
+
+
+def _outlived(plan: Plan, choose: random.Random) -> Plan:
+    """Processes stand still again and again, while others write, take snapshots and truncate the log."""
+    return plan._replace(
+        faults=Faults(latency=0.1, page=plan.faults.page),
+        processes=choose.choice([2, 3]),
+        metas=0,
+        compactors=0,
+        writers=3,
+        batches=16,
+        gc_grace=0.0,
+        snapshot_every=2,
+        think_seconds=8.0,
+        dawdle=0.0,
+        upkeep_seconds=5.0,
+        stalls=choose.choice([0.0, 20.0]),
+        ambushes=choose.choice([3.0, 10.0]),
+        crashes=choose.choice([0.0, 30.0]),
+        cuts=0.0,
+        jumps=0.0,
+        deaf=0.0,
+        coups=0.0,
+        slow_nodes=0.0,
     )

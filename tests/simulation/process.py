@@ -45,6 +45,7 @@ class Process:
         """Tables and keys that are written or being written, by epoch."""
         self._touched: list[tuple[str, set[bytes]]] = []
         self._seen: Any = None
+        self._faces: dict[str, Any] = {}
 
     def settings(self) -> Settings:
         """The store's options, by the plan."""
@@ -70,6 +71,8 @@ class Process:
         backend: Any = self.store._core.backend
         backend.config = PICKER
         backend._log._snapshot_every = self.world.plan.snapshot_every
+        lease = self.world.plan.pin_lease
+        backend._keeper._lease_seconds, backend._keeper._renew_seconds = lease, lease / 3
         self.check_memory()
 
     def check_memory(self) -> None:
@@ -82,6 +85,12 @@ class Process:
         self._seen = version
         if version != self.oracle.versions.get(version.seq):
             raise Violation(f"guarantee 4: {self.node} has a version {version.seq} that is not what the log holds")
+
+    def face(self, table: str) -> Any:
+        """The table, opened once."""
+        if table not in self._faces:
+            self._faces[table] = self.store.table(table)
+        return self._faces[table]
 
     # --- Own rows ------------------------------------------------------------------------------------------------
 

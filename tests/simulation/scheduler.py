@@ -13,11 +13,11 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-__all__ = ["Deadlock", "Node", "NodeDead", "Scheduler", "Thread", "Violation"]
+__all__ = ["Ambush", "Deadlock", "Node", "NodeDead", "Scheduler", "Thread", "Violation"]
 
 
 class Violation(AssertionError):
@@ -30,6 +30,14 @@ class Deadlock(Violation):
 
 class NodeDead(BaseException):
     """Raised in what is left of a dead process, so that its clean-up has no effect."""
+
+
+class Ambush(NamedTuple):
+    """Trouble at the most delicate moment: when a commit is on its way to the log, or a pin to the bucket."""
+
+    kind: str
+    """`halt before` it is sent, `halt after` it was sent, or `silence`: it acts, and nothing comes or goes since."""
+    seconds: float
 
 
 class Node:
@@ -47,6 +55,12 @@ class Node:
         """No request of it gets through before then."""
         self.parted_until = 0.0
         """No other node hears of it before then, nor it of them."""
+        self.deaf_until = 0.0
+        """What it sends gets through, and no answer comes back before then."""
+        self.latency = 0.0
+        """Usual seconds of its requests either way, at most, where that is more than the network's."""
+        self.ambush: Ambush | None = None
+        """What happens to it at its next commit or pin."""
         self.calls = 0
         self.crash_at_call = 0
         """The request of that number finds it dead: before it is sent, or when its answer comes; 0: none does."""
@@ -213,6 +227,11 @@ class Scheduler:
         """None of its threads goes on for so long; its clocks do."""
         node.resumes_at = max(node.resumes_at, self.now + seconds)
         self.trace(f"{node} stands still for {seconds:.1f} s")
+
+    def halt(self, node: Node, seconds: float) -> None:
+        """Stand still here and now; the thread that runs is one of the node's."""
+        self.stall(node, seconds)
+        self.park("standing still", 0.0)
 
     def _resume(self, thread: Thread, turn: int, reason: bool = True) -> None:
         if thread.done or thread.turn != turn or not thread.node.alive:

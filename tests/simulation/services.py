@@ -71,6 +71,7 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
         picker=PICKER,
         vacuum_interval=20.0,
         session_lease=20.0,
+        pin_lease=plan.pin_lease,
         log_poll=1.0,
         tick=0.5,
     )

@@ -10,7 +10,7 @@ from simulation.network import Network
 from simulation.oracle import Batch, Oracle
 from simulation.plan import Plan, make_plan
 from simulation.process import Process
-from simulation.scheduler import Node, Scheduler, Violation
+from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
@@ -25,6 +25,8 @@ LIFE_SECONDS = 400.0
 PLATFORM_SECONDS = 100.0
 """Of a history with a meta service, whose clocks tick all the time."""
 CALM = Faults()
+HOMES = 6
+"""For three writers and three readers, the most there are."""
 
 
 class Outcome(NamedTuple):
@@ -59,6 +61,8 @@ class World:
         if self.plan.with_bank:
             self.tables += BANKS
         self.jobs = [self._job(number) for number in range(self.plan.writers)]
+        self._homes = [self.random.randrange(self.plan.processes) for _ in range(HOMES)]
+        """Which process each writer, from the front, and each reader, from the back, lives in."""
         self.processes: list[Process] = []
         self._running = 0
         self._ready = False
@@ -82,14 +86,16 @@ class World:
     def may_lose_pins(self) -> bool:
         """Whether leases may lapse: something stood still, a clock jumped, or requests went astray."""
         faults, plan = self.plan.faults, self.plan
+        aimed = plan.deaf + plan.ambushes + plan.coups
         lost = faults.lose_request + faults.lose_answer + faults.late + faults.slow
         crashes = plan.metas and plan.crashes
-        return bool(crashes or plan.stalls or plan.cuts or plan.jumps or lost or abs(plan.bucket_clock) > 20)
+        return bool(crashes or plan.stalls or plan.cuts or plan.jumps or lost or aimed or abs(plan.bucket_clock) > 20)
 
-    def is_lone(self) -> bool:
-        """Whether no two processes are ever alive, and clocks run evenly."""
+    def vacuums_alone(self, process: Process) -> bool:
+        """Whether nobody but this process ever vacuums, and clocks run evenly."""
         plan = self.plan
-        return plan.processes == 1 and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
+        others = plan.processes > 1 and (plan.background_compaction or process.node.name != "p0")
+        return not others and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
 
     def note_pin(self, process: Process, snapshot: Any) -> int:
         """The process holds this pin, unless its lease may lapse without its knowing; answers a token for it."""
@@ -163,16 +169,16 @@ class World:
         """A process with its share of the jobs; whoever had this name before may still run, or have died."""
         number = int(name[1:])
         is_remote = self.plan.metas and not (self.plan.mixed and number == 0)
-        process = (RemoteProcess if is_remote else Process)(self, Node(name, incarnation))
+        process = (RemoteProcess if is_remote else Process)(self, self._node(name, incarnation))
         self.processes.append(process)
         self._owners[name] = process
 
         def work(process: Process) -> None:
-            for place, job in enumerate(self.jobs):
-                if place % self.plan.processes == number:
+            for home, job in zip(self._homes, self.jobs, strict=False):
+                if home == number:
                     self._spawn_workload(process, f"writer {job.name}", lambda job=job: write(process, job))
-            for place in range(self.plan.readers):
-                if place % self.plan.processes == number:
+            for place, home in enumerate(reversed(self._homes)):
+                if place < self.plan.readers and home == number:
                     self._spawn_workload(process, f"reader {place}", lambda: read(process))
             if number == 0:
                 self._spawn_workload(process, "upkeep", lambda: maintain(process))
@@ -200,12 +206,18 @@ class World:
 
     def _serve(self, name: str, incarnation: int) -> None:
         """A replica of the meta service, or a compactor node."""
-        node = Node(name, incarnation)
+        node = self._node(name, incarnation)
         self.services.append(node)
         if name.startswith("meta"):
             self.scheduler.spawn(node, "main", lambda: lead_or_follow(self, node, f"{name}:7070"))
         else:
             self.scheduler.spawn(node, "main", lambda: compact(self, node))
+
+    def _node(self, name: str, incarnation: int) -> Node:
+        node = Node(name, incarnation)
+        if self.random.random() < self.plan.slow_nodes:
+            node.latency = self.plan.slow_latency
+        return node
 
     def _nodes(self) -> list[Node]:
         return [*(process.node for process in self.processes), *self.services]
@@ -215,8 +227,9 @@ class World:
         self.closing = True
         self.faults = CALM
         for node in self._nodes():
-            node.resumes_at = node.cut_off_until = node.parted_until = 0.0
+            node.resumes_at = node.cut_off_until = node.parted_until = node.deaf_until = node.latency = 0.0
             node.crash_at_call = 0
+            node.ambush = None
 
     # --- Troubles --------------------------------------------------------------------------------------------------
 
@@ -227,6 +240,9 @@ class World:
             (plan.stalls, self._stall),
             (plan.cuts, self._cut_off),
             (plan.jumps, self._jump),
+            (plan.deaf, self._deafen),
+            (plan.ambushes, self._ambush),
+            (plan.coups, self._overthrow),
         ]
         for mean, trouble in kinds:
             if mean:
@@ -263,6 +279,32 @@ class World:
         else:
             node.cut_off_until = until
             self.scheduler.trace(f"{node} is cut off from the bucket")
+
+    def _deafen(self, node: Node) -> None:
+        node.deaf_until = self.scheduler.now + self.random.random() * 40.0
+        self.scheduler.trace(f"{node} gets no answers")
+
+    def _ambush(self, node: Node) -> None:
+        kind = self.random.choice(["halt before", "halt after", "silence"])
+        # Long enough for sessions to lapse and what they had uploaded to be taken for garbage; or for a truncation.
+        least, most = (20.0, 40.0) if kind == "silence" else (0.0, self.random.choice([5.0, 40.0, 150.0]))
+        node.ambush = Ambush(kind, least + most * self.random.random())
+
+    def _overthrow(self, _: Node) -> None:
+        """Whatever it takes until another one leads."""
+        leaders = [node for node, meta in self.network.servers.values() if node.alive and meta.is_leader]
+        if not leaders:
+            return
+        leader = self.random.choice(leaders)
+        way = self.random.random()
+        if way < 0.3 or self.plan.pin_lease < 60:
+            self.scheduler.crash(leader)
+        elif way < 0.6:
+            leader.ambush = Ambush(self.random.choice(["halt before", "halt after"]), 4 + 30 * self.random.random())
+        elif way < 0.8:
+            self.scheduler.stall(leader, 4 + 30 * self.random.random())
+        else:
+            self._cut_off(leader)
 
     def _jump(self, node: Node) -> None:
         node.wall_offset += (self.random.random() * 2 - 1) * self.plan.jump_seconds
