@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.command import Sample, Tussock, build_sample
+from support.minio import BUCKET, MinioServer
 from support.stores import pairs
 from tussock.statestore import connect
 
@@ -51,6 +52,40 @@ def test_a_backup_is_made_listed_restored_and_deleted(tussock: Tussock, own: Sam
     assert tussock("check", "--store", target).code == 0
     assert "is deleted" in tussock("backup", "delete", "nightly").out
     assert tussock("backup", "list").out == "The store has no backups.\n"
+
+
+@pytest.mark.minio
+def test_a_backup_is_restored_between_servers(
+    tussock: Tussock, minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's settings come from files, the target's from the environment; the same URL is another place there."""
+    for name in minio.environment:
+        monkeypatch.delenv(name, raising=False)
+    source, target = tmp_path / "source", f"s3://{BUCKET}/between-{tmp_path.name}"
+    source.mkdir()
+    for name, value in minio.environment.items():
+        (source / name).write_text(f"{value}\n")
+        monkeypatch.setenv(name, value)
+    with connect(target, compaction=False) as store:
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"k", b"v")], epoch)
+        store.commit_epoch(epoch)
+        store.backup("nightly")
+    refused = tussock("backup", "restore", "nightly", target, "--store", target)
+    assert "into itself" in refused.err
+    other = MinioServer(minio.binary, tmp_path / "other")
+    other.start()
+    try:
+        for name, value in other.environment.items():
+            monkeypatch.setenv(name, value)
+        settings = ("--source-settings", str(source))
+        ran = tussock("backup", "restore", "nightly", target, "--store", target, *settings)
+        assert ran.code == 0, ran.err
+        with connect(target, compaction=False) as restored:
+            assert restored.table("kv").get(b"k") == b"v"
+    finally:
+        other.stop()
 
 
 def test_errors_are_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> None:

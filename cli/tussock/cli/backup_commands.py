@@ -14,6 +14,7 @@ from tussock.statestore import StateStore, connect
 from tussock.statestore import clone as clone_store
 from tussock.statestore import restore as restore_store
 from tussock.statestore.backend import BackupInfo
+from tussock.statestore.buckets.credentials import settings_in
 from tussock.statestore.system import RealSystem
 
 __all__ = ["backup", "clone"]
@@ -82,16 +83,31 @@ def list_backups(store: Store, as_json: Json = False) -> None:
 
 
 @backup.command()
-def restore(name: Name, target: Target, store: Store, as_json: Json = False) -> None:
+def restore(
+    name: Name,
+    target: Target,
+    store: Store,
+    source_settings: Annotated[
+        str,
+        typer.Option(
+            "--source-settings",
+            metavar="FOLDER",
+            help="Files with settings of the bucket of --store, each named like its variable (AWS_ENDPOINT_URL, "
+            "AWS_ACCESS_KEY_ID, ...), where it needs others than TARGET.",
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
     """Copy a backup into an empty place, where a store begins with it; repeated after a failure, it goes on.
 
     The store's log may be lost. With --json one document: {backup, target, epoch, ssts, bytes}.
     """
-    with opened_bucket(store) as bucket:
+    options = settings_in(source_settings) if source_settings else None
+    with opened_bucket(store, options) as bucket:
         content = find_backup(bucket, RealSystem(), name, owner="tussock")
     with progress() as bar:
         task = bar.add_task(f"restoring {name}", total=content.info.bytes)
-        restore_store(store, name, target, on_bytes=lambda size: bar.advance(task, size))
+        restore_store(store, name, target, on_bytes=lambda size: bar.advance(task, size), source_options=options)
     made = content.info
     if as_json:
         facts = {"epoch": made.epoch, "ssts": made.ssts, "bytes": made.bytes}

@@ -5,7 +5,7 @@ it first asks whether anything of a log is there. What the log, the version and 
 bucket directly; rows are read through the client, which is opened without compaction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -39,8 +39,11 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def opened_bucket(url: str) -> Iterator[ObjectStore]:
-    """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created."""
+def opened_bucket(url: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectStore]:
+    """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created.
+
+    `options` are settings of the bucket that overrule the environment's.
+    """
     if url.startswith(PLATFORM):
         raise InvalidOption(
             f"{url} is a meta service, and this command reads the bucket itself; give the URL of its bucket, which "
@@ -49,7 +52,7 @@ def opened_bucket(url: str) -> Iterator[ObjectStore]:
     where = parse_bucket_url(url)
     if where.scheme == "file" and not Path(where.prefix).is_dir():
         raise NoStore(f"no store here: {where} is not a folder")
-    bucket = open_bucket(url)
+    bucket = open_bucket(url, options=options)
     try:
         if not any(next(iter(bucket.list(prefix)), None) for prefix in ("log/", "snapshot/", "sst/")):
             raise NoStore(f"no store here: {bucket.url} holds neither a log nor SSTs")

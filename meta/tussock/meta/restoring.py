@@ -74,6 +74,7 @@ def restore(
     owner: str,
     open_source: Callable[[str], ObjectStore],
     on_bytes: Callable[[int], None] = lambda _: None,
+    other_server: bool = False,
 ) -> Origin:
     """Make a store in `target` as the backup of that name in `source` was; repeated, it goes on, or does nothing.
 
@@ -85,13 +86,14 @@ def restore(
         owner: host and process, for people.
         open_source: opens the bucket of a further store, if `source` is a clone.
         on_bytes: hears of every SST that is in place, by its bytes; called in the caller's thread.
+        other_server: `source` may be on another server than `target`, so that the same URL is not the same place.
 
     Raises:
         BackupNotFound: there is no such backup.
         StoreNotEmpty: something else is in `target`.
         CorruptSst: an SST of the backup is missing or damaged; the message names the object. No store was made.
     """
-    if source.url == target.url:
+    if source.url == target.url and not other_server:
         raise InvalidOption(f"{target.url} cannot be restored into itself; take an empty place")
     content = find_backup(source, system, backup, owner=owner)
     origin = Origin(kind="restore", url=source.url, backup=backup, backup_id=content.info.id, seq=content.version.seq)

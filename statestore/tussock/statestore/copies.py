@@ -9,7 +9,7 @@ import functools
 import importlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tussock.statestore.buckets import open_bucket
@@ -27,6 +27,7 @@ def restore(
     deadline: float = 30.0,
     system: System | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    source_options: Mapping[str, str] | None = None,
 ) -> None:
     """Copy a backup of the store at `source` into the empty place `target`, where a store begins with it.
 
@@ -40,6 +41,8 @@ def restore(
         deadline: seconds after which a request to a bucket fails for good.
         system: replaces clocks, randomness and threads.
         on_bytes: hears of the bytes of each SST that is in place.
+        source_options: settings of the source's bucket by the names of the environment's variables, such as
+            `AWS_ENDPOINT_URL`, where it needs others than the target's.
 
     Raises:
         BackupNotFound: there is no such backup.
@@ -47,7 +50,7 @@ def restore(
         CorruptSst: an SST is missing or damaged; no store was made.
         InvalidOption: `target` is `source`, or `backup` is a clone's hold.
     """
-    with _opened(source, target, deadline, system) as (bucket, place, clocks, open_source):
+    with _opened(source, target, deadline, system, source_options) as (bucket, place, clocks, open_source):
         importlib.import_module("tussock.meta.restoring").restore(
             bucket,
             place,
@@ -56,6 +59,7 @@ def restore(
             owner=_owner(clocks),
             open_source=open_source,
             on_bytes=on_bytes or (lambda _: None),
+            other_server=bool(source_options),
         )
 
 
@@ -87,14 +91,15 @@ def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0,
 
 @contextlib.contextmanager
 def _opened(
-    source: str, target: str, deadline: float, system: System | None
+    source: str, target: str, deadline: float, system: System | None, options: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ObjectStore, ObjectStore, System, Callable[[str], ObjectStore]]]:
     clocks = system or RealSystem()
     open_one: Any = functools.partial(open_bucket, deadline_seconds=deadline, system=clocks)
     with contextlib.ExitStack() as opened:
-        bucket = opened.enter_context(contextlib.closing(open_one(source)))
+        open_source = functools.partial(open_one, options=options)
+        bucket = opened.enter_context(contextlib.closing(open_source(source)))
         place = opened.enter_context(contextlib.closing(open_one(target)))
-        yield bucket, place, clocks, open_one
+        yield bucket, place, clocks, open_source
 
 
 def _owner(system: System) -> str:

@@ -68,10 +68,10 @@ def setting_files(folder: str) -> list[str]:
     try:
         found = sorted(path for path in Path(folder).iterdir() if not path.name.startswith(".") and path.is_file())
     except OSError as error:
-        raise InvalidOption(f"{FOLDER_VARIABLE} names {folder}, which cannot be read: {error.strerror}") from None
+        raise InvalidOption(f"{folder}, a folder of a bucket's settings, cannot be read: {error.strerror}") from None
     if not found:
         raise InvalidOption(
-            f"{FOLDER_VARIABLE} names {folder}, in which there is no file; put the bucket's credentials there, each in "
+            f"{folder}, a folder of a bucket's settings, has no file; put the bucket's credentials there, each in "
             "a file named like its variable, such as AWS_ACCESS_KEY_ID"
         )
     return [str(path) for path in found]
