@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).parent / "manifests"
+RESTORES = Path(__file__).parent / "restores"
 
 
 class _Readable(yaml.SafeDumper):
@@ -34,9 +35,12 @@ def text_of(manifests: list[dict[str, Any]]) -> str:
 def main() -> None:
     sys.path.insert(0, str(FOLDER.parents[1]))
     from support.operator_cases import CASES, manifests_of
+    from support.restore_cases import RESTORE_CASES
 
     for case in CASES:
         (FOLDER / f"{case}.yaml").write_text(text_of(manifests_of(case)), encoding="utf-8")
+    for case, made in RESTORE_CASES.items():
+        (RESTORES / f"{case}.yaml").write_text(text_of(list(made)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
         for pod in seen.all_of("Pod", store.namespace)
         if (pod["metadata"].get("labels") or {}).get(STORE_LABEL) == store.name
     ]
-    others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret")
+    others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret", "StateStore", "StateStoreBackup")
     leaving = store.is_being_deleted
     rivals = () if leaving else _rivals(world, store)
     empties = leaving and not leaves_bucket(store) and not remaining(pods)

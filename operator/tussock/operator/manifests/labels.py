@@ -31,7 +31,7 @@ __all__ = [
 
 Manifest: TypeAlias = dict[str, Any]
 """An object of the API as JSON."""
-Component = Literal["meta", "compactor", "compute", "minio", "store"]
+Component = Literal["meta", "compactor", "compute", "minio", "restore", "store"]
 
 MANAGED_BY = "tussock-operator"
 COMPONENT_LABEL = "app.kubernetes.io/component"

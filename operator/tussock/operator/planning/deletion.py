@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
+from tussock.operator.manifests.restoring import restore_name
 from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.model import Action, Delete, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore
@@ -61,7 +62,7 @@ def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for pod in pods:
         component = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, "")
-        if component in ("meta", "compactor", "compute"):
+        if component in ("meta", "compactor", "compute", "restore"):
             found.setdefault(component, []).append(pod["metadata"]["name"])
     return found
 
@@ -78,7 +79,7 @@ def depart(
     left = remaining(pods)
     if not over and (jobs := left.get("compute")):
         return Departure((), progressing(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_told(jobs)}."))
-    nodes: tuple[Action, ...] = tuple(Delete(ref) for ref in sorted(children) if ref.kind in ("Compactor", "Meta"))
+    nodes: tuple[Action, ...] = tuple(Delete(ref) for ref in sorted(children) if ref in _nodes(store, children))
     if not over and (others := [name for names in left.values() for name in names]):
         return Departure(nodes, progressing(Reason.DELETING, f"Waiting until pods have ended: {_told(others)}."))
     if leaves_bucket(store) or (emptied is not None and emptied.done):
@@ -95,6 +96,12 @@ def depart(
         return Departure((*nodes, Release()), wrong(Reason.DELETION_GAVE_UP, told))
     policy = "Removing the store's objects" if store.spec.deletion_policy == "Delete" else "Giving the prefix back"
     return Departure(nodes, progressing(Reason.DELETING, f"{policy}. {problem}".strip()))
+
+
+def _nodes(store: StateStore, children: Mapping[Ref, Manifest]) -> set[Ref]:
+    """Who writes into the bucket: the nodes, by their resources, and a pod that restores."""
+    restores = Ref("Pod", restore_name(store))
+    return {ref for ref in children if ref.kind in ("Compactor", "Meta") or ref == restores}
 
 
 def _told(names: Sequence[str]) -> str:

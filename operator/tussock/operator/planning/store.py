@@ -23,6 +23,7 @@ from tussock.operator.planning.conditions import Reason, Verdict, is_ready, prog
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.planning.model import Action, Hold, Manifest, Observed, Plan, Ref, Work
+from tussock.operator.planning.restoring import plan_restore
 from tussock.operator.planning.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
@@ -76,12 +77,17 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     wanted = list(store_manifests(store, names, facts.defaults))
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
+    restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now)
     if obstacle is None:
         actions += _works(store, observed, names)
         obstacle = _obstacle(store, observed, now)
+        if obstacle is None:
+            actions += restoring.actions
+            obstacle = restoring.obstacle
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
         actions += applies([*wanted, *started], observed.children)
-    actions += prunes([*wanted, *_sections(store, facts)], observed.children)
+    spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
+    actions += prunes([*wanted, *_sections(store, facts)], spared)
     serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
@@ -90,7 +96,10 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = RETRY_SECONDS if obstacle else None
-    return Plan(tuple(actions), _status(store, observed, verdict, now), again)
+    status = _status(store, observed, verdict, now)
+    if restoring.done:
+        status["restoredFrom"] = restoring.done
+    return Plan(tuple(actions), status, again)
 
 
 def meta_names(
