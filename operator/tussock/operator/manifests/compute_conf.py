@@ -72,6 +72,8 @@ def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
         "spark.executor.decommission.forceKillTimeout": "60s",
+        # The program begins while executors start, and its first tasks wait for them instead of itself.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.sql.streaming.checkpointLocation": f"file://{CHECKPOINT_FOLDER}",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
