@@ -1,5 +1,7 @@
 """What the operator costs while nothing changes: CPU, memory and requests with many StateStores that all serve.
 
+And how soon a child that is deleted is back.
+
     python benchmarks/operator_idle.py [--stores 50] [--seconds 120]
 
 Against a real API server and a real MinIO; no kubelet runs, so workloads are told to be ready through their status, and
@@ -56,6 +58,19 @@ def serve_all(objects: Objects, stores: int) -> None:
     eventually("all stores ready", is_done, 600)
 
 
+def put_right_seconds(objects: Objects, stores: int) -> list[float]:
+    """Delete a Service of ten stores, one after the other: how long each was away, by polling every 10 ms."""
+    found = []
+    for number in range(min(10, stores)):
+        name = f"store-{number}-meta"
+        objects.delete("Service", name)
+        began = time.monotonic()
+        while objects.get("Service", name) is None:
+            time.sleep(0.01)
+        found.append(time.monotonic() - began)
+    return sorted(found)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -88,17 +103,27 @@ def main() -> None:
             began = time.monotonic()
             time.sleep(arguments.seconds)
             spent = time.monotonic() - began
+            cpu = cpu_seconds(operator.pid) - cpu
+            passes = operator.metric("tussock_operator_reconcile_seconds_count") - passes
+            writes = len(objects.writes()) - writes
+            requests = operator.metric("tussock_operator_api_requests_total") - requests
+            away = put_right_seconds(objects, arguments.stores)
             print(
                 json.dumps(
                     {
                         "stores": arguments.stores,
                         "seconds": round(spent, 1),
-                        "cpu_percent_of_a_core": round(100 * (cpu_seconds(operator.pid) - cpu) / spent, 2),
+                        "cpu_percent_of_a_core": round(100 * cpu / spent, 2),
                         "memory_mib": round(memory_mib(operator.pid, "VmRSS")),
                         "memory_peak_mib": round(memory_mib(operator.pid, "VmHWM")),
-                        "passes": operator.metric("tussock_operator_reconcile_seconds_count") - passes,
-                        "writes": len(objects.writes()) - writes,
-                        "requests": operator.metric("tussock_operator_api_requests_total") - requests,
+                        "passes": passes,
+                        "writes": writes,
+                        "requests": requests,
+                        "deleted_child_back_seconds": {
+                            "median": round(away[len(away) // 2], 2),
+                            "most": round(away[-1], 2),
+                        },
+                        "load_average": round(os.getloadavg()[0], 1),
                         "all_ready_after_seconds": round(created, 1),
                     }
                 )

@@ -233,6 +233,13 @@ def test_a_new_template_waits_and_a_new_number_does_not() -> None:
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_a_roll_is_looked_at_often_without_any_event(plan: Any) -> None:
+    """Nobody says that half a minute has passed in which a pod found no node."""
+    assert plan(children=made(plan(), ready_replicas=0)).again_seconds == 15.0
+    assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.")).again_seconds is None
+
+
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_a_paused_store_changes_nothing(plan: Any) -> None:
     children = made(plan())
     children.popitem()

@@ -27,6 +27,10 @@ from tussock.operator.resources.store import StateStore
 __all__ = ["CompactorFacts", "plan_compactor"]
 
 
+ROLLING_SECONDS = 15.0
+"""While pods are made it is looked again so often: that one finds no node is told by the time that passes."""
+
+
 @dataclass(frozen=True)
 class CompactorFacts:
     """What the plan of a `Compactor` needs beside its children."""
@@ -81,7 +85,9 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         verdict = _waits_for_meta(facts, store_name)._replace(ready=True)
     elif verdict.reason is Reason.READY and changes:
         verdict = progressing(Reason.ROLLING_OUT, f"The compactors are being changed to image {image}.", serving=True)
-    return Plan(tuple(actions), _status(compactor, observed, workload, verdict, now))
+    return Plan(
+        tuple(actions), _status(compactor, observed, workload, verdict, now), None if found.done else ROLLING_SECONDS
+    )
 
 
 def _held_back(

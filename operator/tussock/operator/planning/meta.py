@@ -30,7 +30,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Pods with a lower one are deleted first when a ReplicaSet shrinks."""
 LEADER_COST = "100"
 FRESH_SECONDS = 15.0
-"""While epochs are committed, the status tells the newest one so often."""
+"""While epochs are committed, the status tells the newest one so often; while pods are made, how far they are."""
 
 
 @dataclass(frozen=True)
