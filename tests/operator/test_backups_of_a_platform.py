@@ -192,6 +192,40 @@ def test_only_the_certificate_of_an_admin_may_make_one(shop: Shop) -> None:
     assert "refused" not in shop.backups()
 
 
+def test_a_new_store_begins_with_a_backup(shop: Shop, tmp_path: Path) -> None:
+    """Its pod copies the backup, and only then there are meta nodes; what was written later is not in the copy."""
+    shop.write(b"kept")
+    shop.objects.apply(backup_of_shop("first"))
+    shop.objects.await_reason("StateStoreBackup", "first", "Completed")
+    shop.write(b"later")
+    spec = {"objectStore": {"volume": {"size": "1Gi"}}, "restoreFrom": {"backup": "first"}, "meta": {}}
+    shop.objects.apply({**kind("StateStore", "copy"), "spec": spec})
+    pod = eventually("the pod", lambda: shop.objects.get("Pod", "copy-restore"))
+    assert shop.objects.await_reason("StateStore", "copy", "Restoring")["status"] == "False"
+    names = {
+        "/var/lib/tussock/source": str(shop.folder / "store"),
+        "/var/lib/tussock/store": str(tmp_path / "copy"),
+        "/tmp": str(tmp_path),
+    }
+    with ContainerProcess(pod, {}, names) as process:
+        assert process.wait() == 0, "\n".join(process.raw)
+    assert shop.objects.get("Meta", "copy") is None
+    shop.objects.patch("Pod", "copy-restore", {"status": {"phase": "Succeeded"}}, "status")
+    eventually("the meta nodes", lambda: shop.objects.get("Deployment", "copy-meta"))
+    body = shop.objects.get("StateStore", "copy")
+    assert body is not None
+    assert body["status"]["restoredFrom"] == shop.status("first")["backupName"]
+    eventually(
+        "the pod gone", lambda: (shop.objects.get("Pod", "copy-restore") or DELETED)["metadata"]["deletionTimestamp"]
+    )
+    with connect((tmp_path / "copy").as_uri(), compaction=False) as store:
+        assert store.table("kv").get(b"k") == b"kept"
+    shop.objects.delete("StateStore", "copy")
+
+
+DELETED = {"metadata": {"deletionTimestamp": "now"}}
+
+
 def test_a_failure_is_told_and_tried_again(shop: Shop) -> None:
     """A name that is taken by somebody else cannot be used; the condition tells, until the name is free again."""
     body = shop.objects.apply(backup_of_shop("taken", suspend=True))
