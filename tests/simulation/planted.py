@@ -13,7 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from tussock.compactor import executor, retention
-from tussock.meta import claims, commits, follower, log, pins, recovery, tasks, terms, truncation, vacuum
+from tussock.meta import claims, commits, follower, grouping, log, pins, recovery, tasks, terms, truncation, vacuum
 from tussock.meta.client import backend
 from tussock.meta.server import commits as server_commits
 from tussock.meta.server import node, pinning
@@ -76,6 +76,36 @@ BUGS = [
         "seq > marked and (seq > covered or info.modified_ms > oldest_young_ms)",
         "seq > marked and info.modified_ms > oldest_young_ms",
         seed=1,
+    ),
+    Bug(
+        "entries truncated with the SSTs in them",
+        "what small commits brought along is gone once the log is shortened",
+        truncation.plan_truncation,
+        "seq <= judged and seq not in needed",
+        "seq <= judged",
+        seed=5,
+    ),
+    Bug(
+        "entries truncated that vacuum does not know of",
+        "SSTs of commits that came while vacuum was at work are gone",
+        truncation.plan_truncation,
+        "judged = min(boundary, known_seq)",
+        "judged = boundary",
+    ),
+    Bug(
+        "SSTs of two commits in one place",
+        "a group's second commit is said to lie where the first one does",
+        grouping.plan_entry,
+        "end += sum(map(len, brought))",
+        "pass",
+        seed=17,
+    ),
+    Bug(
+        "stray entry deleted after a stall",
+        "it was an entry, and SSTs lie in it",
+        log.VersionLog._drop_stray,
+        "    self._load()\n",
+        "    self._bucket.delete([entry_path(seq)])\n    self._load()\n",
     ),
     Bug(
         "load ignores the marker",

@@ -392,7 +392,7 @@ def maintain(process: Process) -> None:
             if what < 0.45:
                 process.store.vacuum()
             elif what < 0.5:
-                before = world.oracle.version.live_sst_ids()
+                before = world.oracle.version
                 report = process.store.vacuum(dry_run=True)
                 world.check_dry_run(before, report)
             elif what < 0.75:

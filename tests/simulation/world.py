@@ -14,7 +14,9 @@ from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
+from tussock.meta.version import Version
 from tussock.statestore import core
+from tussock.statestore.catalog import data_object
 from tussock.statestore.errors import ObjectStoreUnavailable
 
 __all__ = ["Outcome", "World", "run_seed"]
@@ -105,12 +107,13 @@ class World:
             self._pinned[self._pins_taken] = process
         return self._pins_taken
 
-    def check_dry_run(self, before: set[str], report: Any) -> None:
-        """What a dry run names is no SST that the version needs, before it and after."""
-        live = before & self.oracle.version.live_sst_ids()
+    def check_dry_run(self, before: Version, report: Any) -> None:
+        """What a dry run names is no object of an SST that the version needs, before it and after."""
+        live = before.live_sst_ids() & self.oracle.version.live_sst_ids()
+        needed = {data_object(sst) for sst in before.ssts() if sst.id in live}
         for path, reason in report.deleted:
-            if path.startswith("sst/") and path[4:36] in live:
-                raise Violation(f"guarantee 7: a dry run would delete {path} ({reason}), which the version names")
+            if path in needed or (path.startswith("sst/") and path[4:36] in live):
+                raise Violation(f"guarantee 7: a dry run would delete {path} ({reason}), which the version needs")
 
     # --- The history -----------------------------------------------------------------------------------------------
 
@@ -392,6 +395,7 @@ class World:
         ids = {path[4:36] for path in there}
         if left := sorted(ids - version.live_sst_ids()):
             raise Violation(f"guarantee 7: nothing names these SSTs, and vacuum leaves them: {left}")
+        self.oracle.check_nothing_left()
         others = [path for path in self.bucket.objects if path.startswith(("pins/", "tmp/"))]
         if others:
             raise Violation(f"nobody needs these objects, and vacuum leaves them: {others}")
