@@ -35,6 +35,10 @@ def status_of(objects: Objects, name: str) -> Body:
     return (objects.get("Compute", name) or {}).get("status") or {}
 
 
+def image_of(pod: Body | None) -> str:
+    return str(pod["spec"]["containers"][0]["image"]) if pod else ""
+
+
 class Kubelet:
     """Says in the driver's pod what became of it."""
 
@@ -118,8 +122,33 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     kubelet.gone()
     kubelet.another(first)
     eventually("a restart", lambda: status_of(shared, name).get("restarts") == 1)
-    status = status_of(shared, name)
-    assert status["failures"] == 0
+    assert status_of(shared, name)["failures"] == 0
+    restored = [event["note"] for event in shared.events(name) if event["reason"] == "ChildRestored"]
+    assert restored == [f"Put right: Pod {name}-driver was missing."]
+
+
+def test_an_image_is_tried_before_the_driver_gives_way(platform: str, name: str, shared: Objects) -> None:
+    """With one that is not there the driver goes on; no event says that the pod that tries it was missing."""
+    shared.apply(job(platform, name))
+    kubelet = Kubelet(shared, name)
+    first = kubelet.uid()
+    kubelet.runs()
+    shared.await_reason("Compute", name, "Ready")
+    shared.patch("Compute", name, {"spec": {"image": "localhost/wrong:1"}})
+    trial = eventually("a trial", lambda: shared.get("Pod", f"{name}-image"))
+    assert trial["spec"]["containers"][0]["image"] == "localhost/wrong:1"
+    state = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    status = {"name": "compute", "image": "localhost/wrong:1", "imageID": "", "ready": False, "restartCount": 0}
+    shared.patch("Pod", f"{name}-image", {"status": {"containerStatuses": [{**status, "state": state}]}}, "status")
+    assert shared.await_reason("Compute", name, "ImagePullFailed")["status"] == "True"
+    assert kubelet.uid() == first
+    assert [event for event in shared.events(name) if event["reason"] == "ChildRestored"] == []
+    shared.patch("Compute", name, {"spec": {"image": "localhost/right:1"}})
+    eventually("a trial of it", lambda: image_of(shared.get("Pod", f"{name}-image")) == "localhost/right:1")
+    shared.patch("Pod", f"{name}-image", {"status": {"phase": "Succeeded"}}, "status")
+    kubelet.another(first)
+    assert image_of(kubelet.pod()) == "localhost/right:1"
+    eventually("no trial", lambda: shared.get("Pod", f"{name}-image") is None)
 
 
 def test_a_driver_that_fails_is_started_again_after_a_pause(platform: str, name: str, shared: Objects) -> None:

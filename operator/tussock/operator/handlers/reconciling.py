@@ -106,7 +106,8 @@ class Reconciler:
             return None
         told = []
         for action in actions:
-            if not isinstance(action, Apply):
+            # Without the mark it is nothing lasting, such as the pod that tries an image.
+            if not isinstance(action, Apply) or _digest(action.manifest) is None:
                 continue
             ref = ref_of(action.manifest)
             known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)

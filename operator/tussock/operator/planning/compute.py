@@ -91,7 +91,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
     driving = _driving(compute, store, job, observed, gates, runs, now)
     actions: list[Action] = [Hold(), *applies(job.manifests, observed.children)]
-    actions += [*prunes(job.manifests, observed.children), *driving.actions]
+    actions += [*prunes([*job.manifests, *observed.pods()], observed.children), *driving.actions]
     actions += _refreshed(job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tussock.operator.manifests.compute import Job
 from tussock.operator.manifests.compute_pods import driver_name
+from tussock.operator.planning.comparing import marked
 from tussock.operator.planning.compute_gates import Gates
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
 from tussock.operator.planning.driver_health import health_of, is_ready_pod
@@ -119,7 +120,7 @@ def start(
         "nextRestartTime": None,
     }
     pod = job.driver_pod(compute, store, name, annotations)
-    return Driving(progressing(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(pod),), status)
+    return Driving(progressing(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(marked(pod)),), status)
 
 
 def stop(run: Run) -> Delete:
