@@ -45,6 +45,8 @@ class Lease:
         self._identity = identity
         self._seen: tuple[Any, float] = (None, 0.0)
         """The Lease's resource version, and when it was first seen."""
+        self._holder = ""
+        """Who held it when it was last read."""
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -66,6 +68,8 @@ class Lease:
                 break
             if succeeded:
                 renewed = self._system.monotonic()
+            elif self._holder not in ("", self._identity):
+                break
         log.error("the lease was lost", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def release(self) -> None:
@@ -100,9 +104,10 @@ class Lease:
 
     def _may_take(self, body: dict[str, Any]) -> bool:
         spec, version = body.get("spec") or {}, body["metadata"]["resourceVersion"]
+        self._holder = spec.get("holderIdentity") or ""
         if version != self._seen[0]:
             self._seen = (version, self._system.monotonic())
-        if spec.get("holderIdentity") in (self._identity, "", None):
+        if self._holder in (self._identity, ""):
             return True
         return self._system.monotonic() - self._seen[1] >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
