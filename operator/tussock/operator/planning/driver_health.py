@@ -35,7 +35,8 @@ def health_of(compute: Compute, pod: Manifest, executors: int, now: datetime) ->
     age = seconds_since(pod["metadata"].get("creationTimestamp"), now)
     if age >= STARTING_SECONDS:
         where = "kubectl logs" if phase == "Running" else "kubectl describe pod"
-        told = f"Pod {name} is {phase} for {age // 60:.0f} minutes, and its job does not run; see {where} {name}."
+        # Without the minutes, which would be a write of the status for each.
+        told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
         return wrong(Reason.PROBE_FAILED, told, progressing=True)
     if phase == "Running":
         return progressing(Reason.RUNNING, f"Pod {name} has started; the job does not run yet.")

@@ -93,7 +93,7 @@ def _absent(compute: Compute, store: str, job: Job, gates: Gates, now: datetime)
     if failures == 0:
         status.update(completionTime=None, lastExitCode=None, nextRestartTime=None)
     elif (wait := _seconds_until(old.get("nextRestartTime"), now)) > 0:
-        verdict = wrong(Reason.BACKING_OFF, f"The driver starts again in {wait:.0f} s.", progressing=True)
+        verdict = wrong(Reason.BACKING_OFF, f"The driver starts again at {old['nextRestartTime']}.", progressing=True)
         return Driving(verdict, status=status, again_seconds=wait)
     has_run = "startTime" in old
     gate = gates.again if has_run else gates.first
