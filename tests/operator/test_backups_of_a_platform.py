@@ -5,6 +5,9 @@ are real, too. Only names of hosts are a proxy's.
 """
 
 import base64
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +15,20 @@ from typing import Any
 
 import pytest
 
+from cluster.binaries import search_path
 from support.containers import ContainerProcess, mounted_files
+from support.meta_process import ServiceProcess
 from support.minio import free_port
 from support.operators import Body, Objects, OperatorProcess, eventually
 from support.proxies import ClusterProxy
 from tussock.operator.planning.backup import backup_id, backup_name
+from tussock.operator.plugin.compacting import compact
 from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.backup import parse_backup
 from tussock.statestore import connect
+from tussock.statestore.errors import TableNotFound, WaitTimeout
+from tussock.statestore.system import RealSystem
 
 HOST = "127.0.0.1"
 SERVER_NAME = "shop-meta.backups.svc"
@@ -238,3 +246,61 @@ def test_a_failure_is_told_and_tried_again(shop: Shop) -> None:
     assert shop.objects.condition("StateStoreBackup", "taken", "Degraded")["status"] == "True"
     tend(*place, drop=[name])
     assert shop.objects.await_reason("StateStoreBackup", "taken", "Completed", 40)["status"] == "True"
+
+
+def plugin(shop: Shop, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of `kubectl tussock`, for the namespace of the store."""
+    options = ("--namespace", shop.objects.namespace, "--kubeconfig", str(shop.objects.kubeconfig))
+    ran = subprocess.run(
+        [sys.executable, "-m", "tussock.operator.plugin", *arguments, *options],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": search_path()},
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_the_plugin_makes_a_backup_and_tells_how_things_are(shop: Shop) -> None:
+    """By the objects alone: what is wrong, what is committed, and what backups hold; errors are one line."""
+    epoch = shop.write(b"plugin")
+    code, out, error = plugin(shop, "backup", "shop", "by-hand", "--comment", "for a look")
+    assert (code, error) == (0, "")
+    name = shop.status("by-hand")["backupName"]
+    assert out == f"Backup {name} of shop holds epoch {epoch}.\n"
+    assert shop.backups()[name].comment == "for a look"
+    code, out, _ = plugin(shop, "status", "shop")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["KIND", "NAME", "READY", "REASON", "PODS", "EPOCH", "MESSAGE"]
+    assert lines[1].split()[:4] == ["StateStore", "shop", "True", "Ready"]
+    assert any(line.split()[:4] == ["StateStoreBackup", "by-hand", "True", "Completed"] for line in lines)
+    code, out, _ = plugin(shop, "epochs", "shop")
+    assert [line.split()[2] for line in out.splitlines() if name in line] == [str(epoch)]
+    for arguments in (("status", "nowhere"), ("backup", "shop", "by-hand"), ("compact", "nowhere", "kv")):
+        code, out, error = plugin(shop, *arguments)
+        assert (code, out, error.count("\n")) == (1, "", 1)
+        assert error.startswith("kubectl tussock: ")
+
+
+def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
+    """With the certificate of an admin; it waits for the compactors, and says so when there are none."""
+    place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
+    shop.write(b"compacted")
+    shop.write(b"twice")
+    with pytest.raises(WaitTimeout, match="compactors that are connected: 0"):
+        compact(*place, "kv", 0.2, RealSystem())
+    folder = shop.folder / "compactor"
+    folder.mkdir()
+    for file, text in shop.files("compactor").items():
+        (folder / file).write_text(text)
+    shown = {"CA": "ca.crt", "CERT": "tls.crt", "KEY": "tls.key"}
+    environment = {f"TUSSOCK_TLS_{name}": str(folder / file) for name, file in shown.items()}
+    environment["TUSSOCK_TLS_SERVER_NAME"] = SERVER_NAME
+    arguments = ("--meta", f"{HOST}:{shop.port}", "--name", "one")
+    with ServiceProcess("compactor", *arguments, environment=environment) as compactor:
+        compactor.wait_for(event="compacting")
+        compact(*place, "kv", 60, RealSystem())
+    with pytest.raises(TableNotFound):
+        compact(*place, "none", 5, RealSystem())

@@ -1,0 +1,133 @@
+"""The command `kubectl tussock`, which kubectl finds as `kubectl-tussock` on the PATH.
+
+It needs no rights but those of its user, and speaks with the cluster through kubectl alone. What can be told by the
+objects' statuses is; only `compact` opens a connection, forwarded to the pod that leads.
+"""
+
+import argparse
+import base64
+import sys
+from collections.abc import Sequence
+
+from tussock.operator.manifests.meta_config import GRPC_PORT
+from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
+from tussock.operator.planning.model import Manifest
+from tussock.operator.plugin.compacting import compact
+from tussock.operator.plugin.kubectl import Kubectl, KubectlFailed
+from tussock.operator.plugin.tables import epochs_text, status_text
+from tussock.operator.probes.platform import Certificates
+from tussock.operator.resources.common import API_VERSION, GROUP, InvalidResource
+from tussock.operator.resources.store import StateStore, parse_store
+from tussock.statestore.errors import TussockError
+from tussock.statestore.system import RealSystem
+
+__all__ = ["main", "run"]
+
+_PARTS = ("metas", "compactors", "computes", "statestorebackups")
+
+
+def main() -> None:
+    """Run the command line; ends the process with 1 and a line that says why if something fails."""
+    try:
+        run(sys.argv[1:])
+    except (KubectlFailed, TussockError, InvalidResource) as error:
+        sys.exit(f"kubectl tussock: {error.args[0] if error.args else error}")
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Carry out one command; `KubectlFailed` or what the platform answers if it fails."""
+    given = _parser().parse_args(arguments)
+    options = {"namespace": given.namespace, "context": given.context, "kubeconfig": given.kubeconfig}
+    kubectl = Kubectl([f"--{name}={value}" for name, value in options.items() if value])
+    match given.command:
+        case "status":
+            stores = [_store(kubectl, given.store)] if given.store else kubectl.objects(f"statestores.{GROUP}")
+            sys.stdout.write(status_text(stores, _parts(kubectl)))
+        case "epochs":
+            parts = [part for part in _parts(kubectl) if part["spec"]["storeRef"]["name"] == given.store]
+            sys.stdout.write(epochs_text(_store(kubectl, given.store), parts))
+        case "compact":
+            _compact(kubectl, given.store, given.table, given.timeout)
+        case "backup":
+            _backup(kubectl, given.store, given.name, given.comment, given.timeout)
+        case "logs":
+            chosen = f"tussock.dev/store={given.store}"
+            if given.component:
+                chosen += f",app.kubernetes.io/component={given.component}"
+            follow = ["--follow"] if given.follow else []
+            kubectl.become(
+                *("logs", f"--selector={chosen}", "--prefix", "--all-containers", "--max-log-requests=100"),
+                *(f"--tail={given.tail}", *follow),
+            )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kubectl tussock", description=__doc__.partition("\n")[0])
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-n", "--namespace", help="of the store; the current one of the context if left out")
+    common.add_argument("--context", help="of the kubeconfig")
+    common.add_argument("--kubeconfig", help="path of the file")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, told: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=told, description=told, parents=[common])
+
+    command("status", "how a store and all its parts are").add_argument("store", nargs="?", help="all if left out")
+    command("epochs", "what is committed, by which job, and what backups hold").add_argument("store")
+    compacting = command("compact", "merge a table into one sorted run, and wait for it")
+    compacting.add_argument("store")
+    compacting.add_argument("table")
+    backing = command("backup", "make a backup now, as a StateStoreBackup of that name, and wait for it")
+    backing.add_argument("store")
+    backing.add_argument("name")
+    backing.add_argument("--comment", default="", help="for people")
+    for waits in (compacting, backing):
+        waits.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="300 if left out")
+    logs = command("logs", "the logs of all pods of a store")
+    logs.add_argument("store")
+    logs.add_argument("-c", "--component", choices=("meta", "compactor", "compute", "minio", "restore"))
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    logs.add_argument("--tail", type=int, default=100, help="lines of each pod; -1 for all")
+    return parser
+
+
+def _store(kubectl: Kubectl, name: str) -> Manifest:
+    return kubectl.object(f"statestores.{GROUP}", name)
+
+
+def _parts(kubectl: Kubectl) -> list[Manifest]:
+    return [body for resource in _PARTS for body in kubectl.objects(f"{resource}.{GROUP}")]
+
+
+def _backup(kubectl: Kubectl, store: str, name: str, comment: str, seconds: int) -> None:
+    spec = {"storeRef": {"name": store}, **({"comment": comment} if comment else {})}
+    kubectl.create({"apiVersion": API_VERSION, "kind": "StateStoreBackup", "metadata": {"name": name}, "spec": spec})
+    resource = f"statestorebackups.{GROUP}"
+    try:
+        kubectl.run("wait", f"{resource}/{name}", "--for=condition=Ready", f"--timeout={seconds}s")
+    except KubectlFailed as error:
+        held = (kubectl.object(resource, name).get("status") or {}).get("conditions") or [{}]
+        raise KubectlFailed(f"no backup yet: {held[0].get('message', error)}") from error
+    made = kubectl.object(resource, name)["status"]
+    sys.stdout.write(f"Backup {made['backupName']} of {store} holds epoch {made['epoch']}.\n")
+
+
+def _compact(kubectl: Kubectl, name: str, table: str, seconds: int) -> None:
+    body = _store(kubectl, name)
+    leader = (body.get("status") or {}).get("leader", "")
+    if not leader:
+        raise KubectlFailed(f"nobody leads StateStore {name}; see kubectl tussock status {name}")
+    store = parse_store(body)
+    certificates = _certificates(kubectl, store) if has_tls(store) else None
+    with kubectl.forwarded(f"pod/{leader}", GRPC_PORT) as address:
+        compact(address, certificates, server_name(store), table, seconds, RealSystem())
+    sys.stdout.write(f"Table {table} of {name} is compacted.\n")
+
+
+def _certificates(kubectl: Kubectl, store: StateStore) -> Certificates:
+    data = kubectl.object("secrets", tls_secret(store, "client-admin")).get("data") or {}
+    return Certificates(*(base64.b64decode(data.get(file, "")) for file in ("ca.crt", "tls.crt", "tls.key")))
+
+
+if __name__ == "__main__":
+    main()

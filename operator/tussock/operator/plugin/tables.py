@@ -1,0 +1,61 @@
+"""What the plugin prints, as pure functions of the objects' statuses."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tussock.operator.planning.model import Manifest
+
+__all__ = ["epochs_text", "status_text"]
+
+_EMPTY = "-"
+
+
+def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
+    """A line for each store and, below it, each Meta, Compactor, Compute and StateStoreBackup of it."""
+    found, others = [], list(parts)
+    for store in sorted(stores, key=_name):
+        found.append(_status_row(store))
+        found += [_status_row(part) for part in others if _store_of(part) == _name(store)]
+    return _grid(("KIND", "NAME", "READY", "REASON", "PODS", "EPOCH", "MESSAGE"), found)
+
+
+def epochs_text(store: Manifest, parts: Sequence[Manifest]) -> str:
+    """The newest epoch of a store, those that its jobs have committed, and those that backups hold."""
+    status = store.get("status") or {}
+    rows = [("StateStore", _name(store), *_told(status, "committedEpoch", "committedTime"))]
+    for part in parts:
+        about = part.get("status") or {}
+        if part["kind"] == "Compute":
+            rows.append(("Compute", _name(part), *_told(about, "committedEpoch", "committedTime")))
+        if part["kind"] == "StateStoreBackup":
+            rows += [("Backup", found["name"], *_told(found, "epoch", "time")) for found in about.get("backups", ())]
+    return _grid(("WHAT", "NAME", "EPOCH", "SINCE"), rows)
+
+
+def _status_row(body: Manifest) -> tuple[str, ...]:
+    status = body.get("status") or {}
+    ready: Manifest = next((found for found in status.get("conditions", ()) if found["type"] == "Ready"), {})
+    pods = f"{status.get('readyReplicas', 0)}/{status['replicas']}" if "replicas" in status else _EMPTY
+    (epoch,) = _told(status, "committedEpoch") if "committedEpoch" in status else _told(status, "epoch")
+    message = ready.get("message", "nobody has looked at it yet; does an operator run?")
+    kind = body["kind"] if body["kind"] == "StateStore" else f"  {body['kind']}"
+    return kind, _name(body), *_told(ready, "status", "reason"), pods, epoch, message
+
+
+def _told(body: Manifest, *fields: str) -> tuple[str, ...]:
+    return tuple(str(body.get(field, _EMPTY)) for field in fields)
+
+
+def _name(body: Manifest) -> str:
+    return str(body["metadata"]["name"])
+
+
+def _store_of(body: Manifest) -> Any:
+    return body["spec"].get("storeRef", {}).get("name")
+
+
+def _grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    padded = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in padded)
