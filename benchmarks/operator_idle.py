@@ -6,7 +6,7 @@ And how soon a child that is deleted is back.
 
 Against a real API server and a real MinIO; no kubelet runs, so workloads are told to be ready through their status, and
 meta nodes cannot be asked (each try costs a failed look-up, more than an answer would). Each store has two meta nodes
-and a compactor: some 20 objects. Prints one JSON object.
+and a compactor: three resources with eleven children. Prints one JSON object.
 """
 
 import argparse
