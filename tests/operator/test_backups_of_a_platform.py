@@ -37,8 +37,9 @@ SERVER_NAME = "shop-meta.backups.svc"
 class Shop:
     """The store `shop`, whose meta node runs as the operator's Deployment says."""
 
-    def __init__(self, objects: Objects, proxy: ClusterProxy, folder: Path) -> None:
+    def __init__(self, objects: Objects, operator: OperatorProcess, proxy: ClusterProxy, folder: Path) -> None:
         self.objects = objects
+        self.operator = operator
         self.folder = folder
         self.port, http = free_port(), free_port()
         proxy.services[f"{SERVER_NAME}:7370"] = f"{HOST}:{self.port}"
@@ -112,7 +113,7 @@ def shop(definitions: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("backups")
     with ClusterProxy() as proxy:
         operator = OperatorProcess(definitions, folder, "backups", lease="backups", environment=proxy.environment)
-        found = Shop(objects, proxy, folder)
+        found = Shop(objects, operator, proxy, folder)
         operator.start()
         try:
             found.create()
@@ -175,6 +176,25 @@ def test_a_schedule_makes_backups_and_thins_them(shop: Shop) -> None:
     shop.objects.delete("StateStoreBackup", "hourly")
     eventually("the object gone", lambda: shop.objects.get("StateStoreBackup", "hourly") is None)
     assert own() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["asked", "made"])
+def test_an_operator_that_is_killed_makes_no_second_backup(moment: str, shop: Shop) -> None:
+    """`kill -9` when the object has come, or when the store has its backup and the status does not say so yet."""
+    name = f"killed-{moment}"
+    shop.objects.apply(backup_of_shop(name))
+    if moment == "made":
+        eventually("the backup", lambda: [found for found in shop.backups() if found.startswith(name)])
+    else:
+        finalizers = eventually(
+            "the operator's look", lambda: shop.objects.get("StateStoreBackup", name)["metadata"].get("finalizers")
+        )  # type: ignore[index]
+        assert finalizers == ["tussock.dev/cleanup"]
+    shop.operator.kill()
+    shop.operator.start()
+    shop.objects.await_reason("StateStoreBackup", name, "Completed", 60)
+    assert [found for found in shop.backups() if found.startswith(name)] == [shop.status(name)["backupName"]]
 
 
 def test_a_backup_that_is_asked_for_twice_is_made_once(shop: Shop) -> None:

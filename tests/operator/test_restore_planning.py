@@ -135,6 +135,24 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
     assert case.children == {}
 
 
+def test_the_secret_of_the_source_is_looked_at_first() -> None:
+    """A pod would wait for a missing one without a word."""
+    s3 = {"bucket": "old", "endpoint": "https://old", "credentialsSecret": {"name": "old-keys"}}
+    case = Case({"backupName": "old-7", "objectStore": {"s3": s3}})
+    found = told(case.pass_())
+    assert found[:2] == ("SecretNotFound", "True")
+    assert "no Secret old-keys in namespace team" in found[2]
+    secret: Manifest = {"kind": "Secret", "metadata": {"name": "old-keys"}, "data": {"access-key-id": ""}}
+    case.others[Ref("Secret", "old-keys")] = secret
+    found = told(case.pass_())
+    assert found[:2] == ("SecretKeyMissing", "True")
+    assert "has no key secret-access-key" in found[2]
+    assert POD not in case.children
+    secret["data"]["secret-access-key"] = ""
+    assert told(case.pass_())[0] == "Restoring"
+    assert POD in case.children
+
+
 def test_what_the_pod_said_is_told() -> None:
     """A failed attempt in its own words; a pod that cannot begin, in those of Kubernetes."""
     case = Case({"backup": "nightly"})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from tussock.operator.manifests.bucket_access import bucket_secret
 from tussock.operator.manifests.restoring import BACKUP_KEY, restore_manifests, restore_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.comparing import marked
@@ -57,6 +58,8 @@ def plan_restore(
     if pod is not None:
         return _watch(pod, begun, refs, now)
     source = _source(store, wanted, begun, others)
+    if isinstance(source, _Source) and (gap := _missing_secret(source.store, others)):
+        source = gap
     if isinstance(source, Verdict):
         return Restoring(source, keeps=refs)
     made = restore_manifests(store, source.store, source.backup, defaults)
@@ -117,6 +120,25 @@ def _source(store: StateStore, wanted: RestoreFrom, begun: str, others: Mapping[
         told = f"Waiting until StateStoreBackup {backup.name} has made a backup."
         return progressing(Reason.RESTORING, told)
     return _Source(parse_store(source), name)
+
+
+def _missing_secret(source: StateStore, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    """What is wrong with the source's secret: a pod would wait for it without a word."""
+    credentials = bucket_secret(source)
+    if credentials is None:
+        return None
+    name, keys = credentials
+    secret = others.get(Ref("Secret", name))
+    if secret is None:
+        told = (
+            f"There is no Secret {name} in namespace {source.namespace}, with which the bucket of the backup is read."
+        )
+        return wrong(Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}.")
+    absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
+    if absent:
+        told = f"Secret {name}, with which the bucket of the backup is read, has no key {', '.join(absent)}; add it."
+        return wrong(Reason.SECRET_KEY_MISSING, told)
+    return None
 
 
 def _bucket_of(store: StateStore, wanted: RestoreFrom) -> StateStore:
