@@ -125,8 +125,8 @@ class Node:
         """Give the node an image by the id that `images.build` answered, unless it has it under this name already."""
         stamp = self.folder / "containerd" / "loaded" / name.replace("/", "_")
         if not stamp.exists() or stamp.read_text() != image:
-            images.load(image, name, self.ctr)
-            stamp.parent.mkdir(exist_ok=True)
+            images.load(image, name, self.ctr, self.folder / "containerd" / "layout")
+            stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text(image)
 
     def api_is_ready(self) -> bool:
@@ -195,7 +195,7 @@ class Node:
         """Give containerd the image of the sandboxes, which no registry could."""
         listed = subprocess.run(self.ctr("images", "ls", "-q"), check=True, capture_output=True, text=True).stdout
         if PAUSE_IMAGE not in listed.split():
-            images.load(images.make_pause(PAUSE_IMAGE), PAUSE_IMAGE, self.ctr)
+            self.load(images.make_pause(PAUSE_IMAGE), PAUSE_IMAGE)
 
     def _remove_containers(self) -> None:
         for kind, force in (("tasks", ("--force",)), ("containers", ())):

@@ -23,44 +23,50 @@ COMPRESSED_BYTES_MAX = {"operator": 120e6, "node": 250e6}
 @pytest.fixture(scope="module")
 def platform(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
     """A namespace with MinIO on a volume, one replica of the meta service, and a compactor."""
+    with cluster.namespace("plain") as namespace:
+        with cluster.phase("plain manifests to a platform that is ready"):
+            start_platform(cluster, namespace, image_names)
+        yield namespace
+
+
+def start_platform(cluster: Cluster, namespace: str, image_names: dict[str, str]) -> None:
+    """MinIO, then its bucket, then the service and a compactor; returns when all are ready."""
     user, password = "user" + secrets.token_hex(4), secrets.token_hex(16)
     bucket = {"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password}
     where = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    with cluster.namespace("plain") as namespace, cluster.phase("plain manifests to a platform that is ready"):
-        cluster.apply(
-            secret("minio", {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password}),
-            secret("bucket", {**bucket, **where}),
-            claim("minio"),
-            service("minio", 9000),
-            pod(
-                "minio",
-                image_names["minio"],
-                arguments=["server", "--address=:9000", "/data"],
-                secrets=["minio"],
-                ready=(9000, "/minio/health/ready"),
-                volumes={"/data": {"persistentVolumeClaim": {"claimName": "minio"}}},
-            ),
-            namespace=namespace,
-        )
-        cluster.wait_ready("pod/minio", namespace=namespace)
-        run_program(cluster, namespace, "make_bucket", image_names["node"], ["bucket"])
-        cluster.apply(
-            service("meta", 7370, 7371),
-            pod(
-                "meta",
-                image_names["node"],
-                arguments=[
-                    *("meta", "serve", "--store", "s3://tussock/plain", "--advertise", "meta:7370"),
-                    *("--listen", "0.0.0.0:7370", "--http-listen", "0.0.0.0:7371"),
-                ],
-                secrets=["bucket"],
-                ready=(7371, "/readyz"),
-            ),
-            pod("compactor", image_names["node"], arguments=["compactor", "--meta", "meta:7370"], secrets=["bucket"]),
-            namespace=namespace,
-        )
-        cluster.wait_ready("pod/meta", "pod/compactor", namespace=namespace)
-        yield namespace
+    cluster.apply(
+        secret("minio", {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password}),
+        secret("bucket", {**bucket, **where}),
+        claim("minio"),
+        service("minio", 9000),
+        pod(
+            "minio",
+            image_names["minio"],
+            arguments=["server", "--address=:9000", "/data"],
+            secrets=["minio"],
+            ready=(9000, "/minio/health/ready"),
+            volumes={"/data": {"persistentVolumeClaim": {"claimName": "minio"}}},
+        ),
+        namespace=namespace,
+    )
+    cluster.wait_ready("pod/minio", namespace=namespace)
+    run_program(cluster, namespace, "make_bucket", image_names["node"], ["bucket"])
+    cluster.apply(
+        service("meta", 7370, 7371),
+        pod(
+            "meta",
+            image_names["node"],
+            arguments=[
+                *("meta", "serve", "--store", "s3://tussock/plain", "--advertise", "meta:7370"),
+                *("--listen", "0.0.0.0:7370", "--http-listen", "0.0.0.0:7371"),
+            ],
+            secrets=["bucket"],
+            ready=(7371, "/readyz"),
+        ),
+        pod("compactor", image_names["node"], arguments=["compactor", "--meta", "meta:7370"], secrets=["bucket"]),
+        namespace=namespace,
+    )
+    cluster.wait_ready("pod/meta", "pod/compactor", namespace=namespace)
 
 
 def run_program(
@@ -113,7 +119,8 @@ def test_writes_are_counted_and_the_api_server_comes_back(cluster: Cluster) -> N
         cluster.node.start("kube-apiserver")
         cluster.wait_for("API server", cluster.node.api_is_ready)
         assert cluster.get("configmap", "counted", namespace) is not None
-        writes = [line for line in cluster.audited_writes() if line["objectRef"].get("name") == "counted"]
+        place = {"namespace": namespace, "name": "counted"}
+        writes = [line for line in cluster.audited_writes() if line["objectRef"].items() >= place.items()]
         assert [(line["verb"], line["user"]["username"]) for line in writes] == [("patch", "admin")]
         assert "fieldManager=kubectl" in writes[0]["requestURI"]
 
@@ -181,6 +188,8 @@ def test_spark_job_keeps_state(cluster: Cluster, platform: str, image_names: dic
         "spark.driver.port": "7078",
         "spark.driver.blockManager.port": "7079",
         "spark.driver.bindAddress": "0.0.0.0",
+        # Else Spark 4.3 tells executors the address that the driver binds, and forgets its host.
+        "spark.kubernetes.executor.useDriverPodIP": "false",
         "spark.driver.memory": "512m",
         "spark.executor.instances": "1",
         "spark.executor.cores": "1",
