@@ -9,6 +9,7 @@ from kubernetes import client, config, dynamic
 
 from support import compute_cases
 from support.operator_cases import CASES, manifests_of, pod_templates
+from support.restore_cases import RESTORE_CASES
 from tussock.operator.planning.comparing import differences
 
 NAMESPACE = "data"
@@ -66,6 +67,14 @@ def test_pods_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
         metadata = {**template["metadata"], "name": name.rpartition("/")[2]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         assert apply(api, pod).spec.containers[0].securityContext.readOnlyRootFilesystem is True
+
+
+@pytest.mark.parametrize("case", RESTORE_CASES)
+def test_restores_are_taken(api: dynamic.DynamicClient, case: str) -> None:
+    """Their settings, and their pods into the restricted namespace; nothing of ours gets lost on the way."""
+    for manifest in RESTORE_CASES[case]:
+        found = apply(api, manifest).to_dict()
+        assert differences(manifest, found) == []
 
 
 @pytest.mark.parametrize("case", compute_cases.CASES)

@@ -201,21 +201,19 @@ def _depart(
     tended = facts.tended
     if tended is not None and tended.leaving and tended.backups is not None and not own:
         return plan(progressing(Reason.DELETING, "Its backups are deleted."), Release())
-    named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "")
-    if not named and not backup.status.get("count") and facts.store is None:
-        return plan(progressing(Reason.DELETING, "It has made no backups."), Release())
+    if facts.store is None or facts.store.is_being_deleted:
+        told = f"StateStore {backup.spec.store_ref.name} is gone or goes, and its backups go or stay with its data."
+        return plan(progressing(Reason.DELETING, told), Release())
+    named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "if there are any")
     problem = (tended.problem if tended else "") or "no meta node of the store can be asked."
-    seconds = facts.store.spec.deletion_deadline_seconds if facts.store else 0.0
-    leaves = facts.store is None or facts.store.is_being_deleted
-    if leaves or seconds_since(backup.metadata.deletion_timestamp, now) >= seconds:
-        told = f"Backups were not deleted ({named or 'if there are any'}): {problem}"
-        if leaves:
-            told = f"StateStore {backup.spec.store_ref.name} is gone or goes, and its backups are as its data are."
-        return plan(wrong(Reason.DELETION_GAVE_UP, told), Release())
-    waiting = progressing(Reason.DELETING, f"Deleting its backups: {named or problem}")
+    if seconds_since(backup.metadata.deletion_timestamp, now) >= facts.store.spec.deletion_deadline_seconds:
+        return plan(wrong(Reason.DELETION_GAVE_UP, f"Backups were not deleted ({named}): {problem}"), Release())
+    waiting = progressing(Reason.DELETING, f"Deleting its backups ({named}).")
     if not facts.serves:
         return plan(waiting)
-    return plan(waiting, Work(TEND_BACKUPS, {"make": [], "drop": [found.name for found in own], "leaving": True}))
+    return plan(
+        waiting, Work(TEND_BACKUPS, {"make": [], "drop": [found.name for found in own[:DROPS_MAX]], "leaving": True})
+    )
 
 
 def _status(
