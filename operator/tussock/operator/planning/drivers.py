@@ -37,7 +37,7 @@ from tussock.operator.planning.model import Action, Apply, Delete, Ref
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
-"""A pod that comes up is looked at so often, since after some time it is told about without an event of its own."""
+"""A driver is looked at so often: what it has committed, and that it does not come up, are events of nobody's."""
 
 __all__ = ["Driving", "completed", "drive", "ended_status", "failure", "start", "stop"]
 
@@ -141,7 +141,7 @@ def _living(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, e
         return Driving(verdict, (stop(run),), status)
     verdict = health_of(compute, run.body, executors, now)
     # Time alone changes the verdict of a pod that does not come up.
-    return Driving(verdict, status=status, again_seconds=None if serving else _LOOK_SECONDS)
+    return Driving(verdict, status=status, again_seconds=_LOOK_SECONDS)
 
 
 def ended_status(run: Run, found: Next) -> dict[str, Any]:
