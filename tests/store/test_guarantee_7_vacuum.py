@@ -39,7 +39,8 @@ def test_vacuum_leaves_exactly_what_the_version_names(bucket_url: str) -> None:
         report = store.vacuum()
         assert sst_objects(store._core.bucket) == live(store)
         assert report.bytes_freed > 0
-        assert len(report.deleted) == 6
+        # Over a meta service the SSTs of small commits lie in log entries, which are too young to go.
+        assert len(report.deleted) == (1 if bucket_url.startswith("tussock://") else 6)
         assert pairs(kv.scan()) == [(b"%d" % at, b"x") for at in range(4)] + [(b"a", b"3")]
         assert store.vacuum().deleted == ()
 
