@@ -51,6 +51,15 @@ def operator(definitions: Path, shared: Objects, tmp_path_factory: pytest.TempPa
     assert "Traceback" not in process.log(), process.log()[-4000:]
 
 
+@pytest.fixture(autouse=True)
+def no_operator_is_left() -> Iterator[None]:
+    """A test that fails leaves no process behind."""
+    before = set(OperatorProcess.running)
+    yield
+    for process in OperatorProcess.running - before:
+        process.kill()
+
+
 @pytest.fixture
 def name() -> str:
     """A name that no other test uses."""

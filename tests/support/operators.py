@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from kubernetes import config, dynamic
 from kubernetes.dynamic.exceptions import NotFoundError
@@ -121,6 +121,9 @@ class Objects:
 class OperatorProcess:
     """`python -m tussock.operator`, for some namespaces."""
 
+    running: ClassVar[set["OperatorProcess"]] = set()
+    """All that were started and not ended, for whoever cleans up after a test that failed."""
+
     def __init__(
         self,
         kubeconfig: Path,
@@ -151,19 +154,23 @@ class OperatorProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tussock.operator"], env=self._environment, stdout=log, stderr=log
             )
+        self.running.add(self)
 
     def kill(self) -> None:
         """`kill -9`."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        self.running.discard(self)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=30)
+        code = self._process.wait(timeout=30)
+        self.running.discard(self)
+        return code
 
     def ask(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
