@@ -14,6 +14,7 @@ The exit code is the application's; `DRAINED` if SIGTERM ended it, also if the a
 that was told to stop has not completed.
 """
 
+import logging
 import os
 import runpy
 import signal
@@ -91,6 +92,8 @@ def submit_arguments(settings: Settings, executors: int | None) -> str:
 def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: System) -> NoReturn:
     """Run the application that `arguments` name, with its own arguments, and end the process."""
     start_logging("info", "json", sys.stderr)
+    # Below a warning it tells of each call between Python and the JVM.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if not arguments:
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
     settings = settings_from(environ)
