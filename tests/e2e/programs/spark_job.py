@@ -19,16 +19,15 @@ spark = SparkSession.builder.appName("tussock-e2e").getOrCreate()
 ts.register(spark)
 
 
-def named(batches):
-    """The rows with the name of the machine that computes them."""
+def named(number):
+    """A row with the name of the machine that computes it."""
     import socket
 
-    for batch in batches:
-        hosts = pa.array([socket.gethostname()] * batch.num_rows)
-        yield pa.RecordBatch.from_arrays([batch.column(0), hosts], names=["id", "host"])
+    return number, socket.gethostname()
 
 
-rows = spark.range(1000, numPartitions=2).mapInArrow(named, "id bigint, host string")
+numbers = spark.sparkContext.parallelize(range(1000), 2)
+rows = spark.createDataFrame(numbers.map(named), "id bigint, host string")
 rows.write.format("tussock").mode("append").option("store", url).save("numbers")
 read = spark.read.format("tussock").option("store", url).load("numbers")
 found = read.agg(
