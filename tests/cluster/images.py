@@ -75,7 +75,9 @@ def load(image: str, name: str, ctr: Callable[..., list[str]], layout: Path) -> 
     """
     _buildah("push", "--quiet", "--disable-compression", image, f"oci:{layout}:{name}")
     index = json.loads((layout / "index.json").read_text())
-    [ours] = [each for each in index["manifests"] if each["annotations"]["org.opencontainers.image.ref.name"] == name]
+    # What had the name before is still there, without one.
+    named = {each.get("annotations", {}).get("org.opencontainers.image.ref.name"): each for each in index["manifests"]}
+    ours = named[name]
     manifest = json.loads((layout / _blob(ours)).read_text())
     there = set(_run(*ctr("content", "ls", "--quiet")).split())
     blobs = [ours, manifest["config"], *(layer for layer in manifest["layers"] if layer["digest"] not in there)]
