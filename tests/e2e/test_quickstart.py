@@ -1,0 +1,142 @@
+"""From `helm install` to results that are right: the chart, the operator, a managed object store, a platform, a stream.
+
+Everything is as a user has it: the chart as it is, `examples/kubernetes/quickstart.yaml` as it is. While the stream
+runs, its parts are killed one after the other; then its epochs are compared with the timetable of 2013.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster.client import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).parent / "programs" / "check_flights.py"
+SECONDS = 300
+OPERATORS = "tussock-system"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
+    """The namespace of an operator that the chart has installed."""
+    registry, _, rest = image_names["operator"].rpartition("/")
+    tag = rest.partition(":")[2]
+    minio, _, minio_tag = image_names["minio"].rpartition("/")[2].partition(":")
+    values = {"image": {"registry": registry, "tag": tag, "minio": minio, "minioTag": minio_tag}}
+    install = ["helm", "upgrade", "--install", "tussock", str(ROOT / "charts/tussock"), "--values", "-"]
+    with cluster.phase("helm install to a ready operator"):
+        where = ["--namespace", OPERATORS, "--create-namespace"]
+        done = cluster.run(*install, *where, "--wait", "--timeout", "5m", stdin=yaml.safe_dump(values), seconds=330)
+        assert done.returncode == 0, done.stderr
+    tested = cluster.run("helm", "test", "tussock", "--namespace", OPERATORS, seconds=120)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    yield OPERATORS
+    cluster.run("helm", "uninstall", "tussock", "--namespace", OPERATORS, "--wait", seconds=120)
+
+
+class Quickstart:
+    """The quickstart in a namespace, and what can be seen of it."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._where = f"--namespace={namespace}"
+
+    def days(self) -> int:
+        """How many days the driver that runs now says it has written."""
+        log = self._cluster.run("kubectl", "logs", "flights-driver", self._where).stdout
+        return len(re.findall(r"^\d{4}-\d\d-\d\d: \d+ events, epoch \d+$", log, re.MULTILINE))
+
+    def await_days(self, more: int) -> None:
+        """Wait until so many more days are written, by this driver or by the one that follows it."""
+        before = self.days()
+        self._cluster.wait_for(
+            f"{more} more days after {before}",
+            lambda: (now := self.days()) >= before + more or more <= now < before,
+            SECONDS,
+        )
+
+    def kill(self, selector: str) -> None:
+        """As when the node of one pod is lost."""
+        pods = self._cluster.list("pods", self._namespace, selector)
+        assert pods, f"no pod {selector}"
+        force = ["--grace-period=0", "--force", "--wait=true"]
+        self._cluster.kubectl("delete", "pod", pods[0]["metadata"]["name"], self._where, *force)
+
+    def condition(self, kind: str, name: str, type_: str) -> tuple[str, str, str]:
+        """Status, reason and message of a condition; empty if there is none."""
+        found = self._cluster.get(kind, name, self._namespace) or {}
+        for one in found.get("status", {}).get("conditions", []):
+            if one["type"] == type_:
+                return one["status"], one["reason"], one["message"]
+        return "", "", ""
+
+
+@pytest.mark.spark
+def test_quickstart_from_chart_to_results(cluster: Cluster, operator: str) -> None:
+    """The first epoch soon, a stream that survives the loss of each of its parts, and every day as it should be."""
+    with cluster.namespace("quickstart") as namespace:
+        where = f"--namespace={namespace}"
+        quickstart = Quickstart(cluster, namespace)
+        try:
+            with cluster.phase("quickstart: apply to the first committed epoch"):
+                cluster.kubectl("apply", where, "-f", str(ROOT / "examples/kubernetes/quickstart.yaml"))
+                cluster.wait_for("first day", lambda: quickstart.days() > 0, SECONDS)
+            cluster.wait_ready(
+                "tss/flights", "tsm/flights", "tsc/flights", "tsx/flights", namespace=namespace, seconds=120
+            )
+            print(cluster.kubectl("get", "tussock", where))
+            for part, selector in (
+                ("meta node", "app.kubernetes.io/component=meta"),
+                ("compactor", "app.kubernetes.io/component=compactor"),
+                ("executor", "tussock.dev/role=executor"),
+            ):
+                with cluster.phase(f"quickstart: {part} killed, to two more days"):
+                    quickstart.kill(selector)
+                    quickstart.await_days(2)
+            with cluster.phase("quickstart: driver killed, to two more days"):
+                cluster.kubectl("delete", "pod/flights-driver", where, "--grace-period=0", "--force")
+                cluster.wait_for("new driver", lambda: 0 < quickstart.days() < 8, SECONDS)
+                quickstart.await_days(2)
+            with cluster.phase("quickstart: suspend"):
+                patch = '{"spec": {"suspend": true}}'
+                cluster.kubectl("patch", "tsx/flights", where, "--type=merge", "-p", patch)
+                cluster.wait_for(
+                    "suspended job", lambda: quickstart.condition("tsx", "flights", "Ready")[1] == "Suspended", SECONDS
+                )
+            check(cluster, quickstart, namespace)
+        finally:
+            with cluster.phase("quickstart: delete"):
+                cluster.kubectl("delete", "tsx,tsc,tsm,tss", "--all", where, "--timeout=200s", seconds=240)
+
+
+def check(cluster: Cluster, quickstart: Quickstart, namespace: str) -> None:
+    """A job that runs once compares what is in the store with the truth."""
+    program = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "check"},
+        "data": {"check.py": PROGRAM.read_text()},
+    }
+    job = {
+        "apiVersion": "tussock.dev/v1alpha1",
+        "kind": "Compute",
+        "metadata": {"name": "check"},
+        "spec": {
+            "storeRef": {"name": "flights"},
+            "mode": "Batch",
+            "restartPolicy": {"type": "Never"},
+            "application": {"configMap": {"name": "check", "key": "check.py"}},
+        },
+    }
+    cluster.apply(program, job, namespace=namespace)
+
+    def ended() -> str:
+        reason = quickstart.condition("tsx", "check", "Ready")[1]
+        return reason if reason in ("Completed", "Failed", "DriverFailed") else ""
+
+    with cluster.phase("quickstart: results compared"):
+        reason = cluster.wait_for("verdict", ended, SECONDS)
+    assert reason == "Completed", quickstart.condition("tsx", "check", "Ready")
