@@ -67,10 +67,10 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             "compactor": {"readyReplicas": 2},
             "compute": {"ready": 1, "total": 1},
             "committedEpoch": 7042,
-            "committedTime": ago(3600 * 5),
+            "committedTime": ago(86400 * 10),
         },
         ["NAME", "READY", "REASON", "META", "COMPACTORS", "COMPUTES", "EPOCH", "LAG", "AGE"],
-        ["shop", "True", "Ready", "3", "2", "1", "7042", "5h"],
+        ["shop", "True", "Ready", "3", "2", "1", "7042", "10d"],
     ),
     "tsm": (
         {
@@ -78,10 +78,10 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             "readyReplicas": 3,
             "leader": "shop-meta-6b7f-x2x9k",
             "committedEpoch": 7042,
-            "committedTime": ago(3600 * 5),
+            "committedTime": ago(86400 * 10),
         },
         ["NAME", "READY", "REASON", "REPLICAS", "AVAILABLE", "LEADER", "EPOCH", "LAG", "AGE"],
-        ["shop", "True", "RollingOut", "3", "3", "shop-meta-6b7f-x2x9k", "7042", "5h"],
+        ["shop", "True", "RollingOut", "3", "3", "shop-meta-6b7f-x2x9k", "7042", "10d"],
     ),
     "tsc": (
         {"conditions": conditions("False", "Unschedulable", "too little cpu"), "readyReplicas": 1, "runningTasks": 3},
@@ -94,20 +94,20 @@ STATUSES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
             "replicas": 1,
             "restarts": 4,
             "committedEpoch": 7042,
-            "committedTime": ago(3600 * 5),
+            "committedTime": ago(86400 * 10),
         },
         ["NAME", "READY", "REASON", "MODE", "REPLICAS", "RESTARTS", "EPOCH", "LAG", "AGE"],
-        ["shop", "False", "BackingOff", "Streaming", "1", "4", "7042", "5h"],
+        ["shop", "False", "BackingOff", "Streaming", "1", "4", "7042", "10d"],
     ),
     "tsb": (
         {
             "conditions": conditions("True", "Scheduled", "next at 03:00"),
             "count": 7,
             "epoch": 7042,
-            "lastBackupTime": ago(3600 * 5),
+            "lastBackupTime": ago(86400 * 10),
         },
         ["NAME", "READY", "REASON", "STORE", "SCHEDULE", "BACKUPS", "EPOCH", "LAST", "AGE"],
-        ["shop", "True", "Scheduled", "shop", "@daily", "7", "7042", "5h"],
+        ["shop", "True", "Scheduled", "shop", "@daily", "7", "7042", "10d"],
     ),
 }
 
