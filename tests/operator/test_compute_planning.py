@@ -442,6 +442,29 @@ def test_a_pod_that_no_node_takes_is_told_after_half_a_minute() -> None:
     assert "0/1 nodes: cpu" in world.message()
 
 
+def test_a_stream_without_an_executor_is_not_ready_when_no_node_takes_one() -> None:
+    """The driver runs, and would wait for ever; once one executor serves, another that finds no node is no failure."""
+    world = World(compute())
+    world.settle()
+    world.run()
+    labels = dict(world.driver()["metadata"]["labels"]) | {"tussock.dev/role": "executor"}
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": at(0)}
+
+    def executor(name: str, condition: dict[str, str], phase: str) -> None:
+        pod = {"kind": "Pod", "metadata": {"name": name, "labels": labels, "annotations": {}}}
+        world.children[Ref("Pod", name)] = {**pod, "status": {"phase": phase, "conditions": [condition]}}
+
+    executor("x-exec-1", {**refused, "message": "0/1 nodes: cpu"}, "Pending")
+    world.after(29).settle()
+    assert world.reason() == ("True", "Ready")
+    world.after(2).settle()
+    assert world.reason() == ("False", "Unschedulable")
+    assert "Pod x-exec-1 finds no node: 0/1 nodes: cpu" in world.message()
+    executor("x-exec-2", {"type": "Ready", "status": "True"}, "Running")
+    world.settle()
+    assert world.reason() == ("True", "Ready")
+
+
 def test_a_program_in_a_configmap() -> None:
     """Unknown: nothing is done; missing: it says so; another content: another driver."""
     world = World(compute(application={"configMap": {"name": "program", "key": "job.py"}}))

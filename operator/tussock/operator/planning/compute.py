@@ -115,7 +115,7 @@ def _driving(
     if observed.facts.missing:
         missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
         gates = Gates(missing, missing)
-    executors = sum(is_ready_pod(pod) for pod in observed.pods() if _role(pod) == "executor")
+    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
     if compute.spec.schedule and not compute.spec.suspend:
         return drive_by_schedule(compute, store.name, job, runs, gates.first, now, executors)
     trial = observed.children.get(Ref("Pod", trial_name(compute.name)))

@@ -1,6 +1,6 @@
 """What a driver's pod that has not ended says about its job."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,13 +21,18 @@ def is_ready_pod(pod: Mapping[str, Any]) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
 
 
-def health_of(compute: Compute, pod: Manifest, executors: int, now: datetime) -> Verdict:
-    """How a job is whose driver is this pod, which has not ended."""
+def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], now: datetime) -> Verdict:
+    """How a job is whose driver is this pod, which has not ended; `executors` are the pods of its executors."""
     name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase") or "Pending"
     if is_ready_pod(pod):
+        serving = sum(map(is_ready_pod, executors))
+        problem = next(filter(None, (pod_problem(executor, now) for executor in executors)), None)
+        if problem is not None and not serving:
+            # Spark waits for its first executor without a word.
+            return wrong(problem.reason, problem.message, progressing=True)
         if compute.spec.mode == "Batch":
             return progressing(Reason.RUNNING, f"Pod {name} runs the program.")
-        return ready(f"Pod {name} runs the stream; {executors} executors are ready.")
+        return ready(f"Pod {name} runs the stream; {serving} executors are ready.")
     problem = pod_problem(pod, now)
     # A container that is not ready for a minute is still starting, here: Spark and the first batch take that long.
     if problem is not None and problem.reason is not Reason.PROBE_FAILED:

@@ -33,7 +33,7 @@ from tussock.operator.planning.driver_runs import (
     living_status,
     stamp,
 )
-from tussock.operator.planning.model import Action, Apply, Delete, Ref
+from tussock.operator.planning.model import Action, Apply, Delete, Manifest, Ref
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
@@ -60,9 +60,9 @@ def drive(
     runs: Sequence[Run],
     gates: Gates,
     now: datetime,
-    executors: int = 0,
+    executors: Sequence[Manifest] = (),
 ) -> Driving:
-    """What to do now; `executors` are ready."""
+    """What to do now; `executors` are the pods of those that have not ended."""
     run = next((run for run in runs if run.name == driver_name(compute.name)), None)
     if run is None:
         return _absent(compute, store, job, gates, now)
@@ -128,7 +128,9 @@ def stop(run: Run) -> Delete:
     return Delete(Ref("Pod", run.name))
 
 
-def _living(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, executors: int) -> Driving:
+def _living(
+    compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, executors: Sequence[Manifest]
+) -> Driving:
     status = living_status(run)
     serving = is_ready_pod(run.body)
     if compute.spec.suspend:

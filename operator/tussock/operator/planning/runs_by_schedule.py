@@ -14,7 +14,7 @@ from tussock.operator.planning.conditions import Reason, Verdict, idle, progress
 from tussock.operator.planning.driver_health import health_of
 from tussock.operator.planning.driver_runs import Fate, Run, fate_of, living_status, stamp
 from tussock.operator.planning.drivers import Driving, ended_status, failure, start, stop
-from tussock.operator.planning.model import Action
+from tussock.operator.planning.model import Action, Manifest
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.resources.compute import Compute
 
@@ -22,7 +22,13 @@ __all__ = ["drive_by_schedule"]
 
 
 def drive_by_schedule(
-    compute: Compute, store: str, job: Job, runs: Sequence[Run], gate: Verdict | None, now: datetime, executors: int = 0
+    compute: Compute,
+    store: str,
+    job: Job,
+    runs: Sequence[Run],
+    gate: Verdict | None,
+    now: datetime,
+    executors: Sequence[Manifest] = (),
 ) -> Driving:
     """What to do now; `gate` is what a start has to wait for."""
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
@@ -74,7 +80,13 @@ def _due(
 
 
 def _between(
-    compute: Compute, store: str, job: Job, runs: Sequence[Run], upcoming: datetime, now: datetime, executors: int
+    compute: Compute,
+    store: str,
+    job: Job,
+    runs: Sequence[Run],
+    upcoming: datetime,
+    now: datetime,
+    executors: Sequence[Manifest],
 ) -> Driving:
     """Nothing is to be begun: watch what runs, and start again what failed."""
     living = [run for run in runs if not run.has_ended]
