@@ -141,7 +141,8 @@ def test_a_backup_is_made_listed_and_deleted_with_its_object(shop: Shop) -> None
     assert (made.comment, made.epoch, made.bytes) == ("before the migration", epoch, status["bytes"])
     assert (status["epoch"], status["count"]) == (epoch, 1)
     assert [found["name"] for found in status["backups"]] == [made.name]
-    assert [event["reason"] for event in shop.objects.events("once")][-1] == "Completed"
+    # Events are sent after the status.
+    eventually("its event", lambda: [event["reason"] for event in shop.objects.events("once")][-1:] == ["Completed"])
     shop.objects.delete("StateStoreBackup", "once")
     eventually("the object gone", lambda: shop.objects.get("StateStoreBackup", "once") is None)
     assert made.name not in shop.backups()

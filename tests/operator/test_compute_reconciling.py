@@ -123,8 +123,13 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     kubelet.another(first)
     eventually("a restart", lambda: status_of(shared, name).get("restarts") == 1)
     assert status_of(shared, name)["failures"] == 0
-    restored = [event["note"] for event in shared.events(name) if event["reason"] == "ChildRestored"]
-    assert restored == [f"Put right: Pod {name}-driver was missing."]
+
+    def restored() -> list[str]:
+        return [event["note"] for event in shared.events(name) if event["reason"] == "ChildRestored"]
+
+    # Events are sent after the status.
+    eventually("its event", restored)
+    assert restored() == [f"Put right: Pod {name}-driver was missing."]
 
 
 def test_an_image_is_tried_before_the_driver_gives_way(platform: str, name: str, shared: Objects) -> None:

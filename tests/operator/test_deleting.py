@@ -96,6 +96,7 @@ def test_a_bucket_that_is_gone_does_not_keep_a_store(store: Body, shared: Object
     shared.delete("StateStore", name)
     eventually("a word about the secret", lambda: "secret" in shared.ready("StateStore", name).get("message", ""))
     eventually("the store gone", lambda: shared.get("StateStore", name) is None, 30)
+    eventually("its event", lambda: "DeletionGaveUp" in [event["reason"] for event in shared.events(name)])
     event = next(event for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
     assert event["type"] == "Warning"
     assert "10 s" in event["note"]
