@@ -32,7 +32,8 @@ def restore(
     """Copy a backup of the store at `source` into the empty place `target`, where a store begins with it.
 
     Interrupted and repeated, it goes on where it stopped; once the store is there, it does nothing. Every SST is
-    compared with its checksums on the way. The log of `source` may be lost: the backup's object is enough.
+    compared with its checksums on the way. Of the log of `source` only the entries are needed in which SSTs of the
+    backup lie.
 
     Args:
         source: URL of the bucket of the store that has the backup.
