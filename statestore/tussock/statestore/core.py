@@ -48,7 +48,8 @@ COMMIT_SST_BYTES = 64 << 20
 UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
 
-_MISSING_RETRIES = 3
+_MISSING_RETRIES = 20
+"""Versions that one read may try: a slow process under a grace period of seconds needs more than a few."""
 
 
 _OPEN: "weakref.WeakSet[Core]" = weakref.WeakSet()
