@@ -115,7 +115,7 @@ def _driving(
     if observed.facts.missing:
         missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
         gates = Gates(missing, missing)
-    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
+    executors = _executors(observed)
     if compute.spec.schedule and not compute.spec.suspend:
         return drive_by_schedule(compute, store.name, job, runs, gates.first, now, executors)
     trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
@@ -181,7 +181,7 @@ def _plan(
     now: datetime,
 ) -> Plan:
     old = compute.status
-    executors = [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
+    executors = _executors(observed)
     status: dict[str, Any] = {
         "observedGeneration": compute.metadata.generation,
         "conditions": status_conditions(compute, driving.verdict, now),
@@ -212,6 +212,10 @@ def _plan(
     if compute.spec.application.config_map is not None and not compute.is_being_deleted:
         again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
     return Plan(actions, status, again)
+
+
+def _executors(observed: Observed[ComputeFacts]) -> list[Manifest]:
+    return [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
 
 
 def _role(pod: Manifest) -> str:
