@@ -250,6 +250,30 @@ def test_failing_worker_hears_its_own_error_and_the_others_of_it(platform: Platf
         a.write_on("1")
 
 
+def test_worker_in_the_middle_of_a_step_hears_its_own_error(platform: Platform) -> None:
+    """An error in `on_committed` gives up the epoch of the step that is under way: the error is told, not that."""
+
+    def stumble(committed: BarrierEvent) -> None:
+        assert in_a_step.wait(HEAR_SECONDS_MAX)
+        raise ZeroDivisionError("in the worker's code")
+
+    def step() -> None:
+        with a.checkpoint.writing() as epoch:
+            in_a_step.set()
+            pause = threading.Event()
+            for _ in range(int(HEAR_SECONDS_MAX / 0.005)):
+                a.kv.upsert([(b"a", b"2")], epoch)
+                pause.wait(0.005)
+
+    in_a_step, passed = threading.Event(), threading.Event()
+    a = Worker(platform, "a", participants=1, on_barrier=lambda _: passed.set(), on_committed=stumble)
+    a.write("1")
+    assert passed.wait(HEAR_SECONDS_MAX)
+    with pytest.raises(ZeroDivisionError, match="in the worker's code"):
+        step()
+    assert state(platform.connect())["a"] == "1"
+
+
 def test_checkpoint_that_cannot_be_committed_is_aborted(platform: Platform) -> None:
     """A table that was dropped under the job: all hear why, and nothing half is there."""
     other = platform.connect().create_table("other")

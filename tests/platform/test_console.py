@@ -324,7 +324,8 @@ def test_page_fits(place: Place, width: int, dark: bool) -> None:
         async with console(place.status) as (page, _):
             await page.resize(width, 800, dark=dark)
             await page.until(READY)
-            assert await page.evaluate("document.documentElement.scrollWidth") == width
+            # Charts take the new width in a later frame.
+            await page.until(f"document.documentElement.scrollWidth === {width}")
             colors = await page.evaluate(
                 "(style => [style.color, style.backgroundColor])(getComputedStyle(document.body))"
                 ".map((color) => color.match(/\\d+/g).map(Number))"

@@ -16,6 +16,7 @@ from tussock.statestore.core import Core
 from tussock.statestore.errors import (
     CheckpointAborted,
     DuplicateName,
+    EpochTooOld,
     Fenced,
     MetaUnavailable,
     ObjectStoreUnavailable,
@@ -114,6 +115,12 @@ class Checkpoint:
             self._writers += 1
         try:
             yield epoch
+        except EpochTooOld as error:
+            # What the participant failed with meanwhile gave the epoch up, and says more than that it is gone.
+            with self._changed:
+                if self._failed is not None:
+                    raise self._failed from error
+            raise
         finally:
             with self._changed:
                 self._writers -= 1
@@ -223,7 +230,7 @@ class Checkpoint:
             except Exception as error:
                 log.exception("a participant failed", job=self.job, participant=self.participant)
                 with self._changed:
-                    self._failed = error.__cause__ if isinstance(error, _CallbackError) else error
+                    self._failed = self._failed or error
                 self.abandon(f"{type(self._failed).__name__}: {self._failed}")
 
     def _hear(self, event: BarrierEvent | None) -> None:
@@ -346,6 +353,9 @@ class Checkpoint:
             try:
                 callback(event)
             except Exception as error:
+                # At once: the worker must not begin a step in an epoch that is about to be given up.
+                with self._changed:
+                    self._failed = error
                 raise _CallbackError from error
 
     # --- Ends -----------------------------------------------------------------------------------------------------
