@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
+from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, at_calls, where
 from support.stores import TickingSystem, kill, open_on, pairs, sst_objects
 from support.versions import ModelBucket
-from tussock.statestore import ObjectStoreUnavailable, StaleUpload, StateStore, connect
+from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StaleUpload, StateStore, connect
 
 
 def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]], table: str = "kv") -> int:
@@ -100,6 +100,32 @@ def test_an_upload_that_vacuum_may_have_taken_is_uploaded_again() -> None:
     assert slow.commit_epoch(epoch) == epoch
     assert pairs(open_on(inner, system).table("kv").scan()) == [(b"a", b"1"), (b"b", b"1")]
     assert live(slow) <= sst_objects(inner)
+
+
+def test_read_that_vacuum_always_outruns_says_so() -> None:
+    """Whatever version it reads, its SSTs are gone before they are fetched: that is no corruption, and it ends."""
+    system = TickingSystem()
+    inner = ModelBucket(system)
+    hasty = open_on(inner, system, retention=0, gc_grace=0)
+    hasty.create_table("kv")
+    outrun = 0
+
+    def script(call: Call) -> Fate:
+        nonlocal outrun
+        if call.operation in ("get", "get_range") and call.path.startswith("sst/"):
+            outrun += 1
+            commit(hasty, [(b"a", b"%d" % outrun)])
+            hasty.compact("kv")
+            system.forward(10)
+            hasty.vacuum()
+        return Fate.PASS
+
+    commit(hasty, [(b"a", b"0")])
+    slow = open_on(FaultyBucket(inner, script), system, cache_bytes=0)
+    with pytest.raises(SnapshotExpired, match=r"20 versions in a row.*gc_grace"):
+        slow.table("kv").get(b"a")
+    assert outrun >= 20
+    assert pairs(hasty.table("kv").scan()) == [(b"a", b"%d" % outrun)]
 
 
 def test_spilled_rows_are_safe_from_the_own_vacuum_without_any_grace() -> None:

@@ -175,7 +175,7 @@ class Core:
         """Run a read; if an SST has gone since its version, do it again on the newest version.
 
         Compaction and vacuum may have replaced what an old version names. If the newest version still names a
-        missing object, it was lost: `CorruptSst`.
+        missing object, it was lost: `CorruptSst`. `SnapshotExpired` if versions go faster than they can be read.
         """
         for attempt in range(1, _MISSING_RETRIES + 1):
             before = self.backend.version()
@@ -185,9 +185,9 @@ class Core:
                 if self.refresh() is before and (lost := self.lost(error)):
                     raise lost from error
                 if attempt == _MISSING_RETRIES:
-                    raise CorruptSst(
+                    raise SnapshotExpired(
                         f"{error}; so it was with {attempt} versions in a row: vacuum deletes what is still read, so "
-                        "raise gc_grace"
+                        "raise gc_grace, or pin a snapshot and read there"
                     ) from error
                 if epoch is not None:
                     self.check_readable(epoch, pinned=pinned)
