@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from kubernetes.aio import client as kubernetes
 
 from support.minio import free_port
-from support.operators import Objects
-from tussock.operator.cluster.api import Api, connect
+from support.operators import Objects, with_api
+from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.lease import DEADLINE_SECONDS, LEASE_SECONDS, Lease
 from tussock.statestore.system import RealSystem
 
@@ -26,16 +25,6 @@ class Clock(RealSystem):
 
 def lease_of(api: Api, objects: Objects, identity: str, clock: Clock | None = None) -> Lease:
     return Lease(api, clock or Clock(), objects.namespace, "tussock", identity, lambda: None)
-
-
-def with_api(objects: Objects, monkeypatch: pytest.MonkeyPatch, test: Callable[[Api], Awaitable[None]]) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(objects.kubeconfig))
-
-    async def run() -> None:
-        async with await connect() as api:
-            await test(api)
-
-    asyncio.run(run())
 
 
 async def takes(lease: Lease, seconds: float = 1.0) -> bool:

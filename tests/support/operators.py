@@ -1,5 +1,6 @@
 """The operator as a process against a real API server, and that server's objects as a test sees them."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,14 +8,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import pytest
 from kubernetes import config, dynamic
 from kubernetes.dynamic.exceptions import NotFoundError
 
 from support.minio import free_port
+from tussock.operator.cluster.api import Api, connect
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -116,6 +119,17 @@ class Objects:
         if kind in versions:
             return self._client.resources.get(kind=kind, api_version=versions[kind])
         return self._client.resources.get(kind=kind)
+
+
+def with_api(objects: Objects, monkeypatch: pytest.MonkeyPatch, test: Callable[[Api], Awaitable[None]]) -> None:
+    """Run `test` with the operator's own client of the API server that has `objects`."""
+    monkeypatch.setenv("KUBECONFIG", str(objects.kubeconfig))
+
+    async def run() -> None:
+        async with await connect() as api:
+            await test(api)
+
+    asyncio.run(run())
 
 
 class OperatorProcess:
