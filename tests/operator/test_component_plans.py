@@ -237,6 +237,7 @@ def test_a_roll_is_looked_at_often_without_any_event(plan: Any) -> None:
     """Nobody says that half a minute has passed in which a pod found no node."""
     assert plan(children=made(plan(), ready_replicas=0)).again_seconds == 15.0
     assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.")).again_seconds is None
+    assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("", leader="")).again_seconds == 15.0
 
 
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])

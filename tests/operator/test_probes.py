@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -15,7 +17,9 @@ from support.minio import free_port
 from support.operators import eventually
 from tussock.operator.certificates.issuing import new_authority
 from tussock.operator.certificates.renewing import renewed
-from tussock.operator.cluster.seen import Key
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.handlers.asking import bucket_fact
+from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import role_patterns, server_name
@@ -184,3 +188,30 @@ def test_a_probe_that_fails_keeps_what_was_known() -> None:
         await probes.close()
 
     asyncio.run(passes())
+
+
+class Asking:
+    """Stands in for `Probes`: notes how often it is asked, and knows nothing."""
+
+    def __init__(self) -> None:
+        self.every_seconds: list[float] = []
+
+    def latest(self, _owner: Key, _about: object) -> None:
+        return None
+
+    def fact(self, _owner: Key, _about: object, _run: object, every_seconds: float) -> None:
+        self.every_seconds.append(every_seconds)
+
+
+def test_a_bucket_of_the_operators_own_is_looked_at_when_its_server_is_ready() -> None:
+    """Looked at before, it would count as unreachable for seconds in which the server comes up."""
+    body = {"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": {"objectStore": {"managed": {}}}}
+    probes, seen = Asking(), Seen()
+    # What is asked needs no more of a world.
+    world = cast(World, SimpleNamespace(probes=probes, seen=seen))
+    for version, status in enumerate(({}, {"replicas": 1}, {"replicas": 1, "readyReplicas": 1})):
+        metadata = {"name": "s-minio", "namespace": "n", "uid": "2", "resourceVersion": str(version)}
+        assert probes.every_seconds == []
+        seen.put("StatefulSet", {"metadata": metadata, "status": status})
+        assert bucket_fact(world, parse_store(body)) is None
+    assert probes.every_seconds == [1.0]

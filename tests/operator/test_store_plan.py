@@ -186,6 +186,7 @@ def test_a_managed_object_store_comes_first() -> None:
     assert Work(MAKE_MINIO_SECRET, {}) in found.actions
     assert {"StatefulSet", "PersistentVolumeClaim", "Service"} <= applied(found)
     assert told(found) == ("RollingOut", "FTF")
+    assert found.again_seconds == 2.0
     again = plan(one, replace(GOOD, bucket=None), secret("s-minio"))
     assert not any(isinstance(action, Work) for action in again.actions)
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from tussock.operator.cluster.errors import ApiError
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.bucket_access import bucket_secret, minio_endpoint
+from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
 from tussock.operator.planning.conditions import Reason
@@ -26,6 +26,8 @@ __all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_
 GOOD_SECONDS = 30.0
 """A bucket that could be used is looked at again so often, by a pass that comes along."""
 BAD_SECONDS = 8.0
+OWN_BAD_SECONDS = 1.0
+"""A managed object store is asked when its server is ready; then only its Service can be a moment behind."""
 PLATFORM_SECONDS = 10.0
 CLEANING_SECONDS = 4.0
 
@@ -35,7 +37,7 @@ class CertificatesUnreadable(Exception):
 
 
 def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
-    """Whether the store's bucket can be used; `None` while nobody has looked yet."""
+    """Whether the store's bucket can be used; `None` while nobody has looked yet, or its own server is not ready."""
     backend = store.spec.object_store.backend
     if not isinstance(backend, S3Store | ManagedStore):
         # Nothing here speaks the protocols of the others, or mounts a volume: the nodes find out.
@@ -43,6 +45,9 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
     if isinstance(backend, S3Store) and backend.service_account:
         # Only pods that run under that account are given credentials.
         return BucketFact(None)
+    if isinstance(backend, ManagedStore) and not _serves(world, store):
+        # It would not answer, and be asked again only some seconds after it could.
+        return None
     owner, about = _key(store), ("bucket", *_place(world, store))
     last: BucketFact | None = world.probes.latest(owner, about)
     good = last is not None and last.reason is None
@@ -54,7 +59,8 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
         return await asyncio.to_thread(check, target, _owner(store), write=not good)
 
-    return world.probes.fact(owner, about, run, GOOD_SECONDS if good else BAD_SECONDS)
+    bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
+    return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
 
 
 def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
@@ -123,6 +129,12 @@ async def _target(world: World, store: StateStore) -> S3Target:
     region = backend.region or ("" if backend.endpoint else "us-east-1")
     endpoint = backend.endpoint or f"https://s3.{region}.amazonaws.com"
     return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
+
+
+def _serves(world: World, store: StateStore) -> bool:
+    """Whether the server of a managed object store is ready."""
+    workload = world.seen.get("StatefulSet", store.namespace, managed_name(store))
+    return workload is not None and bool((workload.get("status") or {}).get("readyReplicas"))
 
 
 def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:

@@ -74,7 +74,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     verdict = _verdict(found, image, observed.facts.platform, rolling=_changes_workload(applied))
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
-    return Plan(tuple(actions), status, FRESH_SECONDS if fresh or not found.done else None)
+    # Nobody tells when a leader is elected: that has to be asked for.
+    return Plan(tuple(actions), status, FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None)
 
 
 def _missing(store_name: str) -> Verdict:

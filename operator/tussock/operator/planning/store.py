@@ -35,6 +35,8 @@ ISSUE_CERTIFICATES = "issue-certificates"
 MAKE_MINIO_SECRET = "make-minio-secret"  # noqa: S105 - the name of a piece of work
 RETRY_SECONDS = 10.0
 """An obstacle outside the cluster is looked at again so often."""
+OWN_RETRY_SECONDS = 2.0
+"""The same of a bucket whose server the operator runs."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         verdict = progressing(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
-    again = RETRY_SECONDS if obstacle else None
+    managed = isinstance(store.spec.object_store.backend, ManagedStore)
+    again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     status = _status(store, observed, verdict, now)
     if restoring.done:
         status["restoredFrom"] = restoring.done
