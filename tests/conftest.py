@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.binaries import API_SERVER, NoCluster
-from cluster.binaries import BUILD_SECONDS_MAX as KUBERNETES_BUILD_SECONDS_MAX
+from cluster.binaries import API_SERVER, BUILD_SECONDS_MAX, NoCluster
 from cluster.binaries import missing as missing_programs
 from support.api_server import running_api_server
-from support.minio import BUILD_SECONDS_MAX, MinioServer, NoMinio, build_binary, find_binary
+from support.minio import MinioServer, NoMinio, build_binary, find_binary
+
+pytest_plugins = ("support.times", "support.workers")
 
 _memory_names = count(1)
 
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing_programs(API_SERVER):
         for item in items:
             if "api_server" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.timeout(KUBERNETES_BUILD_SECONDS_MAX + 300))
+                item.add_marker(pytest.mark.timeout(BUILD_SECONDS_MAX + 300))
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cluster.binaries import search_path
 from cluster.node import Node
+from support import times
 
 Manifest = Mapping[str, Any]
 WAIT_SECONDS_MAX = 120
@@ -28,20 +29,12 @@ class NeverHappened(Exception):
 T = TypeVar("T")
 
 
-class Phase(NamedTuple):
-    """How long one part of a test took."""
-
-    name: str
-    seconds: float
-
-
 class Cluster:
     """A cluster that a kubeconfig leads to. `node` is ours, which tests may harm, or `None` on another cluster."""
 
     def __init__(self, kubeconfig: Path, node: Node | None = None) -> None:
         self.kubeconfig = kubeconfig
         self.node = node
-        self.phases: list[Phase] = []
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": search_path()}
         self._numbers = count(1)
 
@@ -135,7 +128,7 @@ class Cluster:
 
     def note(self, name: str, seconds: float) -> None:
         """Have a time printed at the end of the run that was measured elsewhere."""
-        self.phases.append(Phase(name, seconds))
+        times.note(name, seconds)
 
     def audited_writes(self) -> "Sequence[dict[str, Any]]":
         """Every write that the API server answered so far, oldest first; only our own node keeps a log of them.

@@ -18,8 +18,6 @@ IMAGE_PREFIX = os.environ.get("TUSSOCK_IMAGE_PREFIX", "localhost/")
 SECONDS_MAX = 1500
 ROOT = Path(__file__).resolve().parents[2]
 
-_clusters: list[Cluster] = []
-
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,21 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how long each phase took."""
-    for cluster in _clusters:
-        terminalreporter.section("times")
-        for phase in cluster.phases:
-            terminalreporter.write_line(f"{phase.seconds:7.1f} s  {phase.name}")
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A Kubernetes cluster for the whole run; a node of our own ends with the last run that uses it."""
     named = os.environ.get("KUBECONFIG")
     if named:
-        _clusters.append(Cluster(Path(named)))
-        yield _clusters[-1]
+        yield Cluster(Path(named))
         return
     try:
         check_machine()
@@ -54,7 +43,6 @@ def cluster() -> Iterator[Cluster]:
         with shared_node() as node:
             cluster = Cluster(node.kubeconfig, node)
             cluster.note("start the node", time.monotonic() - started)
-            _clusters.append(cluster)
             yield cluster
     except NoCluster as error:
         pytest.skip(str(error))

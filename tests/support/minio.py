@@ -1,5 +1,6 @@
 """A real MinIO server for the tests: found, or built once with Go; started on a free port with its own credentials."""
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -11,10 +12,13 @@ import urllib.request
 from itertools import count
 from pathlib import Path
 
+from cluster.binaries import PROGRAMS, NoCluster, build, search_path
+
 BUCKET = "tussock-tests"
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "minio"
-BUILD_SECONDS_MAX = 1200
 START_SECONDS_MAX = 30
+# Below those that Linux and macOS give to whoever connects or asks for any: until the server has started, only another
+# draw could take the port away.
+PORTS = range(20_000, 30_000)
 
 
 class NoMinio(Exception):
@@ -26,32 +30,17 @@ def find_binary() -> Path | None:
     named = os.environ.get("MINIO_BIN")
     if named and not os.access(named, os.X_OK):
         raise NoMinio(f"$MINIO_BIN names {named}, which is not an executable file")
-    found = named or shutil.which("minio") or shutil.which("minio", path=str(CACHE / "bin"))
+    found = named or shutil.which("minio", path=search_path())
     return Path(found) if found else None
 
 
 def build_binary() -> Path:
-    """Build the server with Go, which takes some minutes the first time."""
-    if not shutil.which("go"):
-        raise NoMinio("no MinIO: set $MINIO_BIN, put minio on the PATH, or install Go, with which it is built")
-    # Installed into a folder of its own and then renamed, so that an interrupted build is not taken for a server.
-    building = CACHE / "building"
-    building.mkdir(parents=True, exist_ok=True)
+    """Build the server with Go, which takes some minutes the first time; of several processes, one builds."""
     try:
-        subprocess.run(
-            ["go", "install", "github.com/minio/minio@latest"],
-            env={**os.environ, "GOBIN": str(building)},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS_MAX,
-        )
-    except subprocess.CalledProcessError as error:
-        raise NoMinio(f"no MinIO, and Go could not build it: {error.stderr.strip()[-400:]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise NoMinio(f"no MinIO, and Go did not build it within {BUILD_SECONDS_MAX} s") from error
-    (CACHE / "bin").mkdir(exist_ok=True)
-    return (building / "minio").rename(CACHE / "bin" / "minio")
+        build(("minio",))
+    except NoCluster as error:
+        raise NoMinio(f"no MinIO: set $MINIO_BIN or put minio on the PATH, since it can't be built: {error}") from error
+    return PROGRAMS["minio"].path
 
 
 class MinioServer:
@@ -139,8 +128,11 @@ class MinioServer:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on at this moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A TCP port of this machine that nobody listens on at this moment, nor gets but by its number."""
+    for _ in range(1000):
+        # Not by `random`, which Hypothesis seeds alike in every process.
+        port = secrets.choice(PORTS)
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no free port among {PORTS}")
