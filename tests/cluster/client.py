@@ -3,12 +3,13 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from cluster.binaries import search_path
 from cluster.node import Node
@@ -35,7 +36,9 @@ class Cluster:
     def __init__(self, kubeconfig: Path, node: Node | None = None) -> None:
         self.kubeconfig = kubeconfig
         self.node = node
-        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": search_path()}
+        # Plugins of kubectl are programs on the path, and ours is installed beside Python.
+        path = os.pathsep.join([search_path(), str(Path(sys.executable).parent)])
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
         self._numbers = count(1)
 
     # Each call is a process of its own, as users have it: slow, but what they see is what we test.
@@ -51,6 +54,17 @@ class Cluster:
         return subprocess.run(
             command, check=False, input=stdin, capture_output=True, text=True, timeout=seconds, env=self._environment
         )
+
+    @contextmanager
+    def running(self, *command: str, output: IO[str]) -> "Iterator[subprocess.Popen[str]]":
+        """A program with `KUBECONFIG` set that goes on meanwhile, such as a watch, and is ended afterwards."""
+        with subprocess.Popen(
+            command, stdout=output, stdin=subprocess.DEVNULL, text=True, env=self._environment
+        ) as ran:
+            try:
+                yield ran
+            finally:
+                ran.terminate()
 
     def apply(self, *manifests: Manifest, namespace: str = "default") -> None:
         """Server-side apply, as a user."""

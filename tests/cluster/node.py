@@ -129,6 +129,10 @@ class Node:
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text(image)
 
+    def tag(self, name: str, another: str) -> None:
+        """Give an image that the node has another name, too, which makes it another image to Kubernetes."""
+        subprocess.run(self.ctr("images", "tag", "--force", name, another), check=True, capture_output=True)
+
     def api_is_ready(self) -> bool:
         """Whether the API server says that it is ready."""
         return self._kubectl("get", "--raw", "/readyz")

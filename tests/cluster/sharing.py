@@ -1,8 +1,8 @@
-"""One node for all test runs of a clone that overlap: the first starts it, the last stops it."""
+"""One node for all test runs of a clone that overlap, and one operator on it: the first starts, the last stops."""
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,18 +13,30 @@ from cluster.node import Node
 def shared_node() -> Iterator[Node]:
     """The node, up; ends with its last user, unless `TUSSOCK_KEEP_NODE` is set. Raises as `Node.up` does."""
     node = Node()
-    with Path(f"{node.folder}.turn").open("w") as turn, Path(f"{node.folder}.users").open("w") as users:
+
+    def end() -> None:
+        if not os.environ.get("TUSSOCK_KEEP_NODE"):
+            node.down()
+
+    with shared(node.folder, node.up, end):
+        yield node
+
+
+@contextmanager
+def shared(name: Path, begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
+    """Every run begins, which has to do nothing where it is done; only the last one ends. `name` tells things apart."""
+    with Path(f"{name}.turn").open("w") as turn, Path(f"{name}.users").open("w") as users:
         # Starting and stopping is one's turn; using is shared. The kernel lets go of both if a run is killed.
         fcntl.flock(turn, fcntl.LOCK_EX)
-        node.up()
+        begin()
         fcntl.flock(users, fcntl.LOCK_SH)
         fcntl.flock(turn, fcntl.LOCK_UN)
         try:
-            yield node
+            yield
         finally:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            if not os.environ.get("TUSSOCK_KEEP_NODE") and _only_user(users.fileno()):
-                node.down()
+            if _only_user(users.fileno()):
+                end()
 
 
 def _only_user(users: int) -> bool:

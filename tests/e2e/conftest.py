@@ -1,21 +1,25 @@
 """The cluster of the end-to-end tests: `$KUBECONFIG`, or a node of our own where this machine can run one."""
 
 import os
+import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cluster import images
 from cluster.binaries import PROGRAMS, NoCluster, missing
 from cluster.client import Cluster
 from cluster.node import check_machine
-from cluster.sharing import shared_node
+from cluster.sharing import shared, shared_node
 
 # Where another cluster finds the images that were built from this clone.
 IMAGE_PREFIX = os.environ.get("TUSSOCK_IMAGE_PREFIX", "localhost/")
 SECONDS_MAX = 1500
+OPERATORS = "tussock-system"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -63,3 +67,40 @@ def image_names(cluster: Cluster) -> dict[str, str]:
                     image = images.build(name, ROOT / "images" / part / "Dockerfile")
                 cluster.node.load(image, name)
     return names
+
+
+@pytest.fixture(scope="session")
+def next_image_names(cluster: Cluster, image_names: dict[str, str]) -> dict[str, str]:
+    """The images `node` and `spark` by another tag: the same content, and to Kubernetes a new version."""
+    names = {part: image_names[part].removesuffix("dev") + "next" for part in ("node", "spark")}
+    if cluster.node is not None:
+        for part, name in names.items():
+            cluster.node.tag(image_names[part], name)
+    return names
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
+    """The namespace of an operator that the chart has installed, for the whole cluster and all runs on it."""
+    registry, _, rest = image_names["operator"].rpartition("/")
+    tag = rest.partition(":")[2]
+    minio, _, minio_tag = image_names["minio"].rpartition("/")[2].partition(":")
+    values = {"image": {"registry": registry, "tag": tag, "minio": minio, "minioTag": minio_tag}}
+    where = ["--namespace", OPERATORS]
+
+    def install() -> None:
+        helm = ["helm", "upgrade", "--install", "tussock", str(ROOT / "charts/tussock"), "--values", "-"]
+        with cluster.phase("helm install to a ready operator"):
+            wait = ["--create-namespace", "--wait", "--timeout", "5m"]
+            done = cluster.run(*helm, *where, *wait, stdin=yaml.safe_dump(values), seconds=330)
+            assert done.returncode == 0, done.stderr
+        tested = cluster.run("helm", "test", "tussock", *where, seconds=120)
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+
+    def uninstall() -> None:
+        done = cluster.run("helm", "uninstall", "tussock", *where, "--wait", seconds=120)
+        assert done.returncode == 0, done.stderr
+
+    one_of_a_cluster = f"{OPERATORS}-{zlib.crc32(str(cluster.kubeconfig).encode()):08x}"
+    with shared(Path(tempfile.gettempdir(), one_of_a_cluster), install, uninstall):
+        yield OPERATORS

@@ -4,19 +4,17 @@ Every pod is of the restricted profile (the namespace enforces it) with a root f
 """
 
 import json
-import secrets
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from cluster import images
 from cluster.client import Cluster
-from cluster.pods import SECURITY, claim, driver_role, pod, secret, service
+from cluster.pods import SECURITY, driver_role, pod, service
+from support.programs_in_pods import PROGRAMS, result_of, run_program, start_minio
 
 META = "tussock://meta:7370"
-PROGRAMS = Path(__file__).with_name("programs")
 COMPRESSED_BYTES_MAX = {"operator": 120e6, "node": 250e6}
 
 
@@ -31,26 +29,7 @@ def platform(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
 
 def start_platform(cluster: Cluster, namespace: str, image_names: dict[str, str]) -> None:
     """MinIO, then its bucket, then the service and a compactor; returns when all are ready."""
-    user, password = "user" + secrets.token_hex(4), secrets.token_hex(16)
-    bucket = {"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password}
-    where = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    cluster.apply(
-        secret("minio", {"MINIO_ROOT_USER": user, "MINIO_ROOT_PASSWORD": password}),
-        secret("bucket", {**bucket, **where}),
-        claim("minio"),
-        service("minio", 9000),
-        pod(
-            "minio",
-            image_names["minio"],
-            arguments=["server", "--address=:9000", "/data"],
-            secrets=["minio"],
-            ready=(9000, "/minio/health/ready"),
-            volumes={"/data": {"persistentVolumeClaim": {"claimName": "minio"}}},
-        ),
-        namespace=namespace,
-    )
-    cluster.wait_ready("pod/minio", namespace=namespace)
-    run_program(cluster, namespace, "make_bucket", image_names["node"], ["bucket"])
+    start_minio(cluster, namespace, image_names)
     cluster.apply(
         service("meta", 7370, 7371),
         pod(
@@ -67,43 +46,6 @@ def start_platform(cluster: Cluster, namespace: str, image_names: dict[str, str]
         namespace=namespace,
     )
     cluster.wait_ready("pod/meta", "pod/compactor", namespace=namespace)
-
-
-def run_program(
-    cluster: Cluster, namespace: str, name: str, image: str, secret_names: list[str], python: str = "python"
-) -> dict[str, object]:
-    """Run one of `programs` in a pod until it succeeds; answers the last line that it printed, which is JSON."""
-    volume = {"configMap": {"name": name.replace("_", "-")}}
-    pod_name = name.replace("_", "-")
-    text = (PROGRAMS / f"{name}.py").read_text()
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod_name}, "data": {"program.py": text}},
-        pod(
-            pod_name,
-            image,
-            command=[python, "/program/program.py"],
-            secrets=secret_names,
-            volumes={"/program": volume},
-        ),
-        namespace=namespace,
-    )
-    return result_of(cluster, namespace, pod_name)
-
-
-def result_of(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> dict[str, object]:
-    """What a pod printed last, once it has succeeded."""
-
-    def ended() -> str | None:
-        found = cluster.get("pod", name, namespace)
-        phase = found["status"]["phase"] if found else None
-        return phase if phase in ("Succeeded", "Failed") else None
-
-    phase = cluster.wait_for(f"end of pod {name}", ended, seconds)
-    log = cluster.kubectl("logs", name, f"--namespace={namespace}")
-    assert phase == "Succeeded", log
-    result = json.loads(log.strip().splitlines()[-1])
-    assert isinstance(result, dict)
-    return result
 
 
 def test_writes_are_counted_and_the_api_server_comes_back(cluster: Cluster) -> None:
@@ -150,7 +92,7 @@ def test_image_runs_as_its_user(cluster: Cluster, image_names: dict[str, str], p
 def test_client_commits_and_reads_epochs(cluster: Cluster, platform: str, image_names: dict[str, str]) -> None:
     """A client in a pod commits two epochs, reads both, and has the compactor merge them."""
     with cluster.phase("client pod commits, reads and compacts"):
-        result = run_program(cluster, platform, "commit_and_read", image_names["node"], ["bucket"])
+        result = run_program(cluster, platform, "commit_and_read", image_names["node"], secret_names=["bucket"])
     assert result == {"now": {"a": "2", "b": None}, "before": {"a": "1", "b": "1"}, "runs": 1}
 
 

@@ -5,36 +5,15 @@ runs, its parts are killed one after the other; then its epochs are compared wit
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cluster.client import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "check_flights.py"
 SECONDS = 300
-OPERATORS = "tussock-system"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
-    """The namespace of an operator that the chart has installed."""
-    registry, _, rest = image_names["operator"].rpartition("/")
-    tag = rest.partition(":")[2]
-    minio, _, minio_tag = image_names["minio"].rpartition("/")[2].partition(":")
-    values = {"image": {"registry": registry, "tag": tag, "minio": minio, "minioTag": minio_tag}}
-    install = ["helm", "upgrade", "--install", "tussock", str(ROOT / "charts/tussock"), "--values", "-"]
-    with cluster.phase("helm install to a ready operator"):
-        where = ["--namespace", OPERATORS, "--create-namespace"]
-        done = cluster.run(*install, *where, "--wait", "--timeout", "5m", stdin=yaml.safe_dump(values), seconds=330)
-        assert done.returncode == 0, done.stderr
-    tested = cluster.run("helm", "test", "tussock", "--namespace", OPERATORS, seconds=120)
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    yield OPERATORS
-    cluster.run("helm", "uninstall", "tussock", "--namespace", OPERATORS, "--wait", seconds=120)
 
 
 class Quickstart:
@@ -75,7 +54,8 @@ class Quickstart:
 
 
 @pytest.mark.spark
-def test_quickstart_from_chart_to_results(cluster: Cluster, operator: str) -> None:
+@pytest.mark.usefixtures("operator")
+def test_quickstart_from_chart_to_results(cluster: Cluster) -> None:
     """The first epoch soon, a stream that survives the loss of each of its parts, and every day as it should be."""
     with cluster.namespace("quickstart") as namespace:
         where = f"--namespace={namespace}"

@@ -6,7 +6,7 @@ import os
 from minio import Minio
 
 server = Minio(
-    "minio:9000",
+    os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"),
     access_key=os.environ["AWS_ACCESS_KEY_ID"],
     secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
     secure=False,
