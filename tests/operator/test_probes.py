@@ -15,6 +15,7 @@ import pytest
 from support.meta_process import ServiceProcess
 from support.minio import free_port
 from support.operators import eventually
+from support.virtual_time import run_in_virtual_time
 from tussock.operator.certificates.issuing import new_authority
 from tussock.operator.certificates.renewing import renewed
 from tussock.operator.cluster.seen import Key, Seen
@@ -148,7 +149,7 @@ def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> Non
         assert probes.latest(OWNER, "x") == "second"
         await probes.close()
 
-    asyncio.run(passes())
+    run_in_virtual_time(passes())
 
 
 def test_a_fact_about_something_else_is_not_taken() -> None:
@@ -164,7 +165,7 @@ def test_a_fact_about_something_else_is_not_taken() -> None:
         assert probes.fact(OWNER, "version 2", run, 60) is None
         await probes.close()
 
-    asyncio.run(passes())
+    run_in_virtual_time(passes())
 
 
 def test_a_probe_that_fails_keeps_what_was_known() -> None:
@@ -187,7 +188,7 @@ def test_a_probe_that_fails_keeps_what_was_known() -> None:
         assert asked == 3
         await probes.close()
 
-    asyncio.run(passes())
+    run_in_virtual_time(passes())
 
 
 class Asking:
