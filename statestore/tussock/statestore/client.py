@@ -264,6 +264,11 @@ class StateStore:
         """The newest version: tables with their levels and SSTs, committed epoch, ledger; an immutable value."""
         return self._core.refresh()
 
+    def recent_version(self) -> VersionView:
+        """The version as known here, at most about a quarter of a second old: few requests however often one asks."""
+        self._core.check_usable()
+        return self._core.backend.recent()
+
     def compact(self, table: str) -> None:
         """Merge the table into one sorted run at its bottom, dropping what no reader may ask for; waits for it."""
         self._core.check_usable()

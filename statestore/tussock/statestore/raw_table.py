@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.batches import RawBatch, key_array, raw_rows
 from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.change_feed import ChangeFeed
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
@@ -16,6 +17,7 @@ from tussock.statestore.key_encoding import upper_bound
 from tussock.statestore.reading import TableReader
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
+from tussock.statestore.table_changes import change_batches
 
 __all__ = ["RawTable"]
 
@@ -126,6 +128,26 @@ class RawTable:
             values = pc.if_else(pa.array(~deletes), values, pa.scalar(None, pa.binary()))
         operations = pa.array(np.where(deletes, "delete", "put"))
         return pa.record_batch([rows.keys, values, operations, pa.array(rows.epoch_array())], schema=_CHANGES)
+
+    def change_feed(
+        self,
+        from_epoch: int,
+        to_epoch: int | None = None,
+        *,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        before_images: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """What each commit in (from_epoch, to_epoch] changed in [start, end): `{key, value, op, epoch}`, by key, epoch.
+
+        `op` and the errors are those of `TypedTable.change_feed`.
+        """
+        epochs, keys = (from_epoch, to_epoch), (start, end)
+        return change_batches(self._core, self.spec, self._pin, epochs, keys, None, before_images=before_images)
+
+    def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
+        """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
+        return ChangeFeed(self._core, self.spec.id, self.name, self._pin).epochs(from_epoch, to_epoch)
 
     def _check_writable(self) -> None:
         if self._pin is not None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.batches import first_disorder
 from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.change_feed import ChangeFeed
 from tussock.statestore.conform import TypedRows, conform, key_rows
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
@@ -20,6 +21,7 @@ from tussock.statestore.reading import TableReader
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
 from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.table_changes import change_batches
 
 __all__ = ["TypedTable"]
 
@@ -190,6 +192,31 @@ class TypedTable:
         arrays = self._assemble(rows.keys, values)
         operations = pa.array(np.where(deletes, "delete", "put"))
         return pa.record_batch([*arrays, operations, pa.array(rows.epoch_array())], schema=schema)
+
+    def change_feed(
+        self,
+        from_epoch: int,
+        to_epoch: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        vnodes: tuple[int, int] | None = None,
+        before_images: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """What each commit in (from_epoch, to_epoch] changed, with what was there before: `columns`, `op`, `epoch`.
+
+        Batches ordered by virtual node, then key, then epoch. `op` is 'insert', 'update_preimage' and
+        'update_postimage', or 'delete' with the row that went; without `before_images` there are no preimages, and of a
+        deleted row the key columns only. Deletes of what was not there are left out. Through a snapshot: what was
+        committed after it, from its epoch or a later one. Raises `SnapshotExpired` if `from_epoch` is no longer kept,
+        `InvalidOption` if `to_epoch` is not committed.
+        """
+        keys = self._ranges(None, vnodes)[0]
+        epochs = from_epoch, to_epoch
+        return change_batches(self._core, self.spec, self._pin, epochs, keys, columns, before_images=before_images)
+
+    def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
+        """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
+        return ChangeFeed(self._core, self.spec.id, self.name, self._pin).epochs(from_epoch, to_epoch)
 
     def _batches(
         self,

@@ -1,0 +1,203 @@
+"""The change feed of one table: every change that commits made, epoch by epoch, with the row that it replaced.
+
+Only SSTs and blocks with epochs in the asked range are walked, in key order, some megabytes at a time. What a key had
+before its first change in the range comes from the same rows where they hold it, else from one vectorised lookup a
+step, at the epoch where the range begins. All of a walk is of one version, or of a newer one that still keeps that
+epoch.
+
+The feed is exact while the epoch where it begins is kept: compaction keeps every version above the low watermark, and
+the newest one at or below it, which is the image before the first change. So a pin at that epoch keeps the feed, too.
+(The four operations and their names are those of the change data feeds of Delta Lake and Spark.)
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore.backend import PinHandle
+from tussock.statestore.core import Core, TableView
+from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
+from tussock.statestore.lookup import find_many
+from tussock.statestore.rows import Rows, repeats
+from tussock.statestore.sorting import take_pieces
+
+__all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
+
+OPERATIONS = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(4)
+
+
+class FeedRange(NamedTuple):
+    """What of a table's changes is wanted."""
+
+    start: bytes | None
+    """First encoded key; `None`: open."""
+    end: bytes | None
+    """The encoded key that is no longer wanted; `None`: open."""
+    columns: Sequence[int]
+    """Indices of the value columns to decode."""
+    types: Sequence[pa.DataType]
+    """The types that they shall have."""
+    before_images: bool
+    """Whether updates show the row before, too, and deletes the values that went."""
+
+
+class ChangeRows(NamedTuple):
+    """Some changes: all of some keys, by key, then epoch; an update's row before comes before the row after."""
+
+    keys: pa.BinaryArray
+    columns: list[pa.Array]
+    operations: npt.NDArray[np.int8]
+    """Indices into `OPERATIONS`."""
+    epochs: npt.NDArray[np.uint64]
+
+
+class ChangeFeed:
+    """The changes of one table; through a pin those after the pinned epoch, whatever the retention."""
+
+    def __init__(self, core: Core, table: int, name: str, pin: PinHandle | None = None) -> None:
+        self._core = core
+        self._table = table
+        self._name = name
+        self._pin = pin
+
+    def between(self, from_epoch: int, to_epoch: int | None, want: FeedRange) -> Iterator[ChangeRows]:
+        """Changes of from_epoch < epoch <= to_epoch (the newest epoch if `None`), for the keys and columns wanted.
+
+        Raises `SnapshotExpired` at once if `from_epoch` is no longer kept, `InvalidOption` if `to_epoch` is not
+        committed yet.
+        """
+        until = self._until(from_epoch, to_epoch)
+        return self._walk(self._view(from_epoch), from_epoch, until, want)
+
+    def epochs(self, from_epoch: int, to_epoch: int | None) -> list[int]:
+        """Epochs in the same range that wrote to the table, ascending.
+
+        A commit's SST says its epoch; of compacted ones the blocks with epochs in the range are read.
+        """
+        until = self._until(from_epoch, to_epoch)
+        view = self._view(from_epoch)
+        while True:
+            try:
+                epochs: list[int] = self._epochs(view, from_epoch, until).tolist()
+                return epochs
+            except ObjectNotFound as error:
+                view = self._view_after(error, view, from_epoch)
+
+    def _until(self, from_epoch: int, to_epoch: int | None) -> int:
+        """The end of the range, after both ends were checked."""
+        newest = self._core.backend.recent().max_committed_epoch
+        if to_epoch is not None and to_epoch > newest:
+            newest = self._core.refresh().max_committed_epoch
+        until = newest if to_epoch is None else to_epoch
+        if until > newest:
+            raise InvalidOption(
+                f"table {self._name!r}: changes up to epoch {until}: the newest committed epoch is {newest}, and what "
+                "is committed until then would be missing; wait_epoch() for it first"
+            )
+        if not 0 <= from_epoch <= until:
+            raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
+        if self._pin is None:
+            self._core.check_readable(from_epoch, pinned=False)
+        elif max(from_epoch, 1) < self._pin.info.epoch:
+            raise InvalidOption(
+                f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"
+            )
+        return until
+
+    def _view(self, from_epoch: int) -> TableView:
+        if self._pin is None:
+            return self._core.view(self._table, self._name, from_epoch)
+        view = self._core.view(self._table, self._name)
+        # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
+        self._pin.check()
+        return view
+
+    def _view_after(self, error: ObjectNotFound, view: TableView, from_epoch: int) -> TableView:
+        """The newest version, when vacuum took an SST of `view`; raises if that version names the lost object, too."""
+        if self._core.refresh() is view.version and (lost := self._core.lost(error)):
+            raise lost from error
+        return self._view(from_epoch)
+
+    def _walk(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:
+        start = want.start
+        while True:
+            try:
+                for rows in self._merged(view, from_epoch, until, want._replace(start=start)):
+                    changes = self._changes(view, rows, from_epoch, until, want)
+                    if changes is not None:
+                        yield changes
+                    start = rows.key(len(rows) - 1) + b"\0"
+                return
+            except ObjectNotFound as error:
+                view = self._view_after(error, view, from_epoch)
+
+    def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> MergeIterator:
+        """All versions in blocks that may have some of the range."""
+        runs = [[sst for sst in run.ssts if sst.min_epoch <= until] for run in view.runs]
+        wanted = ReadRange(want.start, want.end, columns=want.columns, after_epoch=from_epoch).shared_by(len(runs))
+        sources = [ConcatIterator(self._core.sstables, ssts, wanted) for ssts in runs]
+        return MergeIterator([source for source in sources if source.ssts])
+
+    def _changes(self, view: TableView, rows: Rows, from_epoch: int, until: int, want: FeedRange) -> ChangeRows | None:
+        """The changes in merged rows, which have all versions of their keys that are in the range."""
+        known = rows.visible_at(until).distinct_versions()
+        fresh = known.epoch_array() > np.uint64(from_epoch)
+        again = repeats(known.keys)
+        # Of what is older only the version right before a change matters: the row after it, as versions descend.
+        needed = fresh | (again & np.append(False, fresh[:-1])[: len(again)])
+        known, fresh, again = known.filter(needed), fresh[needed], again[needed]
+        if not len(known):
+            return None
+        count = len(known)
+        deletes, epochs = known.delete_array(), known.epoch_array()
+        has_before = np.append(again[1:], False)
+        before = np.where(has_before, np.arange(1, count + 1), -1)
+        existed = np.append(~deletes[1:], False) & has_before
+        columns = list(known.columns)
+        first = np.flatnonzero(fresh & ~has_before)
+        if len(first) and from_epoch:
+            pieces = find_many(self._core.sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
+            image_columns = len(want.columns) if want.before_images else 0
+            existed[first], values = take_pieces(
+                pieces, len(first), want.columns[:image_columns], want.types[:image_columns]
+            )
+            if want.before_images:
+                columns = [pa.concat_arrays(pair) for pair in zip(columns, values, strict=True)]
+                before[first] = count + np.arange(len(first))
+        puts = fresh & ~deletes
+        inserts, updates = np.flatnonzero(puts & ~existed), np.flatnonzero(puts & existed)
+        # A delete of what was not there changes nothing.
+        gone = np.flatnonzero(fresh & deletes & existed)
+        replaced = updates if want.before_images else updates[:0]
+        at = np.concatenate([inserts, replaced, updates, gone])
+        if not len(at):
+            return None
+        lost = before[gone] if want.before_images else np.full(len(gone), -1)
+        image = np.concatenate([inserts, before[replaced], updates, lost])
+        operations = np.repeat(
+            np.array([_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE], np.int8),
+            [len(inserts), len(replaced), len(updates), len(gone)],
+        )
+        order = np.lexsort((operations, epochs[at], np.cumsum(~again)[at]))
+        at, images = at[order], pa.array(image[order], mask=image[order] < 0)
+        return ChangeRows(
+            known.keys.take(pa.array(at)), [column.take(images) for column in columns], operations[order], epochs[at]
+        )
+
+    def _epochs(self, view: TableView, from_epoch: int, until: int) -> npt.NDArray[np.uint64]:
+        found = [np.zeros(0, np.uint64)]
+        want = ReadRange(columns=(), after_epoch=from_epoch, fill=False)
+        for sst in (sst for run in view.runs for sst in run.ssts):
+            if sst.max_epoch <= from_epoch or sst.min_epoch > until:
+                continue
+            if sst.min_epoch == sst.max_epoch:
+                found.append(np.array([sst.min_epoch], np.uint64))
+                continue
+            found += [np.unique(rows.epoch_array()) for rows in SSTableIterator(self._core.sstables, sst, want)]
+        epochs = np.unique(np.concatenate(found))
+        return epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]

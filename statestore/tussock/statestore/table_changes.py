@@ -1,0 +1,61 @@
+"""A table's change feed as its users see it: Arrow batches of the table's own columns, then `op` and `epoch`."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tussock.statestore.backend import PinHandle
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
+from tussock.statestore.core import Core
+from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.sst_writer import value_schema
+
+__all__ = ["change_batches"]
+
+_ADDED = (pa.field("op", pa.string(), nullable=False), pa.field("epoch", pa.uint64(), nullable=False))
+
+
+def change_batches(
+    core: Core,
+    spec: TableSpec,
+    pin: PinHandle | None,
+    epochs: tuple[int, int | None],
+    keys: tuple[bytes | None, bytes | None],
+    columns: Sequence[str] | None,
+    *,
+    before_images: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The changes in `epochs` (from, to] of the encoded `keys` [start, end), with these `columns`, all if `None`.
+
+    The epochs are checked at once; see `ChangeFeed.between`.
+    """
+    schema, values = spec.arrow_schema(), value_schema(spec)
+    names = list(schema.names) if columns is None else list(columns)
+    missing = [name for name in names if name not in schema.names]
+    if missing or not names:
+        raise SchemaMismatch(f"table {spec.name!r} has no columns {missing or names}; it has {schema.names}", spec.name)
+    wanted = [at for at, name in enumerate(values.names) if name in names]
+    want = FeedRange(*keys, wanted, [values.types[at] for at in wanted], before_images)
+    changes = ChangeFeed(core, spec.id, spec.name, pin).between(*epochs, want)
+    added = [field.with_name("_" * (field.name in schema.names) + field.name) for field in _ADDED]
+    target = pa.schema([*(schema.field(name).with_nullable(True) for name in names), *added])
+    encoder = KeyEncoder(schema, spec.primary_key, spec.distribution_key, spec.vnodes) if spec.primary_key else None
+    return (_batch(part, target, [values.names[at] for at in wanted], encoder, spec) for part in changes)
+
+
+def _batch(
+    part: ChangeRows, target: pa.Schema, values: Sequence[str], encoder: KeyEncoder | None, spec: TableSpec
+) -> pa.RecordBatch:
+    """One batch in the target's columns, from encoded keys and stored values."""
+    by_name = dict(zip(values, part.columns, strict=True))
+    if encoder is None:
+        by_name["key"] = part.keys
+    elif any(name in target.names for name in spec.primary_key):
+        by_name.update(zip(spec.primary_key, encoder.decode(part.keys), strict=True))
+    fields = list(target)[: -len(_ADDED)]
+    arrays = [
+        column if (column := by_name[field.name]).type == field.type else column.cast(field.type) for field in fields
+    ]
+    return pa.record_batch([*arrays, OPERATIONS.take(pa.array(part.operations)), pa.array(part.epochs)], schema=target)
