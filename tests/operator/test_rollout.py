@@ -141,7 +141,11 @@ def test_a_problem_degrades_and_no_node_only_delays(reason: Reason, serving: boo
     assert ("still serve" in found.message) is serving
 
 
-def test_a_roll_tells_how_far_it_is() -> None:
-    found = verdict_of(Rollout(wanted=3, replicas=4, updated=2, ready=3, done=False), "nodes", "node:2")
-    assert found.message == "2 of 3 nodes serve with image node:2."
+@pytest.mark.parametrize(
+    ("replicas", "updated", "ready", "told"), [(4, 1, 3, 0), (4, 2, 3, 1), (4, 2, 4, 2), (3, 3, 2, 2), (3, 0, 3, 0)]
+)
+def test_a_roll_tells_how_many_new_pods_serve(replicas: int, updated: int, ready: int, told: int) -> None:
+    """An old one that still serves is none of them."""
+    found = verdict_of(Rollout(3, replicas, updated, ready, done=False), "nodes", "node:2")
+    assert found.message == f"{told} of 3 nodes serve with image node:2."
     assert (found.ready, found.progressing, found.degraded) == (True, True, False)

@@ -66,9 +66,11 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
         return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
     if found.done:
         return ready(f"All {found.wanted} {what} serve.")
+    # Old pods serve until new ones do, so those that serve are old ones first.
+    new = max(0, found.ready - (found.replicas - found.updated))
     return progressing(
         Reason.ROLLING_OUT,
-        f"{min(found.updated, found.ready)} of {found.wanted} {what} serve with image {image}.",
+        f"{new} of {found.wanted} {what} serve with image {image}.",
         serving=serving,
     )
 
