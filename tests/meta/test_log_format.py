@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from tussock.meta.delta import Delta, advance
+from tussock.meta.delta import AlterTable, Delta, advance
 from tussock.meta.framing import (
     decode_backup,
     decode_entry,
@@ -30,8 +30,8 @@ from tussock.statestore.errors import CorruptLog
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 3
-ENTRIES = {1: 12, 2: 17, 3: 20}
+NEWEST = 4
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -44,8 +44,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a folder of its own."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v3.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v3").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v4.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v4").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -100,8 +100,17 @@ def test_version_three_has_ssts_in_front_of_the_frame() -> None:
     assert decode_entry("x", 19, frame) == decode_entry("x", 19, data)
     assert with_ssts(19, frame, parts) == data
     assert with_ssts(9, entry(9), []) == entry(9) == entry_frame("x", 9, entry(9))
-    version = decode_snapshot("x", 20, golden(f"{20:020d}.snapshot"))
+    version = decode_snapshot("x", 20, golden(f"{20:020d}.snapshot", 3))
     assert [sst.entry for sst in version.dropped][-1] == 19
+
+
+def test_version_four_has_tables_that_were_altered() -> None:
+    """The table's whole new schema; what it was before stays in the SSTs."""
+    (altered,) = decode_entry("x", 22, entry(22)).deltas
+    assert isinstance(altered, AlterTable)
+    spec = decode_snapshot("x", 22, golden(f"{22:020d}.snapshot")).tables[4].spec
+    assert spec.schema == altered.schema
+    assert spec.arrow_schema().names == ["id", "amount", "note"]
 
 
 def test_damage_before_the_frame_is_told_from_damage_to_an_sst() -> None:
@@ -174,7 +183,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 20, golden(f"{20:020d}.snapshot"))
+        decode_entry("x", 22, golden(f"{22:020d}.snapshot"))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

@@ -230,7 +230,7 @@ def test_table_of_roles_is_what_it_should_be() -> None:
     """Written out once more, so that a slip in the table of methods does not test itself."""
     reader = {"OpenSession", "Heartbeat", "CloseSession", "Subscribe", "GetCredentials", "GetVersion", "Pin", "Unpin"}
     reader |= {"ListPins", "ListBackups", "GetStatus"}
-    writer = {"CreateTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
+    writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
     writer |= {"JoinCheckpoint", "CollectBarrier", "LeaveCheckpoint"}
     compactor = {"ReportTask", "ReturnTask"}
     admin = {"PauseCompaction", "Vacuum", "CreateBackup", "DeleteBackup"}

@@ -24,6 +24,7 @@ from tussock.statestore.catalog import (
     stored_bytes,
 )
 from tussock.statestore.errors import CorruptSst
+from tussock.statestore.evolution import is_earlier
 from tussock.statestore.hashing import hash_keys
 from tussock.statestore.key_encoding import KeyEncoder
 from tussock.statestore.object_store import ObjectStore
@@ -115,9 +116,11 @@ def _check_meta(spec: TableSpec, sst: SstInfo, meta: LoadedMeta, findings: Findi
         if said != found:
             findings.problem(path, f"{name}: expected {as_text(said)} as the version says, found {as_text(found)}")
     expected = value_schema(spec)
-    if not meta.schema.equals(expected):
+    if not is_earlier(meta.schema, expected):
         found = _brief(meta.schema)
-        findings.problem(path, f"schema: expected {_brief(expected)} as table {spec.name!r} has, found {found}")
+        findings.problem(
+            path, f"schema: expected {_brief(expected)} as table {spec.name!r} has, or had once, found {found}"
+        )
     ends = meta.offset + meta.length
     starts = np.concatenate([[len(DATA_HEADER)], ends[:-1]]) if meta.blocks else meta.offset
     gaps = np.flatnonzero(meta.offset != starts)

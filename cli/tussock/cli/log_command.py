@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, assert_never
 
 import msgspec
+import pyarrow as pa
 import typer
 
 from tussock.cli.options import Json, Store
@@ -13,6 +14,7 @@ from tussock.meta.backup_changes import BackupChange
 from tussock.meta.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
+    AlterTable,
     BeginBackup,
     BeginStore,
     ClaimCompaction,
@@ -92,6 +94,9 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             names[spec.id] = spec.name
             key = f" with key ({', '.join(spec.primary_key)})" if spec.primary_key else ", raw"
             return f"create table {spec.name} (id {spec.id}){key}"
+        case AlterTable(table_id=table_id, schema=schema):
+            columns = ", ".join(f"{field.name}: {field.type}" for field in pa.ipc.read_schema(pa.py_buffer(schema)))
+            return f"alter table {_table(table_id, names)} to ({columns})"
         case DropTable(table_id=table_id):
             return f"drop table {_table(table_id, names)}"
         case ClaimCompaction(task=task):

@@ -15,7 +15,7 @@ from tussock.meta.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sst_writer import SstWriter, value_schema
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.uploads import Uploader
 
@@ -56,7 +56,8 @@ def execute(
 
     Raises `CorruptSst` if an input is damaged; the version is not touched in any case.
     """
-    want = ReadRange(start=start, end=end, fill=False).shared_by(len(task.inputs))
+    # Inputs from before the table was altered become rows of its present columns here, if they are merged at all.
+    want = ReadRange(start=start, end=end, fill=False, types=value_schema(spec).types).shared_by(len(task.inputs))
     merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
     return uploader.upload(writer.write(_kept(merged, task, cancelled, progress)))

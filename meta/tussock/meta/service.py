@@ -9,12 +9,14 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, nameless_ssts, stamp
 from tussock.meta.delta import (
+    AlterTable,
     Configure,
     CreateTable,
     Delta,
@@ -33,6 +35,7 @@ from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, Vacuu
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
+from tussock.statestore.evolution import altered_schema
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
@@ -161,6 +164,25 @@ class EmbeddedMeta:
                 raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
             numbered = replace(spec, id=version.next_table_id)
             return [*self._configured(version), CreateTable(spec=numbered)], TableState(spec=numbered)
+
+        return self._log.append(decide)
+
+    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
+        """Add columns to a typed table and widen others, whatever others altered meanwhile.
+
+        What is so already is no change: without any, nothing is appended. `SchemaMismatch` if it cannot be done.
+        """
+
+        def decide(version: Version) -> tuple[list[Delta], TableState]:
+            state = version.find_table(name)
+            if state is None:
+                raise TableNotFound(f"table {name!r} is not in the store; nothing was altered")
+            schema = altered_schema(state.spec, add, widen)
+            if schema == state.spec.arrow_schema():
+                return [], state
+            written = schema.serialize().to_pybytes()
+            altered = replace(state, spec=replace(state.spec, schema=written))
+            return [AlterTable(table_id=state.spec.id, schema=written)], altered
 
         return self._log.append(decide)
 

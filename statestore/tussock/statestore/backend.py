@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+import pyarrow as pa
 
 from tussock.statestore.barriers import BarrierChannel, BarrierEvent, JobOptions
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState
@@ -142,6 +143,9 @@ class Backend(Protocol):
 
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table (its `id` is assigned here); `TableExists` if the name is taken."""
+
+    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
+        """Add columns to a typed table and widen others; see `evolution.altered_schema` for what it refuses."""
 
     def drop_table(self, name: str) -> None:
         """Remove a table; `TableNotFound` if there is none."""

@@ -139,7 +139,9 @@ class ChangeFeed:
     def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> MergeIterator:
         """All versions in blocks that may have some of the range."""
         runs = [[sst for sst in run.ssts if sst.min_epoch <= until] for run in view.runs]
-        wanted = ReadRange(want.start, want.end, columns=want.columns, after_epoch=from_epoch).shared_by(len(runs))
+        wanted = ReadRange(
+            want.start, want.end, columns=want.columns, types=want.types, after_epoch=from_epoch
+        ).shared_by(len(runs))
         sources = [ConcatIterator(self._core.sstables, ssts, wanted) for ssts in runs]
         return MergeIterator([source for source in sources if source.ssts])
 

@@ -29,6 +29,7 @@ from tussock.statestore.errors import (
     TableNotFound,
     WaitTimeout,
 )
+from tussock.statestore.evolution import columns_of
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sstables import Sstables
@@ -85,6 +86,24 @@ class StateStore:
     def tables(self) -> list[str]:
         """Names of the tables, sorted."""
         return sorted(state.spec.name for state in self._core.refresh().tables.values())
+
+    def alter_table(
+        self,
+        name: str,
+        *,
+        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    ) -> Any:
+        """Add value columns to a typed table, or give some a wider type; rewrites no row. Answers the table.
+
+        `add`: new columns, at the end, null in all rows that are there. `widen`: new types of value columns, that hold
+        each of their values unchanged. What is so already is left so: a repetition changes nothing. Tables that are
+        open follow, at any epoch and in snapshots too. See `docs/evolution.md`. Raises `SchemaMismatch` naming column,
+        old and new type, and `TableNotFound`; then nothing was altered.
+        """
+        self._core.check_usable()
+        state = self._core.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
+        return open_table(self._core, state.spec)
 
     def drop_table(self, name: str) -> None:
         """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none."""

@@ -30,10 +30,11 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.sorting import sorted_newest
-from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sst_writer import SstWriter, value_schema
 from tussock.statestore.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
+from tussock.statestore.widening import with_types
 
 __all__ = ["Core", "Settings", "TableView"]
 
@@ -273,9 +274,11 @@ class Core:
             for run in runs:
                 if run.level is None:
                     continue
-                rows = iter(ConcatIterator(self.sstables, run.level.ssts, ReadRange(fill=False)))
+                spec = self._spec(table, buffer.epoch)
+                want = ReadRange(fill=False, types=value_schema(spec).types)
+                rows = iter(ConcatIterator(self.sstables, run.level.ssts, want))
                 try:
-                    level = self._upload_run(self._spec(table, buffer.epoch), rows, buffer.epoch)
+                    level = self._upload_run(spec, rows, buffer.epoch)
                 except ObjectNotFound as error:
                     raise StaleUpload(
                         f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
@@ -297,11 +300,13 @@ class Core:
         payloads: dict[str, bytes] | None = None,
         payload_bytes_max: int = 0,
     ) -> SubLevel:
-        rows = Rows.merge(runs)
+        spec = self._spec(table, epoch)
+        # Rows that were written before the table was altered join those after it.
+        types = value_schema(spec).types
+        rows = Rows.merge([with_types(run, types) for run in runs])
         if len(runs) > 1:
             rows = rows.newest()
-        batches = _batches(rows.with_epochs(epoch))
-        return self._upload_run(self._spec(table, epoch), batches, epoch, payloads, payload_bytes_max)
+        return self._upload_run(spec, _batches(rows.with_epochs(epoch)), epoch, payloads, payload_bytes_max)
 
     def _upload_run(
         self,

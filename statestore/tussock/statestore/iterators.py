@@ -25,6 +25,7 @@ from tussock.statestore.catalog import SstInfo
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst_meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.sstables import Sstables
+from tussock.statestore.widening import with_types
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
 
@@ -47,7 +48,7 @@ class ReadRange(NamedTuple):
     end: bytes | None = None
     reverse: bool = False
     columns: Sequence[int] | None = None
-    """Indices of the value columns to decode; all if `None`."""
+    """Indices of the value columns to decode, ascending; all if `None`."""
     few: bool = False
     """Few rows will be taken: begin with single blocks and do not read ahead."""
     fill: bool = True
@@ -56,6 +57,9 @@ class ReadRange(NamedTuple):
     """Skip blocks and SSTs that hold nothing above this epoch."""
     step_bytes: int = SEGMENT_BYTES
     """Read about so much at once, before compression; at most a segment."""
+    types: Sequence[pa.DataType] | None = None
+    """What the columns are now: SSTs from before the table was altered have fewer or narrower ones, which are filled
+    up and cast; `None`: as stored."""
 
     def shared_by(self, runs: int) -> "ReadRange":
         """The same for each of several runs that are merged: together they hold about `MERGE_BYTES` at a time.
@@ -68,6 +72,17 @@ class ReadRange(NamedTuple):
 _NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
 
 
+def _stored(want: ReadRange, meta: LoadedMeta) -> Sequence[int] | None:
+    """Which of the wanted columns the SST has: from before the table got its newest columns, it lacks those."""
+    if want.columns is None or want.types is None or all(at < len(meta.types) for at in want.columns):
+        return want.columns
+    return [at for at in want.columns if at < len(meta.types)]
+
+
+def _typed(rows: Rows, want: ReadRange) -> Rows:
+    return rows if want.types is None else with_types(rows, want.types)
+
+
 class BlockIterator:
     """The rows of one block that lie in the range: at most one batch."""
 
@@ -76,8 +91,9 @@ class BlockIterator:
 
     def __iter__(self) -> Iterator[Rows]:
         sstables, sst, block, want = self._source
-        rows = sstables.read(sst, sstables.meta(sst), block, block + 1, want.columns, fill=want.fill)
-        rows = rows.between(want.start, want.end)
+        meta = sstables.meta(sst)
+        rows = sstables.read(sst, meta, block, block + 1, _stored(want, meta), fill=want.fill)
+        rows = _typed(rows.between(want.start, want.end), want)
         if len(rows):
             yield rows
 
@@ -90,16 +106,17 @@ class SSTableIterator:
 
     def __iter__(self) -> Iterator[Rows]:
         meta, want = self._sstables.meta(self._sst), self._want
+        columns = _stored(want, meta)
         if want.few:
             for first, last in self._steps(meta):
-                rows = self._sstables.read(self._sst, meta, first, last, want.columns, fill=want.fill)
+                rows = self._sstables.read(self._sst, meta, first, last, columns, fill=want.fill)
                 yield from self._trimmed(rows)
             return
         ahead: deque[Future[Rows]] = deque()
         prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
         try:
             for first, last in self._steps(meta):
-                read = self._sstables.submit_read(self._sst, meta, first, last, want.columns, fill=want.fill)
+                read = self._sstables.submit_read(self._sst, meta, first, last, columns, fill=want.fill)
                 ahead.append(read)
                 if len(ahead) > prefetch:
                     yield from self._trimmed(ahead.popleft().result())
@@ -113,7 +130,7 @@ class SSTableIterator:
     def _trimmed(self, rows: Rows) -> Iterator[Rows]:
         rows = rows.between(self._want.start, self._want.end)
         if len(rows):
-            yield rows
+            yield _typed(rows, self._want)
 
     def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int]]:
         """Block ranges to read, in order; none crosses a segment's border or parts a key's versions."""

@@ -30,7 +30,9 @@ def interval_ranges(
     """
     low, high = interval
     if isinstance(low, str | bytes) or isinstance(high, str | bytes):
-        raise InvalidOption(f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))")
+        raise InvalidOption(
+            f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))"
+        )
     first, last = encoder.encode_prefix(low), encoder.encode_prefix(high)
     same = [value for value, _ in takewhile(lambda ends: ends[0] == ends[1], zip(low, high, strict=False))]
     only = encoder.prefix_vnode(same)

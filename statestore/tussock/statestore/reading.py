@@ -15,11 +15,13 @@ import pyarrow as pa
 from tussock.statestore.backend import PinHandle, VersionView
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch
-from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.lookup import Found, find, find_many, locate
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import BufferedRun
+from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.widening import with_types
 
 __all__ = ["TableReader"]
 
@@ -40,6 +42,23 @@ class _Scan:
     limit: int | None
     reverse: bool
     columns: Sequence[int] | None
+    types: list[pa.DataType]
+    """Of the value columns in its rows."""
+
+
+def _types(view: TableView, columns: Sequence[int] | None) -> list[pa.DataType]:
+    """Types of these value columns, of all if it is `None`, as the table has them in that version."""
+    types: list[pa.DataType] = value_schema(view.state.spec).types
+    return types if columns is None else [types[at] for at in columns]
+
+
+def _picked(rows: Rows, want: ReadRange) -> Rows:
+    """Own rows with the wanted columns; those written before the table got its newest columns lack these."""
+    assert want.types is not None
+    if want.columns is None:
+        return with_types(rows, want.types)
+    stored = [at for at in want.columns if at < len(rows.columns)]
+    return with_types(rows.with_columns(stored), want.types)
 
 
 class TableReader:
@@ -170,7 +189,8 @@ class TableReader:
         if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             epoch = view.version.max_committed_epoch
-        wanted = [_Scan(start, end, epoch, pinned, limit, reverse, columns) for start, end in ranges]
+        types = _types(view, columns)
+        wanted = [_Scan(start, end, epoch, pinned, limit, reverse, columns, types) for start, end in ranges]
         return [self._scan(scan, view.version, self._visible(scan, view, buffered)) for scan in wanted]
 
     def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
@@ -183,7 +203,7 @@ class TableReader:
         while True:
             try:
                 for rows in visible:
-                    yield rows
+                    yield self._as_begun(rows, scan)
                     if scan.reverse:
                         scan.end = rows.key(0)
                     else:
@@ -200,12 +220,23 @@ class TableReader:
                 version = view.version
                 visible = self._visible(scan, view, buffered)
 
+    def _as_begun(self, rows: Rows, scan: "_Scan") -> Rows:
+        """The rows with the columns that the scan began with, if it has moved on to a version with others."""
+        try:
+            return with_types(rows, scan.types)
+        except pa.ArrowInvalid as error:
+            # Only where the scan shows own uncommitted rows: what was committed at its epoch fits.
+            raise SchemaMismatch(
+                f"table {self.name!r} was altered while it was read, and has values now that the columns as they were "
+                f"cannot hold: {error}; read it again"
+            ) from error
+
     def _merged(
         self, want: ReadRange, view: TableView, buffered: Sequence[BufferedRun], epoch: int | None
     ) -> MergeIterator:
         """All versions in the range, from the own rows and the committed runs."""
         indexes = [index for index in view.runs if epoch is None or index.min_epoch <= epoch]
-        want = want.shared_by(len(buffered) + len(indexes))
+        want = want._replace(types=_types(view, want.columns)).shared_by(len(buffered) + len(indexes))
         sources: list[ConcatIterator | list[Rows]] = []
         for run in buffered:
             if run.index is not None:
@@ -213,7 +244,7 @@ class TableReader:
             elif run.block is not None:
                 rows = run.block.rows.between(want.start, want.end)
                 if len(rows):
-                    sources.append([rows.with_columns(want.columns)])
+                    sources.append([_picked(rows, want)])
         for index in indexes:
             source = ConcatIterator(self.core.sstables, index.ssts, want)
             if source.ssts:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.rows import Rows, key_order, repeats
+from tussock.statestore.widening import as_type
 
 __all__ = ["commit_order", "sorted_newest", "take_pieces"]
 
@@ -42,8 +43,12 @@ def take_pieces(
             alive = ~rows.deletes[at]
             at, into = at[alive], into[alive]
         indices = pa.array(at)
-        for values, column in zip(taken, columns, strict=True):
-            values.append(rows.columns[column].take(indices))
+        for values, column, kind in zip(taken, columns, types, strict=True):
+            if column < len(rows.columns):
+                values.append(as_type(rows.columns[column].take(indices), kind))
+            else:
+                # Stored before the table got this column.
+                values.append(pa.nulls(len(at), kind))
         place[into] = np.arange(position, position + len(at))
         position += len(at)
     found = place >= 0

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.errors import CorruptSst
+from tussock.statestore.evolution import is_earlier
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst_meta import SstMeta, check_meta
 from tussock.statestore.sst_writer import value_schema
@@ -68,7 +69,8 @@ def _check_meta(where: str, meta: SstMeta, sst: SstInfo, spec: TableSpec) -> Non
     if said != found:
         raise CorruptSst(f"{where}: its meta says {found} of rows, deletes, keys and bytes, the commit says {said}")
     expected = _stored_schema(spec)
-    if meta.schema != expected and not _read_schema(meta.schema, where).equals(_read_schema(expected, where)):
+    # A writer that has not seen yet that the table was altered stores the columns from before; they are read as such.
+    if meta.schema != expected and not is_earlier(_read_schema(meta.schema, where), _read_schema(expected, where)):
         raise CorruptSst(
             f"{where}: its columns are {_read_schema(meta.schema, where).names}, those of table {spec.name!r} are "
             f"{_read_schema(expected, where).names}; it is another table's"

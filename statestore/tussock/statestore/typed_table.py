@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,13 @@ from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.key_encoding import KeyEncoder, upper_bound
+from tussock.statestore.key_intervals import Interval, interval_ranges
 from tussock.statestore.reading import TableReader
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
 from tussock.statestore.sst_writer import value_schema
 from tussock.statestore.table_changes import change_batches
+from tussock.statestore.widening import as_type, with_types
 
 __all__ = ["TypedTable"]
 
@@ -29,32 +31,50 @@ _OP = pa.field("op", pa.string(), nullable=False)
 _EPOCH = pa.field("epoch", pa.uint64(), nullable=False)
 
 
+class _Shape(NamedTuple):
+    """What may change of a table while it is open; an operation sticks to the one that it began with."""
+
+    spec: TableSpec
+    schema: pa.Schema
+    values: tuple[str, ...]
+    """Names of the value columns, as they are stored."""
+    types: tuple[pa.DataType, ...]
+    """Their types, as they are stored."""
+
+
+def _shape_of(spec: TableSpec) -> _Shape:
+    stored = value_schema(spec)
+    return _Shape(spec, spec.arrow_schema(), tuple(stored.names), tuple(stored.types))
+
+
 class TypedTable:
     """Reads and writes of one typed table; of a snapshot's, reads only."""
 
     def __init__(self, core: Core, spec: TableSpec, pin: PinHandle | None = None) -> None:
-        self.spec = spec
         self._core = core
         self._pin = pin
-        self._schema = spec.arrow_schema()
-        self._values = value_schema(spec)
-        self._encoder = KeyEncoder(self._schema, spec.primary_key, spec.distribution_key, spec.vnodes)
+        self._id = spec.id
+        self._shape = _shape_of(spec)
+        # The key never changes.
+        self.primary_key = spec.primary_key
+        """Names of the key columns, in key order."""
+        self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
         self._reader = TableReader(core, spec.id, spec.name, pin)
+
+    @property
+    def spec(self) -> TableSpec:
+        """The table as the catalog holds it."""
+        return self._now().spec
 
     @property
     def name(self) -> str:
         """The table's name."""
-        return self.spec.name
+        return self._shape.spec.name
 
     @property
     def schema(self) -> pa.Schema:
-        """The rows' Arrow schema."""
-        return self._schema
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """Names of the key columns, in key order."""
-        return self.spec.primary_key
+        """The rows' Arrow schema, with what `StateStore.alter_table` has changed since, as far as is known here."""
+        return self._now().schema
 
     def upsert(self, rows: TypedRows, epoch: int) -> None:
         """Write whole rows at `epoch`, in any order; of several rows with one key the last wins.
@@ -64,7 +84,7 @@ class TypedTable:
         """
         self._check_writable()
         self._core.buffer.check_open(check_epoch(epoch))
-        self._core.write(self.spec.id, epoch, sorted_newest(self._encode(rows)))
+        self._core.write(self._id, epoch, sorted_newest(self._encode(rows, self._now())))
 
     def ingest_batch(self, rows: TypedRows, epoch: int) -> None:
         """Write rows whose primary keys ascend strictly; otherwise `InvalidBatch` names the first that does not.
@@ -74,9 +94,10 @@ class TypedTable:
         """
         self._check_writable()
         self._core.buffer.check_open(check_epoch(epoch))
-        batch = conform(rows, self._schema, self.primary_key, self.name)
+        shape = self._now()
+        batch = conform(rows, shape.schema, self.primary_key, self.name)
         # The stored order begins with the virtual node; the caller's is by primary key alone.
-        keys = KeyEncoder(self._schema, self.primary_key).encode(batch)
+        keys = KeyEncoder(shape.schema, self.primary_key).encode(batch)
         at = first_disorder(keys)
         if at is not None:
             key = tuple(batch.column(name)[at].as_py() for name in self.primary_key)
@@ -87,16 +108,16 @@ class TypedTable:
                 at,
                 key,
             )
-        self._core.write(self.spec.id, epoch, sorted_newest(self._encode(batch)))
+        self._core.write(self._id, epoch, sorted_newest(self._encode(batch, shape)))
 
     def delete(self, keys: TypedRows | Sequence[Any], epoch: int) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         self._check_writable()
         self._core.buffer.check_open(check_epoch(epoch))
         encoded = self._encode_keys(keys)
-        nulls = tuple(pa.nulls(len(encoded), field.type) for field in self._values)
+        nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
-        self._core.write(self.spec.id, epoch, sorted_newest(rows))
+        self._core.write(self._id, epoch, sorted_newest(rows))
 
     def upload(self, rows: Iterable[pa.RecordBatch], *, delete_column: str | None = None) -> list[SubLevel]:
         """Write rows in any order straight to SSTs that nobody sees until `StateStore.commit_uploaded` names them.
@@ -105,19 +126,20 @@ class TypedTable:
         pickled. `delete_column` names a boolean column, not of the table, that marks rows to delete by their key.
         """
         self._check_writable()
-        return self._core.upload_rows(self.spec, (self._marked(batch, delete_column) for batch in rows))
+        shape = self._now()
+        return self._core.upload_rows(shape.spec, (self._marked(batch, shape, delete_column) for batch in rows))
 
-    def _marked(self, batch: pa.RecordBatch, delete_column: str | None) -> Rows:
+    def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
-            return self._encode(batch)
+            return self._encode(batch, shape)
         marks = batch.column(delete_column).fill_null(False).to_numpy(zero_copy_only=False)
         rows = batch.drop_columns([delete_column])
         if not marks.any():
-            return self._encode(rows)
+            return self._encode(rows, shape)
         # A delete needs its key only; the rows that are not deletes are held to the schema as they stand.
-        self._encode(rows.filter(pa.array(~marks)))
-        relaxed = pa.schema([field.with_nullable(field.name not in self.primary_key) for field in self._schema])
-        encoded = self._encode(rows, relaxed)
+        self._encode(rows.filter(pa.array(~marks)), shape)
+        relaxed = pa.schema([field.with_nullable(field.name not in self.primary_key) for field in shape.schema])
+        encoded = self._encode(rows, shape._replace(schema=relaxed))
         return Rows(encoded.keys, 0, marks, encoded.columns)
 
     def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
@@ -126,18 +148,23 @@ class TypedTable:
         found = self._reader.find(encoded, epoch)
         if found is None:
             return None
-        values = [column[found.at].as_py() for column in found.block.rows.columns]
+        shape = self._now()
         row = dict(zip(self.primary_key, self._encoder.decode_row(encoded), strict=True))
-        row.update(zip(self._values.names, values, strict=True))
-        return {name: row[name] for name in self._schema.names}
+        for column, name, kind in zip(found.block.rows.columns, shape.values, shape.types, strict=False):
+            value = column[found.at]
+            row[name] = (value if column.type == kind else value.cast(kind)).as_py()
+        # Columns that the table got after the row was stored are null.
+        return {name: row.get(name) for name in shape.schema.names}
 
     def multi_get(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> pa.StructArray:
         """The rows under `keys` as a struct array aligned with them, null where there is none."""
         encoded = self._encode_keys(keys)
         pieces = self._reader.find_many(encoded, epoch)
-        found, values = take_pieces(pieces, len(encoded), range(len(self._values)), self._values.types)
-        arrays = self._assemble(encoded, values)
-        return pa.StructArray.from_arrays(arrays, fields=list(self._schema), mask=pa.array(~found))
+        # After the rows were found: they are of no newer schema.
+        shape = self._now()
+        found, values = take_pieces(pieces, len(encoded), range(len(shape.values)), shape.types)
+        arrays = self._assemble(encoded, values, shape)
+        return pa.StructArray.from_arrays(arrays, fields=list(shape.schema), mask=pa.array(~found))
 
     def read(
         self,
@@ -146,30 +173,35 @@ class TypedTable:
         epoch: int | None = None,
         *,
         prefix: Sequence[Any] | None = None,
+        between: Interval | None = None,
         vnodes: tuple[int, int] | None = None,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of visible rows, ordered by virtual node, then key.
 
         `columns`: names to return (only these are decoded); `filter`: an Arrow expression over any columns;
-        `prefix`: values of leading key columns (cheapest where they cover the distribution key); `vnodes`: [from, to)
-        of the virtual nodes to read. `limit` counts rows after the filter. Raises `SnapshotExpired`,
-        `SchemaMismatch`.
+        `prefix`: values of leading key columns (cheapest where they cover the distribution key); `between`: two such
+        tuples, both inclusive, an empty one for an open end; `vnodes`: [from, to) of the virtual nodes to read.
+        `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`, `InvalidOption`.
         """
-        names = list(self._schema.names) if columns is None else list(columns)
+        shape = self._now()
+        names = list(shape.schema.names) if columns is None else list(columns)
         if not names:
-            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {self._schema.names}")
+            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {shape.schema.names}")
         for name in names:
-            if name not in self._schema.names:
-                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {self._schema.names}")
+            if name not in shape.schema.names:
+                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {shape.schema.names}")
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
-        needed = set(self._schema.names) if filter is not None or columns is None else set(names)
-        wanted = [at for at, name in enumerate(self._values.names) if name in needed]
+        needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
+        wanted = [at for at, name in enumerate(shape.values) if name in needed]
         pushed = limit if filter is None else None
-        picked = None if len(wanted) == len(self._values) else wanted
-        scans = self._reader.scans(self._ranges(prefix, vnodes), epoch, limit=pushed, columns=picked)
-        return self._batches(chain.from_iterable(scans), names, needed, filter, limit)
+        picked = None if len(wanted) == len(shape.values) else wanted
+        scans = self._reader.scans(self._ranges(prefix, between, vnodes), epoch, limit=pushed, columns=picked)
+        if self._now() is not shape:
+            # Altered in between: the rows may be of other columns.
+            return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
+        return self._batches(chain.from_iterable(scans), shape, names, needed, filter, limit)
 
     def changes(self, from_epoch: int, to_epoch: int | None = None) -> pa.RecordBatch:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
@@ -178,18 +210,19 @@ class TypedTable:
         a column of such a name, the added one has an underscore in front.
         """
         parts = self._reader.changes(from_epoch, to_epoch)
-        added = [field.with_name("_" * (field.name in self._schema.names) + field.name) for field in (_OP, _EPOCH)]
-        schema = pa.schema([field.with_nullable(True) for field in self._schema] + added)
+        shape = self._now()
+        added = [field.with_name("_" * (field.name in shape.schema.names) + field.name) for field in (_OP, _EPOCH)]
+        schema = pa.schema([field.with_nullable(True) for field in shape.schema] + added)
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=schema)
-        rows = commit_order(Rows.concat(parts))
+        rows = commit_order(Rows.concat([with_types(part, shape.types) for part in parts]))
         deletes = rows.delete_array()
         alive = pa.array(~deletes)
         values = [
             pc.if_else(alive, column, pa.scalar(None, column.type)) if deletes.any() else column
             for column in rows.columns
         ]
-        arrays = self._assemble(rows.keys, values)
+        arrays = self._assemble(rows.keys, values, shape)
         operations = pa.array(np.where(deletes, "delete", "put"))
         return pa.record_batch([*arrays, operations, pa.array(rows.epoch_array())], schema=schema)
 
@@ -210,7 +243,7 @@ class TypedTable:
         committed after it, from its epoch or a later one. Raises `SnapshotExpired` if `from_epoch` is no longer kept,
         `InvalidOption` if `to_epoch` is not committed.
         """
-        keys = self._ranges(None, vnodes)[0]
+        keys = self._ranges(None, None, vnodes)[0]
         epochs = from_epoch, to_epoch
         return change_batches(self._core, self.spec, self._pin, epochs, keys, columns, before_images=before_images)
 
@@ -221,14 +254,15 @@ class TypedTable:
     def _batches(
         self,
         rows: Iterator[Rows],
+        shape: _Shape,
         names: list[str],
         needed: set[str],
         condition: pc.Expression | None,
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([field for field in self._schema if field.name in needed])
+        schema = pa.schema([field for field in shape.schema if field.name in needed])
         for part in rows:
-            batch = pa.record_batch(self._assemble(part.keys, list(part.columns), needed), schema=schema)
+            batch = pa.record_batch(self._assemble(part.keys, list(part.columns), shape, needed), schema=schema)
             if condition is not None:
                 batch = batch.filter(condition)
             batch = batch.select(names)
@@ -241,56 +275,63 @@ class TypedTable:
                 return
 
     def _ranges(
-        self, prefix: Sequence[Any] | None, vnodes: tuple[int, int] | None
+        self, prefix: Sequence[Any] | None, between: Interval | None, vnodes: tuple[int, int] | None
     ) -> list[tuple[bytes | None, bytes | None]]:
         """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
         if prefix is not None:
-            if vnodes is not None:
-                raise InvalidOption("a read takes a prefix or a range of vnodes, not both")
+            if vnodes is not None or between is not None:
+                raise InvalidOption("a read takes a prefix alone, without between and vnodes")
             if isinstance(prefix, str | bytes):
                 raise InvalidOption(f"prefix {prefix!r}: expected a tuple of leading key values, such as ({prefix!r},)")
             encoded = self._encoder.encode_prefix(prefix)
             vnode = self._encoder.prefix_vnode(prefix)
-            nodes = range(self.spec.vnodes) if vnode is None else [vnode]
+            nodes = range(self._shape.spec.vnodes) if vnode is None else [vnode]
             starts = [node.to_bytes(2, "big") + encoded for node in nodes]
             if len(prefix) == len(self.primary_key):
                 # A whole key is itself only: a string at its end would also begin longer ones.
                 return [(start, start + b"\0") for start in starts]
             return [(start, upper_bound(start)) for start in starts]
-        if vnodes is None:
+        most = self._shape.spec.vnodes
+        if vnodes is None and between is None:
             return [(None, None)]
-        low, high = vnodes
-        if not 0 <= low <= high <= self.spec.vnodes:
-            raise InvalidOption(f"vnodes {vnodes}: expected 0 <= from <= to <= {self.spec.vnodes}")
+        low, high = vnodes or (0, most)
+        if not 0 <= low <= high <= most:
+            raise InvalidOption(f"vnodes {vnodes}: expected 0 <= from <= to <= {most}")
+        if between is not None:
+            return interval_ranges(self._encoder, between, range(low, high))
         return [(low.to_bytes(2, "big"), high.to_bytes(2, "big"))]
 
     def _assemble(
-        self, keys: pa.BinaryArray, values: Sequence[pa.Array], needed: set[str] | None = None
+        self, keys: pa.BinaryArray, values: Sequence[pa.Array], shape: _Shape, needed: set[str] | None = None
     ) -> list[pa.Array]:
         """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
-        names = self._values.names if needed is None else [name for name in self._values.names if name in needed]
+        names = [name for name in shape.values if needed is None or name in needed]
         by_name = dict(zip(names, values, strict=True))
         if needed is None or any(name in needed for name in self.primary_key):
             by_name.update(zip(self.primary_key, self._encoder.decode(keys), strict=True))
-        picked = [field for field in self._schema if needed is None or field.name in needed]
-        return [
-            by_name[field.name] if by_name[field.name].type == field.type else by_name[field.name].cast(field.type)
-            for field in picked
-        ]
+        picked = [field for field in shape.schema if needed is None or field.name in needed]
+        return [as_type(by_name[field.name], field.type) for field in picked]
 
-    def _encode(self, rows: TypedRows, schema: pa.Schema | None = None) -> Rows:
-        batch = conform(rows, schema or self._schema, self.primary_key, self.name)
-        values = (batch.column(field.name) for field in self._values)
-        stored = tuple(
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(values, self._values, strict=True)
-        )
+    def _encode(self, rows: TypedRows, shape: _Shape) -> Rows:
+        batch = conform(rows, shape.schema, self.primary_key, self.name)
+        columns = zip(shape.values, shape.types, strict=True)
+        stored = tuple(as_type(batch.column(name), kind) for name, kind in columns)
         return Rows(self._encoder.encode(batch), 0, None, stored)
 
     def _encode_keys(self, keys: TypedRows | Sequence[Any]) -> pa.BinaryArray:
-        schema = pa.schema([self._schema.field(name) for name in self.primary_key])
+        schema = pa.schema([self._shape.schema.field(name) for name in self.primary_key])
         rows = key_rows(keys, self.primary_key, self.name)
         return self._encoder.encode(conform(rows, schema, self.primary_key, self.name))
+
+    def _now(self) -> _Shape:
+        """The table as the newest version known here has it; no request."""
+        state = self._core.backend.version().tables.get(self._id)
+        shape = self._shape
+        if state is not None and state.spec is not shape.spec:
+            same = state.spec.schema == shape.spec.schema
+            # The same, if it was loaded anew: remembered, so that it is known at once the next time.
+            shape = self._shape = shape._replace(spec=state.spec) if same else _shape_of(state.spec)
+        return shape
 
     def _check_writable(self) -> None:
         if self._pin is not None:

@@ -8,6 +8,8 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+
 from tussock.meta.client.access import dial_with
 from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.buckets import open_session_bucket
@@ -20,6 +22,7 @@ from tussock.meta.commits import nameless_ssts
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
+    columns_to_message,
     commit_to_message,
     pin_from_message,
     report_from_message,
@@ -151,6 +154,14 @@ class PlatformBackend:
                 raise
             return state
         assert isinstance(answer, pb.CreateTableResponse)
+        self._catch_up(answer.seq)
+        return TableState(spec=spec_from_message(answer.spec))
+
+    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
+        """Add columns to a table and widen others; an attempt whose answer was lost is found done."""
+        request = pb.AlterTableRequest(name=name, add=columns_to_message(add), widen=columns_to_message(widen))
+        answer = self._connection.call("AlterTable", request)
+        assert isinstance(answer, pb.AlterTableResponse)
         self._catch_up(answer.seq)
         return TableState(spec=spec_from_message(answer.spec))
 

@@ -4,16 +4,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
 from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version import CompactionTask
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
+from tussock.statestore.errors import SchemaMismatch
 
 __all__ = [
     "backup_from_message",
     "backup_to_message",
+    "columns_from_message",
+    "columns_to_message",
     "commit_from_message",
     "commit_to_message",
     "pin_from_message",
@@ -44,6 +48,19 @@ def _record(kind: type[Record], message: Message, **converted: object) -> Record
     """The record out of a message that has all its fields; `converted` are those that it holds in another shape."""
     plain = {name: getattr(message, name) for name in kind.__struct_fields__ if name not in converted}
     return kind(**plain, **converted)
+
+
+def columns_to_message(columns: pa.Schema) -> bytes:
+    """Columns of a table, as an Arrow IPC schema message; none of them are no bytes."""
+    return columns.serialize().to_pybytes() if len(columns) else b""
+
+
+def columns_from_message(message: bytes) -> pa.Schema:
+    """Columns of a table; `SchemaMismatch` if the bytes are no Arrow schema."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(message)) if message else pa.schema([])
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaMismatch(f"columns that are no Arrow IPC schema message: {error}; nothing was altered") from error
 
 
 def sst_to_message(sst: SstInfo) -> pb.SstInfo:

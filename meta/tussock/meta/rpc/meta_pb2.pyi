@@ -236,6 +236,24 @@ class CreateTableResponse(_message.Message):
     seq: int
     def __init__(self, spec: _Optional[_Union[TableSpec, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
 
+class AlterTableRequest(_message.Message):
+    __slots__ = ("name", "add", "widen")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    WIDEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    add: bytes
+    widen: bytes
+    def __init__(self, name: _Optional[str] = ..., add: _Optional[bytes] = ..., widen: _Optional[bytes] = ...) -> None: ...
+
+class AlterTableResponse(_message.Message):
+    __slots__ = ("spec", "seq")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    spec: TableSpec
+    seq: int
+    def __init__(self, spec: _Optional[_Union[TableSpec, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
+
 class DropTableRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -36,6 +36,7 @@ _ROLES = {
     "GetCredentials": _EVERYONE,
     "GetVersion": _EVERYONE,
     "CreateTable": _WRITERS,
+    "AlterTable": _WRITERS,
     "DropTable": _WRITERS,
     "AllocateEpoch": _WRITERS,
     "OpenWriter": _WRITERS,

@@ -9,7 +9,7 @@ import re
 
 from tussock.meta.commits import AlreadyCommitted, check_uploads, stamp
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.convert import commit_from_message, spec_from_message, spec_to_message
+from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
@@ -40,6 +40,7 @@ class Commits:
         return {
             "GetCredentials": self._get_credentials,
             "CreateTable": self._create_table,
+            "AlterTable": self._alter_table,
             "DropTable": self._drop_table,
             "AllocateEpoch": self._allocate_epoch,
             "OpenWriter": self._open_writer,
@@ -109,6 +110,12 @@ class Commits:
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
         state = self._context.meta.create_table(spec_from_message(request.spec))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
+
+    def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
+        state = self._context.meta.alter_table(
+            request.name, columns_from_message(request.add), columns_from_message(request.widen)
+        )
+        return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
         self._context.meta.drop_table(request.name)

@@ -1,13 +1,14 @@
-"""Write the golden files of log format version 3: `python tests/golden/write_log_v3.py FOLDER`.
+"""Write the golden files of log format version 4: `python tests/golden/write_log_v4.py FOLDER`.
 
-Run once, when the format was frozen; the files in `log/v3` are what stores out there hold, and readers must go on
+Run once, when the format was frozen; the files in `log/v4` are what stores out there hold, and readers must go on
 reading them. `tests/meta/test_log_format.py` fails if this script no longer writes them byte for byte. The files in
-`log/v1` and `log/v2` were written by the versions before; nothing writes such any more.
+`log/v1` to `log/v3` were written by the versions before; nothing writes such any more.
 """
 
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.meta.backup_changes import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
@@ -15,6 +16,7 @@ from tussock.meta.commits import CommitEpoch, with_payloads
 from tussock.meta.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
+    AlterTable,
     Configure,
     CreateTable,
     Delta,
@@ -139,7 +141,15 @@ def history() -> list[tuple[Delta, ...]]:
         (CreateTable(spec=TableSpec(id=3, name="small")),),
         carrying(),
         (DropTable(table_id=3, at_ms=AT_MS + 10),),
+        (CreateTable(spec=replace(typed, id=4, name="payments", schema=schema({"id": "int64", "amount": "float"}))),),
+        (AlterTable(table_id=4, schema=schema({"id": "int64", "amount": "double", "note": "string"})),),
     ]
+
+
+def schema(columns: dict[str, str]) -> bytes:
+    """Columns, by name their types, as an Arrow IPC schema message."""
+    fields = [pa.field(name, pa.type_for_alias(kind), nullable=name != "id") for name, kind in columns.items()]
+    return pa.schema(fields).serialize().to_pybytes()
 
 
 def carrying() -> tuple[Delta, ...]:

@@ -1,0 +1,28 @@
+"""Rows that were stored before their table was altered, as rows of its present columns (`evolution.py` has the rules).
+
+A schema grows at its end only: what is stored are the first of the present columns, of the present types or narrower
+ones. Only what differs is touched; rows of the present columns pass as they are.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tussock.statestore.rows import Rows
+
+__all__ = ["as_type", "with_types"]
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in that type, itself if it has it; `pa.ArrowInvalid` where a value does not fit (a narrower type)."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def with_types(rows: Rows, types: Sequence[pa.DataType]) -> Rows:
+    """The rows with value columns of exactly these types; columns that they lack at the end are null."""
+    columns = rows.columns
+    if len(columns) == len(types) and all(column.type == kind for column, kind in zip(columns, types, strict=True)):
+        return rows
+    kept = [as_type(column, kind) for column, kind in zip(columns, types, strict=False)]
+    added = [pa.nulls(len(rows), kind) for kind in types[len(kept) :]]
+    return Rows(rows.keys, rows.epochs, rows.deletes, (*kept, *added))
