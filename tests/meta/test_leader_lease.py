@@ -239,6 +239,17 @@ def test_a_leader_that_cannot_renew_stops_before_others_take_over(bucket: ModelB
     assert cut.lease.leader_address == "b:7370"
 
 
+def test_a_leader_whom_the_bucket_refuses_asks_ten_times_a_second_at_most(bucket: ModelBucket) -> None:
+    """A refusal comes at once, unlike a failure of the network, so only the pause keeps it from asking without end."""
+    node = Node(bucket, "a")
+    run([node], 5)
+    node.bucket.script = lambda _: Fate.LOSE_REQUEST
+    node.bucket.calls.clear()
+    run([node], 5)
+    assert not node.lease.is_held()
+    assert 0 < len(node.bucket.calls) <= 50
+
+
 @pytest.mark.parametrize("rate", [0.9, 1.1])
 def test_clocks_that_run_at_different_rates_make_no_two_leaders(bucket: ModelBucket, rate: float) -> None:
     """Within the margin of a sixth; wall clocks that jump by a day are not even looked at."""

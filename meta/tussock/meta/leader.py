@@ -173,15 +173,17 @@ class LeaderLease:
         """When the next `step` is due, from now."""
         now = self._system.monotonic()
         held, seen = self._held, self._seen
+        pause = self._lease_seconds / LOOKS_A_LEASE
+        soon = min(RETRY_SECONDS, pause)
         if held is not None:
             renewal = held.sent + held.lease.lease_ms / 1000 / RENEWALS_A_LEASE - now
-            return max(renewal if held.begun else min(renewal, RETRY_SECONDS), 0.0)
-        pause = self._lease_seconds / LOOKS_A_LEASE
+            # What is overdue has just failed, perhaps at once.
+            return renewal if held.begun and renewal > 0 else soon
         if seen is None or (seen.lease is not None and (seen.lease.resigned or seen.lease.holder == self._holder)):
-            return min(RETRY_SECONDS, pause)
+            return soon
         # Not past the end of the lease: each moment more is one without a leader.
         left = seen.since + _patience(seen, self._lease_seconds) - now
-        return min(pause, left) if left > 0 else min(RETRY_SECONDS, pause)
+        return min(pause, left) if left > 0 else soon
 
     def is_held(self) -> bool:
         """Whether this replica leads at this moment; no request."""
