@@ -180,15 +180,43 @@ def test_a_paused_store_changes_nothing() -> None:
 
 
 def test_a_managed_object_store_comes_first() -> None:
-    """Its secret is drawn, its server started; the bucket is asked only when that serves."""
+    """Its secret is drawn, then its server started; the bucket is asked only when that serves."""
     one = store(objectStore={"managed": {}})
     found = plan(one, replace(GOOD, bucket=None), {})
     assert Work(MAKE_MINIO_SECRET, {}) in found.actions
-    assert {"StatefulSet", "PersistentVolumeClaim", "Service"} <= applied(found)
+    assert {"PersistentVolumeClaim", "Service"} <= applied(found)
+    assert "StatefulSet" not in applied(found)
     assert told(found) == ("RollingOut", "FTF")
     assert found.again_seconds == 2.0
     again = plan(one, replace(GOOD, bucket=None), secret("s-minio"))
     assert not any(isinstance(action, Work) for action in again.actions)
+    assert "StatefulSet" in applied(again)
+
+
+def test_a_managed_object_store_restarts_with_another_secret() -> None:
+    """Such as one that was drawn anew after somebody had deleted the first; meanwhile it is left alone."""
+    one = store(objectStore={"managed": {}})
+
+    def server(others: Any, children: Any = None) -> dict[str, Any] | None:
+        made = plan(one, GOOD, others, children).actions
+        found = [action.manifest for action in made if isinstance(action, Apply)]
+        return next((manifest for manifest in found if manifest["kind"] == "StatefulSet"), None)
+
+    def version(number: int) -> dict[Ref, Any]:
+        found = secret("s-minio")
+        found[Ref("Secret", "s-minio")]["metadata"]["resourceVersion"] = str(number)
+        return found
+
+    first = server(version(1))
+    assert first is not None
+    children = {Ref("StatefulSet", "s-minio"): first}
+    assert server(version(1), children) is None
+    gone = plan(one, GOOD, {}, children)
+    assert not {Ref("StatefulSet", "s-minio")} & {action.ref for action in gone.actions if isinstance(action, Delete)}
+    assert server({}, children) is None
+    second = server(version(2), children)
+    assert second is not None
+    assert second["spec"]["template"] != first["spec"]["template"]
 
 
 def test_certificates_are_asked_for_by_the_names_of_all_meta_nodes() -> None:

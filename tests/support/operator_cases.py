@@ -90,7 +90,7 @@ def manifests_of(case: str) -> list[dict[str, Any]]:
     store, meta, compactor = CASES[case]
     addresses = [meta_address(meta.name, store.namespace)]
     return [
-        *store_manifests(store, [meta.name], DEFAULTS),
+        *store_manifests(store, [meta.name], DEFAULTS, "7"),
         *meta_manifests(meta, store, DEFAULTS).manifests,
         *compactor_manifests(compactor, store, addresses, DEFAULTS).manifests,
     ]

@@ -11,10 +11,13 @@ from tussock.operator.manifests.volumes import claim
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["MINIO_KEYS", "minio_manifests", "minio_secret"]
+__all__ = ["MINIO_KEYS", "SECRET_VERSION", "minio_manifests", "minio_secret"]
 
 MINIO_KEYS = ("access-key-id", "secret-access-key")
 """The keys of the secret of a managed object store: its user and his password."""
+
+SECRET_VERSION = "tussock.dev/secret-version"  # noqa: S105 - the name of an annotation
+"""Annotation of the server's pods: a server learns of another user or password only when it starts."""
 
 _DATA = "/data"
 _ROOT = "/etc/tussock/minio"
@@ -36,8 +39,13 @@ def minio_secret(store: StateStore, user: str, password: str) -> Manifest:
     }
 
 
-def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults) -> tuple[Manifest, ...]:
-    """StatefulSet, Service and claim; the secret is made apart (`minio_secret`), and the bucket by its client."""
+def minio_manifests(
+    store: StateStore, managed: ManagedStore, defaults: Defaults, secret_version: str
+) -> tuple[Manifest, ...]:
+    """StatefulSet, Service and claim; the secret is made apart (`minio_secret`), and the bucket by its client.
+
+    Another `secret_version` restarts the server.
+    """
     name, image = managed_name(store), minio_image(managed, store, defaults)
     disk: dict[str, Any] = {"emptyDir": {}} if managed.ephemeral else {"persistentVolumeClaim": {"claimName": name}}
     main = Main(
@@ -65,6 +73,7 @@ def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults
             {"name": "data", "mountPath": _DATA},
             {"name": "root", "mountPath": _ROOT, "readOnly": True},
         ),
+        annotations={SECRET_VERSION: secret_version},
     )
     template, _ = node_template(store, store, main, {})
     found = [_service(store, name), _stateful_set(store, name, image, template)]

@@ -14,17 +14,20 @@ from tussock.operator.resources.store import StateStore
 __all__ = ["store_manifests"]
 
 
-def store_manifests(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[Manifest, ...]:
-    """The children of `store` that follow from its spec alone; `metas` are the names of its `Meta` objects.
+def store_manifests(
+    store: StateStore, metas: Sequence[str], defaults: Defaults, secret_version: str
+) -> tuple[Manifest, ...]:
+    """The children of `store`; `metas` are the names of its `Meta` objects.
 
-    Not among them: its `Meta` and `Compactor`, and the secrets whose content is drawn or issued.
+    `secret_version` is that of the secret of a managed object store. Not among the children: the `Meta` and
+    `Compactor`, and the secrets whose content is drawn or issued.
     """
     found: list[Manifest] = []
     match store.spec.object_store.backend:
         case VolumeStore() as volume:
             found += store_claim(store, volume)
         case ManagedStore() as managed:
-            found += minio_manifests(store, managed, defaults)
+            found += minio_manifests(store, managed, defaults, secret_version)
     found += network_policies(store, defaults)
     found += cert_manager_manifests(store, desired_certificates(store, metas, defaults))
     return tuple(found)

@@ -76,7 +76,10 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         )
         return Plan((Hold(),), _status(store, observed, verdict, now))
     names = meta_names(store, metas, facts.sections)
-    wanted = list(store_manifests(store, names, facts.defaults))
+    managed = isinstance(store.spec.object_store.backend, ManagedStore)
+    secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
+    version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
+    wanted = list(store_manifests(store, names, facts.defaults, version))
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
     restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now)
@@ -87,7 +90,10 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
             actions += restoring.actions
             obstacle = restoring.obstacle
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
-        actions += applies([*wanted, *started], observed.children)
+        # A server without its secret cannot start, and one that runs is restarted once: with the new secret.
+        held = {"StatefulSet"} if managed and secret is None else ()
+        due = [manifest for manifest in wanted if manifest["kind"] not in held]
+        actions += applies([*due, *started], observed.children)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared)
     serving = bool(metas) and all(map(is_serving, metas))
@@ -97,7 +103,6 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         verdict = progressing(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
-    managed = isinstance(store.spec.object_store.backend, ManagedStore)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     status = _status(store, observed, verdict, now)
     if restoring.done:
