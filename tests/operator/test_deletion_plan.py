@@ -15,6 +15,7 @@ S3 = {"s3": {"bucket": "b"}}
 PARTS: dict[Ref, Any] = {Ref("Meta", "s"): {}, Ref("Compactor", "s"): {}, Ref("NetworkPolicy", "s-meta"): {}}
 NODES = (Delete(Ref("Compactor", "s")), Delete(Ref("Meta", "s")))
 STUCK = EmptiedFact(done=False, message="the bucket is away.", stuck=True)
+HOPELESS = STUCK._replace(hopeless=True)
 BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
 
 
@@ -36,6 +37,8 @@ STEPS: dict[str, tuple[int, list[dict[str, Any]], EmptiedFact | None, Any, Reaso
     "the object store's server is no node": (5, [pod("o", "minio")], None, NODES, Reason.DELETING),
     "then the bucket": (5, [], BUSY, NODES, Reason.DELETING),
     "an obstacle in the bucket is waited for": (5, [], STUCK, NODES, Reason.DELETING),
+    "one that nobody can put right is not": (5, [], HOPELESS, (*NODES, Release()), Reason.DELETION_GAVE_UP),
+    "and that waits for pods": (5, [pod("m", "meta")], HOPELESS, NODES, Reason.DELETING),
     "then it goes": (5, [], EmptiedFact(done=True), (*NODES, Release()), Reason.DELETING),
     "late, and getting on": (99, [], BUSY, NODES, Reason.DELETING),
     "late, and stuck in the bucket": (99, [], STUCK, (*NODES, Release()), Reason.DELETION_GAVE_UP),

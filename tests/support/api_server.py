@@ -16,7 +16,7 @@ from cluster.binaries import API_SERVER, build
 from cluster.control_plane import Keys, api_server_command, etcd_command, make_keys, write_kubeconfig
 from support.minio import free_port
 
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 300
 
 
 class ApiServer:

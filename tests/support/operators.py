@@ -18,10 +18,14 @@ from kubernetes.dynamic.exceptions import NotFoundError
 
 from support.minio import free_port
 from tussock.operator.cluster.api import Api, connect
+from tussock.operator.planning.meta import FRESH_SECONDS
 
 Body = dict[str, Any]
 T = TypeVar("T")
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 120.0
+"""Far more than anything takes, however busy the machine is."""
+PUT_RIGHT_SECONDS = FRESH_SECONDS - 1
+"""Sooner than the operator looks again by itself, so only a watch can have told it."""
 
 
 class NeverHappened(AssertionError):
@@ -50,6 +54,10 @@ class Objects:
 
     def make_namespace(self) -> None:
         self._of("Namespace").create(body={"metadata": {"name": self.namespace}})
+
+    def delete_namespace(self) -> None:
+        """It stays `Terminating`, with all that is in it: the controller that would empty it does not run."""
+        self._of("Namespace").delete(name=self.namespace)
 
     def apply(self, body: Mapping[str, Any], manager: str = "user") -> Body:
         kind = self._of(body["kind"])
@@ -182,12 +190,12 @@ class OperatorProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(timeout=30)
+        code = self._process.wait(timeout=WAIT_SECONDS_MAX)
         self.running.discard(self)
         return code
 
     def ask(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def metric(self, name: str) -> float:

@@ -21,6 +21,10 @@ makes. Secrets are read since users name theirs, and written for certificates an
 - apiGroups: [""]
   resources: [configmaps, persistentvolumeclaims, secrets, serviceaccounts, services]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  # To tell a store that goes with its namespace from one that is deleted by itself.
+  resources: [namespaces]
+  verbs: [get]
 - apiGroups: [apps]
   resources: [deployments, statefulsets]
   verbs: [get, list, watch, create, patch, delete]

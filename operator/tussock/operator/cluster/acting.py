@@ -11,18 +11,16 @@ from typing import Any, TypeAlias
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiError, ApiNotFound
 from tussock.operator.cluster.events import event_of
+from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
 from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
 from tussock.operator.resources.common import API_VERSION
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System
 
-__all__ = ["FINALIZER", "Actor", "ClusterAction"]
+__all__ = ["Actor", "ClusterAction"]
 
 log = get_logger("tussock.operator")
-
-FINALIZER = "tussock.dev/cleanup"
-"""Keeps a resource that was deleted until we have cleaned up; by hand: `kubectl patch ... finalizers: []`."""
 
 ClusterAction: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release
 

@@ -54,8 +54,8 @@ class Api:
     ) -> None:
         await self._client.close()
 
-    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
-        """One object; `ApiNotFound`."""
+    async def get(self, kind: str, namespace: str | None, name: str) -> Manifest:
+        """One object; `ApiNotFound`. Without `namespace` one that is in none, as a namespace itself."""
         return await self._request("get", kind, namespace, name)
 
     async def list_metadata(self, kind: str, namespace: str | None, selector: str) -> list[Manifest]:

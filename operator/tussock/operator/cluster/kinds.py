@@ -9,10 +9,14 @@ from typing import NamedTuple
 from tussock.operator.manifests.labels import MANAGED_BY
 from tussock.operator.resources.common import API_VERSION
 
-__all__ = ["CHILDREN", "KINDS", "OURS", "RESOURCES", "Kind", "path_of"]
+__all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "path_of"]
 
 OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 """Selects every child, and the pods that children make: watches ask the server for just those."""
+
+
+FINALIZER = "tussock.dev/cleanup"
+"""Keeps a resource that was deleted until we have cleaned up; without us, `kubectl tussock release` takes it off."""
 
 
 class Kind(NamedTuple):
@@ -62,6 +66,7 @@ KINDS: dict[str, Kind] = {
     "Certificate": Kind("cert-manager.io/v1", "certificates"),
     "Event": Kind("events.k8s.io/v1", "events"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
+    "Namespace": Kind("v1", "namespaces"),
     "Secret": Kind("v1", "secrets"),
 }
 

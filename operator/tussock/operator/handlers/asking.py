@@ -7,7 +7,7 @@ import asyncio
 import base64
 from collections.abc import Hashable
 
-from tussock.operator.cluster.errors import ApiError
+from tussock.operator.cluster.errors import ApiError, ApiNotFound
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint
@@ -67,8 +67,15 @@ def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
     """Clean up in the bucket of a store that is being deleted, and tell how far that is."""
 
     async def run() -> EmptiedFact:
+        ends = await _namespace_ends(world, store.namespace)
+        if ends and isinstance(store.spec.object_store.backend, ManagedStore):
+            # Server and disk go with the namespace, whatever the policy is.
+            return EmptiedFact(done=True)
         try:
             target = await _target(world, store)
+        except ApiNotFound as error:
+            told = f"The secret of the bucket is gone: {error}"
+            return EmptiedFact(done=False, message=told, stuck=True, hopeless=ends)
         except ApiError as error:
             return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
         delete = store.spec.deletion_policy == "Delete"
@@ -77,6 +84,15 @@ def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
     if not isinstance(store.spec.object_store.backend, S3Store | ManagedStore):
         return EmptiedFact(done=True)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
+
+
+async def _namespace_ends(world: World, name: str) -> bool:
+    """Whether a namespace is being deleted, after which nothing can be made in it any more."""
+    try:
+        return bool((await world.api.get("Namespace", None, name))["metadata"].get("deletionTimestamp"))
+    except ApiError:
+        # Without the right to ask, a deletion takes until its deadline, and no longer.
+        return False
 
 
 def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | None:

@@ -7,8 +7,9 @@ of the store, of a secret, a probe with another answer, a timer. So nothing depe
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tussock.operator.cluster.acting import FINALIZER, Actor
+from tussock.operator.cluster.acting import Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused
+from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.comparing import APPLIED

@@ -8,7 +8,8 @@
 | the finalizer is taken off; the garbage collector takes the rest | |
 
 A bucket that is gone, or a node that never answers, must not keep a namespace alive: after
-`deletionDeadlineSeconds` the store goes anyhow, and an event tells what was left.
+`deletionDeadlineSeconds` the store goes anyhow, and an event tells what was left. It goes at once where waiting is of
+no use: with a namespace that is deleted go the credentials, and nobody can put them back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,9 @@ class EmptiedFact(NamedTuple):
     message: str = ""
     """What was left and why, if it is not done."""
     stuck: bool = False
-    """It does not get on, so that more time would be of no use."""
+    """It did not get on; somebody may put that right until the deadline."""
+    hopeless: bool = False
+    """It never will: nobody can put right what is in the way."""
 
 
 class Departure(NamedTuple):
@@ -85,6 +88,9 @@ def depart(
     if leaves_bucket(store) or (emptied is not None and emptied.done):
         return Departure((*nodes, Release()), progressing(Reason.DELETING, "Everything is cleaned up."))
     problem = emptied.message if emptied is not None else ""
+    if emptied is not None and emptied.hopeless:
+        told = f"The deletion ends without cleaning up: {problem}"
+        return Departure((*nodes, Release()), wrong(Reason.DELETION_GAVE_UP, told))
     stuck = left or (emptied is not None and emptied.stuck)
     if over and stuck:
         still = sorted(name for names in left.values() for name in names)

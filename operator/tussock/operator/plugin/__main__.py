@@ -14,6 +14,7 @@ from tussock.operator.manifests.transport_security import has_tls, server_name, 
 from tussock.operator.planning.model import Manifest
 from tussock.operator.plugin.compacting import compact
 from tussock.operator.plugin.kubectl import Kubectl, KubectlFailed
+from tussock.operator.plugin.releasing import release
 from tussock.operator.plugin.tables import epochs_text, status_text
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.common import API_VERSION, GROUP, InvalidResource
@@ -50,6 +51,9 @@ def run(arguments: Sequence[str]) -> None:
             _compact(kubectl, given.store, given.table, given.timeout)
         case "backup":
             _backup(kubectl, given.store, given.name, given.comment, given.timeout)
+        case "release":
+            lines = release(kubectl, given.store or "", everywhere=given.all_namespaces)
+            sys.stdout.write("\n".join([*lines, f"{len(lines)} objects were let go.\n"]))
         case "logs":
             chosen = f"tussock.dev/store={given.store}"
             if given.component:
@@ -83,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     backing.add_argument("--comment", default="", help="for people")
     for waits in (compacting, backing):
         waits.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="300 if left out")
+    releasing = command("release", "let go of what was deleted, where no operator is left to clean up after it")
+    releasing.add_argument("store", nargs="?", help="and its parts; all if left out")
+    releasing.add_argument("-A", "--all-namespaces", action="store_true", help="in all namespaces")
     logs = command("logs", "the logs of all pods of a store")
     logs.add_argument("store")
     logs.add_argument("-c", "--component", choices=("meta", "compactor", "compute", "minio", "restore"))

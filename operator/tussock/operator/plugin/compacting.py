@@ -26,7 +26,9 @@ def compact(
     credentials = None
     if certificates is not None:
         credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.key, certificates.certificate)
-    transport = GrpcTransport(address, credentials, server_name=server_name if credentials else "")
+    # The way is long: by the API server and a kubelet, and kubectl gives the port up when one attempt is broken off.
+    named = server_name if credentials else ""
+    transport = GrpcTransport(address, credentials, server_name=named, connect_seconds=ANSWER_SECONDS)
     try:
         version = transport.call(METHODS["GetVersion"], pb.GetVersionRequest(), ANSWER_SECONDS)
         assert isinstance(version, pb.GetVersionResponse)

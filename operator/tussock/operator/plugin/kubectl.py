@@ -28,9 +28,10 @@ class Kubectl:
             raise KubectlFailed("there is no kubectl on the PATH; install it, or put it there")
         self._command = [program, *options]
 
-    def objects(self, resource: str) -> list[Manifest]:
-        """All objects of a resource (`statestores.tussock.dev`) in the namespace."""
-        return list(json.loads(self.run("get", resource, "--output=json"))["items"])
+    def objects(self, resource: str, *, everywhere: bool = False) -> list[Manifest]:
+        """All objects of a resource (`statestores.tussock.dev`) in the namespace, or in all of them."""
+        scope = ["--all-namespaces"] if everywhere else []
+        return list(json.loads(self.run("get", resource, "--output=json", *scope))["items"])
 
     def object(self, resource: str, name: str) -> Manifest:
         """One object; `KubectlFailed` if it is not there."""
