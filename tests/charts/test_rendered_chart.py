@@ -10,6 +10,10 @@ import yaml
 
 from cluster.binaries import KUBERNETES_VERSION
 from support.helm import Helm
+from support.operator_cases import pod_templates
+from support.operator_stores import store_with
+from tussock.operator.manifests.meta import web_port
+from tussock.operator.manifests.transport_security import server_name, tls_secret
 from tussock.operator.settings import PREFIX, OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +31,10 @@ def operator_pod(objects: dict[tuple[str, str], dict]) -> dict:
         {},
         {"watchNamespaces": ["a", "b"]},
         {"crds": {"install": False, "keep": False}, "replicas": 1, "networkPolicy": False},
-        {"metrics": {"podMonitors": True, "labels": {"team": "x"}}, "dashboard": {"enabled": True}},
+        {
+            "metrics": {"podMonitors": True, "labels": {"team": "x"}, "tlsStores": [{"namespace": "a", "name": "b"}]},
+            "dashboard": {"enabled": True},
+        },
         {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}},
         {"image": {"pullSecrets": ["one"], "registry": "registry.example/x", "tag": "9"}, "podAnnotations": {"a": "b"}},
     ],
@@ -49,6 +56,7 @@ def test_helm_finds_nothing_to_complain_about(helm: Helm, values: dict) -> None:
         ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
         ({"log": {"level": "loud"}}, "level"),
         ({"metrics": {"interval": "often"}}, "interval"),
+        ({"metrics": {"tlsStores": [{"name": "shop"}]}}, "namespace"),
         ({"image": {"registry": "https://x/"}}, "registry"),
     ],
 )
@@ -100,6 +108,30 @@ def test_no_rule_has_a_wildcard(rendered: Rendered) -> None:
     for (kind, name), one in {**rendered(), **rendered(watchNamespaces=["a"])}.items():
         if kind.endswith("Role"):
             assert "*" not in json.dumps(one["rules"]), name
+
+
+def test_a_store_with_tls_has_a_monitor_that_shows_a_certificate(rendered: Rendered) -> None:
+    """Beside its secret, by the name that every meta node's certificate has; ports say which monitor is for whom."""
+    named = [{"namespace": "data", "name": "shop"}, {"namespace": "b", "name": "own", "secretName": "mine"}]
+    objects = rendered(metrics={"podMonitors": True, "interval": "30s", "tlsStores": named})
+    [plain] = objects["PodMonitor", "r-operator-meta"]["spec"]["podMetricsEndpoints"]
+    assert plain == {"port": "http", "interval": "30s"}
+    found = objects["PodMonitor", "shop-meta"]
+    store = store_with({"managed": {}})
+    assert found["metadata"]["namespace"] == "data" == store.namespace
+    labels = pod_templates("minimal")["Deployment/shop-meta"]["metadata"]["labels"]
+    assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    [endpoint] = found["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["scheme"]) == (web_port(store), "https")
+    secret = tls_secret(store, "client-reader")
+    assert endpoint["tlsConfig"] == {
+        "serverName": server_name(store),
+        "ca": {"secret": {"name": secret, "key": "ca.crt"}},
+        "cert": {"secret": {"name": secret, "key": "tls.crt"}},
+        "keySecret": {"name": secret, "key": "tls.key"},
+    }
+    [endpoint] = objects["PodMonitor", "own-meta"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["tlsConfig"]["keySecret"]["name"] == "mine"
 
 
 def test_the_dashboard_asks_for_documented_metrics_only() -> None:

@@ -13,7 +13,7 @@ from tussock.operator.manifests.transport_security import has_tls, mounted
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["meta_address", "meta_manifests", "meta_name"]
+__all__ = ["meta_address", "meta_manifests", "meta_name", "web_port"]
 
 _CONFIG_FOLDER = "/etc/tussock/meta"
 _CONFIG_FILE = "meta.toml"
@@ -44,8 +44,8 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "TUSSOCK_META_CONFIG", "value": f"{_CONFIG_FOLDER}/{_CONFIG_FILE}"},
         ),
-        ports={"grpc": GRPC_PORT, "http": HTTP_PORT},
-        probes=_probes(tls=has_tls(store)),
+        ports={"grpc": GRPC_PORT, web_port(store): HTTP_PORT},
+        probes=_probes(store),
         resources=requirements(meta.spec.resources, _RESOURCES),
         drain_seconds=float(config["drain_seconds"]),
         access=access,
@@ -74,19 +74,27 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
     return Rendered(tuple(found), kept)
 
 
-def _probes(*, tls: bool) -> dict[str, Any]:
+def web_port(store: StateStore) -> str:
+    """The name of the port of console and metrics: it says how to speak there, to whoever scrapes many stores."""
+    return "https" if has_tls(store) else "http"
+
+
+def _probes(store: StateStore) -> dict[str, Any]:
+    def probe(path: str, period: int, failures: int) -> dict[str, Any]:
+        return http_probe(path, tls=has_tls(store), period=period, failures=failures, port=web_port(store))
+
     return {
         # A replica answers when it has read the log to its tail, which takes its time behind a slow bucket.
-        "startupProbe": http_probe("/healthz", tls=tls, period=1, failures=300),
-        "readinessProbe": http_probe("/readyz", tls=tls, period=2, failures=3),
-        "livenessProbe": http_probe("/healthz", tls=tls, period=10, failures=6),
+        "startupProbe": probe("/healthz", 1, 300),
+        "readinessProbe": probe("/readyz", 2, 3),
+        "livenessProbe": probe("/healthz", 10, 6),
     }
 
 
 def _service(meta: Meta, store: StateStore, name: str, spec: dict[str, Any]) -> Manifest:
     ports = [
         {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"},
-        {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
+        {"name": web_port(store), "port": HTTP_PORT, "targetPort": web_port(store), "protocol": "TCP"},
     ]
     return {
         "apiVersion": "v1",
