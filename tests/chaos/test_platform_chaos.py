@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]
 
 SECONDS = 12.0
 REST = (0.3, 1.2)
-ELECTION_SECONDS_MAX = 20
+ELECTION_SECONDS_MAX = 120
 
 
 class PlatformStage:

@@ -72,7 +72,7 @@ class Bench:
     """A platform with a store, and the nodes that a test starts at it."""
 
     def __init__(self, **options: object) -> None:
-        options = {"picker": MANUAL_ONLY, "session_lease": 2.0, "stuck_task": 30.0, **options}
+        options = {"picker": MANUAL_ONLY, "session_lease": 5.0, "stuck_task": 30.0, **options}
         self.url = f"memory://nodes-{next(_names)}"
         self.platform = Platform(self.url, **options)
         self.store = self.platform.connect(retention=0)
@@ -255,7 +255,7 @@ def test_a_stuck_task_is_taken_back_and_its_late_report_refused(
     make: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node sends heartbeats and its slot hangs; another does the task, and what comes late changes nothing."""
-    bench = make(stuck_task=0.5, session_lease=2.0)
+    bench = make(stuck_task=2.0)
     bench.commit(3)
     bench.node("stuck", gated=True)
     gate = bench.gates[0]
@@ -390,6 +390,13 @@ def test_writers_wait_for_compaction_and_are_told_why(
         store.table("kv").ingest_batch([(b"a", b"1")], epoch)
         store.commit_epoch(epoch)
 
+    def caught_up(work: Callable[[], object]) -> bool:
+        try:
+            work()
+        except WriteStalled:
+            return False
+        return True
+
     with caplog.at_level(logging.INFO, "tussock.meta.client"):
         for _ in range(6):
             commit()
@@ -399,7 +406,7 @@ def test_writers_wait_for_compaction_and_are_told_why(
             store.commit_epoch(epoch)
         assert caplog.text.count("writes are held back") == 1
         bench.node()
-        store.commit_epoch(epoch)
+        eventually(lambda: caught_up(lambda: store.commit_epoch(epoch)))
         eventually(lambda: len(store._core.backend.refresh().find_table("kv").levels.l0) < 3)
-        commit()
+        eventually(lambda: caught_up(commit))
     assert store.table("kv").get(b"a") == b"1"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -80,6 +79,8 @@ def test_a_program_has_its_arguments_its_name_and_its_folder(tmp_path: Path) -> 
     assert "['--a', 'b c'] found" in log
 
 
+END_SECONDS_MAX = 40
+"""Less than a driver takes that is not told how long it may drain."""
 SLEEPER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)\n"
 ENDER = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('stop'): time.sleep(0.1)\n"
 
@@ -91,15 +92,13 @@ def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: s
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
         assert process.poll() is None
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
         assert json.load(answer)["isStarted"] is False
     with pytest.raises(urllib.error.HTTPError, match="503"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
-    started = time.monotonic()
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60)
     process.send_signal(signal.SIGTERM)
     (tmp_path / "stop").touch()
-    assert process.wait(timeout=20) == DRAINED
-    assert time.monotonic() - started < 12
+    assert process.wait(timeout=END_SECONDS_MAX) == DRAINED
     assert not (tmp_path / "termination").exists(), "it has not failed"
 
 
@@ -110,7 +109,7 @@ def test_a_second_sigterm_changes_nothing(tmp_path: Path) -> None:
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == DRAINED
+    assert process.wait(timeout=END_SECONDS_MAX) == DRAINED
 
 
 def test_arguments_of_spark_submit() -> None:

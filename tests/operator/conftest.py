@@ -45,7 +45,7 @@ def operator(definitions: Path, shared: Objects, tmp_path_factory: pytest.TempPa
     """One operator for all tests that do not harm it."""
     process = OperatorProcess(definitions, tmp_path_factory.mktemp("operator"), shared.namespace, lease="shared")
     process.start()
-    eventually("an operator that leads", lambda: "leading" in process.log(), 30)
+    eventually("an operator that leads", lambda: "leading" in process.log())
     yield process
     assert process.stop() == 0, process.log()[-2000:]
     assert "Traceback" not in process.log(), process.log()[-4000:]

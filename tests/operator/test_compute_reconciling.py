@@ -238,10 +238,10 @@ def test_a_program_that_is_missing_is_named(platform: str, name: str, shared: Ob
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-program"}, "data": {"job.py": "1"}}
     shared.apply(made)
     kubelet = Kubelet(shared, name)
-    first = eventually("a driver", kubelet.pod, 30)["metadata"]["uid"]
+    first = eventually("a driver", kubelet.pod)["metadata"]["uid"]
     kubelet.runs()
     shared.apply({**made, "data": {"job.py": "2"}})
-    eventually("another driver", lambda: (pod := kubelet.pod()) and pod["metadata"]["uid"] != first, 40)
+    eventually("another driver", lambda: (pod := kubelet.pod()) and pod["metadata"]["uid"] != first)
 
 
 def test_of_two_jobs_with_one_writer_id_the_second_is_refused(platform: str, name: str, shared: Objects) -> None:

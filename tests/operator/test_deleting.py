@@ -95,7 +95,7 @@ def test_a_bucket_that_is_gone_does_not_keep_a_store(store: Body, shared: Object
     shared.delete("Secret", f"{name}-bucket")
     shared.delete("StateStore", name)
     eventually("a word about the secret", lambda: "secret" in shared.ready("StateStore", name).get("message", ""))
-    eventually("the store gone", lambda: shared.get("StateStore", name) is None, 30)
+    eventually("the store gone", lambda: shared.get("StateStore", name) is None)
     eventually("its event", lambda: "DeletionGaveUp" in [event["reason"] for event in shared.events(name)])
     event = next(event for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
     assert event["type"] == "Warning"
@@ -109,4 +109,4 @@ def test_a_store_that_never_found_its_bucket_can_be_deleted(store: Body, shared:
     shared.apply(store)
     shared.await_reason("StateStore", name, "BucketUnreachable")
     shared.delete("StateStore", name)
-    eventually("the store gone", lambda: shared.get("StateStore", name) is None, 30)
+    eventually("the store gone", lambda: shared.get("StateStore", name) is None)

@@ -103,10 +103,10 @@ def test_spark_needs_no_other_rights(objects: Objects, tmp_path: Path) -> None:
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
         (tmp_path / "executors").write_text("3\n")
-        eventually("three executors", lambda: len(executors()) == 3, 60)
+        eventually("three executors", lambda: len(executors()) == 3)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
-        eventually("no executors", lambda: not executors(), 30)
+        eventually("no executors", lambda: not executors())
     finally:
         process.kill()
         process.wait()

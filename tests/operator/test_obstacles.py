@@ -8,7 +8,7 @@ from minio.credentials.providers import StaticProvider
 from minio.minioadmin import MinioAdmin
 
 from support.minio import BUCKET, MinioServer, free_port
-from support.operators import Body, Objects, OperatorProcess, eventually
+from support.operators import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
 from support.stores_in_cluster import serving
 
 pytestmark = [pytest.mark.minio, pytest.mark.usefixtures("operator")]
@@ -133,7 +133,7 @@ def test_certificates_are_issued_before_anything_starts(store: Body, shared: Obj
     assert issued <= secrets.keys()
     eventually("when they end", lambda: (shared.get("StateStore", name) or {})["status"].get("certificatesExpireTime"))
     shared.delete("Secret", f"{name}-meta-tls")
-    eventually("a new certificate", lambda: shared.get("Secret", f"{name}-meta-tls"), 5)
+    eventually("a new certificate", lambda: shared.get("Secret", f"{name}-meta-tls"), PUT_RIGHT_SECONDS)
     kept = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in shared.list("Secret")}
     assert kept[f"{name}-ca"] == secrets[f"{name}-ca"]
 

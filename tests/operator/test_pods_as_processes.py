@@ -19,6 +19,7 @@ from support.containers import ContainerProcess, MinioContainer, main_container,
 from support.minio import MinioServer, free_port
 from support.operator_cases import CASES, manifests_of, pod_templates
 from support.operator_stores import DEFAULTS
+from support.waiting import WAIT_SECONDS
 from tussock.operator.certificates.renewing import renewed
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.minio import minio_secret
@@ -87,7 +88,7 @@ class Platform:
 
     def wait_until_ready(self, pod: str) -> None:
         system = RealSystem()
-        deadline = system.monotonic() + 60
+        deadline = system.monotonic() + WAIT_SECONDS
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
             while (status := self.probe(pod, name)) != 200:
                 assert system.monotonic() < deadline, f"the {name} of {pod} still gets {status}"

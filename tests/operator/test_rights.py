@@ -128,11 +128,11 @@ def test_a_missing_right_is_told_and_heals(
     given = account(without(resource, verb))
     given.operator.start()
     objects.apply(store_on(minio, objects, "s"))
-    found = objects.await_reason(told_by, "s", "ApplyRefused", 40)
+    found = objects.await_reason(told_by, "s", "ApplyRefused")
     assert f"{verb} resource" in found["message"]
     assert resource in found["message"]
     given.allow(rules_of_the_chart())
-    eventually("meta nodes", lambda: objects.get("Deployment", "s-meta"), 45)
+    eventually("meta nodes", lambda: objects.get("Deployment", "s-meta"))
     assert given.operator.stop() == 0
 
 
@@ -144,8 +144,8 @@ def test_a_missing_right_to_see_or_to_say_is_in_the_log(
     given = account(without(resource, verb))
     given.operator.start()
     objects.apply(store_on(minio, objects, "s"))
-    eventually("a line", lambda: "forbidden" in given.operator.log() and resource in given.operator.log(), 40)
+    eventually("a line", lambda: "forbidden" in given.operator.log() and resource in given.operator.log())
     assert given.operator.ask("/healthz") == "ok\n"
     given.allow(rules_of_the_chart())
-    eventually("meta nodes", lambda: objects.get("Deployment", "s-meta"), 60)
+    eventually("meta nodes", lambda: objects.get("Deployment", "s-meta"))
     assert given.operator.stop() == 0

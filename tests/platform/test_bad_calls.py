@@ -46,7 +46,7 @@ class Service(NamedTuple):
         stub = self.channel.unary_unary(
             described.path, described.request.SerializeToString, described.response.FromString
         )
-        return stub(request, timeout=10, metadata=metadata)
+        return stub(request, timeout=60, metadata=metadata)
 
     def refused(self, method: str, request: Message, metadata: tuple[tuple[str, str], ...] = PROTOCOL):
         """(status, error) of a call that has to fail, with the version as it was."""
@@ -305,7 +305,7 @@ def test_bytes_that_are_no_message(service: Service) -> None:
     """Refused by the method's name, and the service goes on."""
     stub = service.channel.unary_unary(METHODS["Commit"].path)
     with pytest.raises(grpc.RpcError, match="Commit") as raised:
-        stub(b"\xff\xff\xff", timeout=10, metadata=PROTOCOL)
+        stub(b"\xff\xff\xff", timeout=60, metadata=PROTOCOL)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     service.call("Heartbeat", pb.HeartbeatRequest(session_id=SESSION))
 
@@ -313,7 +313,7 @@ def test_bytes_that_are_no_message(service: Service) -> None:
 def test_method_that_does_not_exist(service: Service) -> None:
     stub = service.channel.unary_unary("/tussock.meta.v1.Meta/Nothing")
     with pytest.raises(grpc.RpcError) as raised:
-        stub(b"", timeout=10, metadata=PROTOCOL)
+        stub(b"", timeout=60, metadata=PROTOCOL)
     assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -26,7 +26,7 @@ from tussock.statestore import (
 from tussock.statestore.barriers import BarrierEvent
 from tussock.statestore.checkpoint import Checkpoint
 
-HEAR_SECONDS_MAX = 20.0
+HEAR_SECONDS_MAX = 60.0
 INTERVAL = 0.05
 
 
@@ -35,7 +35,7 @@ class Worker:
 
     def __init__(self, platform: Platform, name: str, **options: Any) -> None:
         self.name = name
-        self.store: StateStore = platform.connect(deadline=5.0)
+        self.store: StateStore = platform.connect(deadline=30.0)
         self.kv = self.store.table("kv")
         self.heard: queue.Queue[BarrierEvent] = queue.Queue()
         options = {"participants": 2, "interval": INTERVAL, **options}
@@ -74,7 +74,7 @@ class Worker:
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    with Platform(tmp_path.as_uri(), session_lease=2.0) as platform:
+    with Platform(tmp_path.as_uri(), session_lease=5.0) as platform:
         platform.connect().create_table("kv")
         yield platform
 
@@ -192,7 +192,7 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
         held_up.set()
         assert go_on.wait(HEAR_SECONDS_MAX)
 
-    options = {"on_missing": on_missing, "timeout": 1.0 if on_missing == "abort" else 0.1}
+    options = {"on_missing": on_missing, "timeout": 3.0 if on_missing == "abort" else 0.1}
     b = Worker(platform, "b", **options, on_barrier=dawdle)
     restored: queue.Queue[BarrierEvent] = queue.Queue()
     a = Worker(platform, "a", **options, on_restore=restored.put)
@@ -217,11 +217,11 @@ def test_slow_worker(platform: Platform, on_missing: str) -> None:
 
 def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) -> None:
     """`on_barrier` is not called before the worker has asked for its epoch: it could save a state that is not there."""
-    a = Worker(platform, "a", timeout=1.0)
+    a = Worker(platform, "a", timeout=3.0)
     barriers: queue.Queue[BarrierEvent] = queue.Queue()
     store = platform.connect()
     restoring = store.join_checkpoint(
-        "job", participant="b", participants=2, interval=INTERVAL, timeout=1.0, on_barrier=barriers.put
+        "job", participant="b", participants=2, interval=INTERVAL, timeout=3.0, on_barrier=barriers.put
     )
     began = restoring._epoch
     # It takes longer than a barrier may: the others are told, who restores is not.
@@ -361,7 +361,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
 
 def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
     """The leader is gone in the middle of the job: what was committed stays, the rest is done again, barriers go on."""
-    with Platform(tmp_path.as_uri(), replicas=2, session_lease=2.0, leader_lease=1.0) as platform:
+    with Platform(tmp_path.as_uri(), replicas=2, session_lease=5.0, leader_lease=3.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
         a.committed_write("1")

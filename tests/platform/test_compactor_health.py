@@ -11,6 +11,7 @@ import pytest
 from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.minio import free_port
 from support.versions import FakeSystem
+from support.waiting import WAIT_SECONDS
 from tussock.compactor.health import start_health
 from tussock.compactor.node import CompactorNode
 from tussock.meta.client.connection import MetaConnection
@@ -21,7 +22,7 @@ from tussock.statestore.system import RealSystem
 def asked(address: str, path: str) -> tuple[int, str]:
     """Status and text of a probe."""
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -31,7 +32,7 @@ def asked(address: str, path: str) -> tuple[int, str]:
 def wait_for(address: str, path: str, status: int) -> str:
     """The text of the first answer with this status."""
     system = RealSystem()
-    deadline = system.monotonic() + 30
+    deadline = system.monotonic() + WAIT_SECONDS
     while system.monotonic() < deadline:
         try:
             found, text = asked(address, path)

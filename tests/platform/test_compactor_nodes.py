@@ -85,7 +85,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def impatient(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster whose sessions soon lapse, for tests that wait for that."""
     with ExitStack() as exits:
-        yield Cluster(tmp_path / "bucket", exits, lease=2)
+        yield Cluster(tmp_path / "bucket", exits, lease=5)
 
 
 def test_tasks_run_in_processes_of_their_own(cluster: Cluster) -> None:

@@ -89,7 +89,7 @@ async def console(
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 120))
+    asyncio.run(asyncio.wait_for(test(), 240))
 
 
 def row_of(name: str) -> str:

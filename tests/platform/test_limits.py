@@ -97,7 +97,7 @@ def test_large_message_is_refused_by_the_service() -> None:
         seq = store.version().seq
         request = pb.CreateTableRequest(spec=pb.TableSpec(name="kv", schema=b"x" * 20_000)).SerializeToString()
         with grpc.insecure_channel(platform.leader.address) as channel, pytest.raises(grpc.RpcError) as raised:
-            channel.unary_unary(METHODS["CreateTable"].path)(request, metadata=[("tussock-protocol", "1")], timeout=20)
+            channel.unary_unary(METHODS["CreateTable"].path)(request, metadata=[("tussock-protocol", "1")], timeout=60)
         assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "(20012 vs. 10000)" in raised.value.details()
         assert store.tables() == []
@@ -127,8 +127,8 @@ def test_error_of_the_limit_travels_whole() -> None:
         platform.leader.gate.limits = RateLimits(FakeSystem(), 0.5, 1)
         with grpc.insecure_channel(platform.leader.address) as channel:
             ask = channel.unary_unary(METHODS["GetStatus"].path)
-            ask(b"", metadata=[("tussock-protocol", "1")], timeout=20)
+            ask(b"", metadata=[("tussock-protocol", "1")], timeout=60)
             with pytest.raises(grpc.RpcError) as raised:
-                ask(b"", metadata=[("tussock-protocol", "1")], timeout=20)
+                ask(b"", metadata=[("tussock-protocol", "1")], timeout=60)
         error = decode_error(dict(raised.value.trailing_metadata())[ERROR_METADATA])
         assert (type(error), error.args[1]) == (RateLimited, 2000)

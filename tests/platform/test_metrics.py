@@ -22,7 +22,7 @@ UNITS = ("_seconds", "_bytes", "_total", "_info")
 
 
 def scrape(address: str) -> tuple[str, dict[str, Metric]]:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text = answer.read().decode()
     return text, {family.name: family for family in text_string_to_metric_families(text)}
@@ -54,7 +54,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaProcess]:
                 store.table("kv").ingest_batch([(b"%d" % number, b"v" * 100)], epoch)
                 store.table("events").ingest_batch([(b"%d" % number, None)], epoch)
                 store.commit_epoch(epoch, writer="job", batch_id=number)
-            other.wait_epoch(store.committed_epoch, timeout=20)
+            other.wait_epoch(store.committed_epoch, timeout=60)
             with other.pin_snapshot():
                 yield process
 

@@ -102,7 +102,7 @@ def ask(process: MetaProcess, method: str, request: bytes = b"", **metadata: str
     """How a bare call ends, and the request's id that comes back."""
     sent = [PROTOCOL, *((key.replace("_", "-"), value) for key, value in metadata.items())]
     with grpc.insecure_channel(process.address) as channel:
-        _, call = None, channel.unary_unary(METHODS[method].path).future(request, metadata=sent, timeout=20)
+        _, call = None, channel.unary_unary(METHODS[method].path).future(request, metadata=sent, timeout=60)
         code, trailing = call.code(), dict(call.trailing_metadata())
     return code, trailing["tussock-request-id"]
 
@@ -157,7 +157,7 @@ def test_mistake_of_a_caller_is_told_once(process: MetaProcess) -> None:
 def test_broken_request_is_no_failure_of_the_service(process: MetaProcess) -> None:
     """Bytes that are no message end the call, and nothing else."""
     with grpc.insecure_channel(process.address) as channel, pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(METHODS["Commit"].path)(b"\xff\xff\xff", metadata=[PROTOCOL], timeout=20)
+        channel.unary_unary(METHODS["Commit"].path)(b"\xff\xff\xff", metadata=[PROTOCOL], timeout=60)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "3 bytes that are no tussock.meta.v1.CommitRequest" in raised.value.details()
     assert ask(process, "GetStatus")[0] == grpc.StatusCode.OK
@@ -167,7 +167,7 @@ def test_broken_request_is_no_failure_of_the_service(process: MetaProcess) -> No
 def test_other_protocol_is_refused(process: MetaProcess, metadata: list[tuple[str, str]]) -> None:
     """A client of another version could misunderstand everything that follows."""
     with grpc.insecure_channel(process.address) as channel, pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(METHODS["GetStatus"].path)(b"", metadata=metadata, timeout=20)
+        channel.unary_unary(METHODS["GetStatus"].path)(b"", metadata=metadata, timeout=60)
     assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
     assert "upgrade the older" in raised.value.details()
 

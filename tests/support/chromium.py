@@ -17,8 +17,8 @@ from typing import Any
 import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-START_SECONDS_MAX = 60
-WAIT_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
+WAIT_SECONDS_MAX = 120
 # Headless and as root, in a container without a GPU; and no errands of its own.
 FLAGS = (
     "--headless",

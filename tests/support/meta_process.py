@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 TUSSOCK = Path(sys.executable).with_name("tussock")
-WAIT_SECONDS_MAX = 60
+WAIT_SECONDS_MAX = 120
 
 Line = dict[str, Any]
 

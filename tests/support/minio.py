@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster.binaries import PROGRAMS, NoCluster, build, search_path
 
 BUCKET = "tussock-tests"
-START_SECONDS_MAX = 30
+START_SECONDS_MAX = 120
 # Below those that Linux and macOS give to whoever connects or asks for any: until the server has started, only another
 # draw could take the port away.
 PORTS = range(20_000, 30_000)

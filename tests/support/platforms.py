@@ -27,7 +27,7 @@ from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.client import StateStore, connect
 from tussock.statestore.system import RealSystem
 
-START_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
 
 
 class Replica:

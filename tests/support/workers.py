@@ -1,8 +1,8 @@
 """How `make test` shares the tests out to worker processes, by pytest-xdist; a plugin of pytest.
 
-A file is one piece of work, so that what its tests share is made once; a folder whose files share something dear, a
-Kubernetes node, a JVM or an API server, is one piece too. A worker takes the next piece when it has done its last, so
-the longest come first, and what would otherwise get into each other's way at the same time stands in one piece.
+A file is one piece of work, so that what its tests share is made once. So are the folders that share something dear,
+and those that would keep each other waiting, since each of them computes all the time. A worker takes the next piece
+when it has nearly done its last one, so the longest come first.
 """
 
 from typing import Any
@@ -10,14 +10,24 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["Pieces", "piece_of", "rank_of"]
+__all__ = ["LONG_PIECES", "Pieces", "piece_of", "rank_of"]
 
-# The longest first. Each is a piece with a name, and the beginnings of its tests' ids.
 LONG_PIECES = {
-    # A node whose pods are Spark jobs, and JVMs of our own: two of them at once need more memory than they save time.
-    "spark": ("tests/e2e/", "tests/compute/test_spark_", "tests/examples/"),
+    # One Kubernetes node, which has all images.
+    "node": ("tests/e2e/",),
+    # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
+    # One session of Spark; many processes that are killed; thousands of histories: nothing that waits.
+    "computing": (
+        "tests/compute/",
+        "tests/examples/",
+        "tests/chaos/",
+        "tests/simulation/",
+        "tests/statestore/test_vnode.py",  # asks Spark for its hashes
+    ),
+    "documents": ("tests/test_docs.py",),
 }
+"""Names of pieces, the longest first, and how the ids of their tests begin."""
 
 
 def piece_of(test: str) -> str:

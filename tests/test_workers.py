@@ -1,0 +1,65 @@
+"""The tests are shared out to processes by pieces, and what these measured is told at the end."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.workers import LONG_PIECES, piece_of, rank_of
+
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("beginning", [start for starts in LONG_PIECES.values() for start in starts])
+def test_pieces_have_tests(beginning: str) -> None:
+    """Else a folder that was renamed would start a node or a JVM in each process."""
+    path = TESTS.parent / beginning
+    assert path.is_file() or any(path.glob("test_*.py"))
+
+
+def test_files_are_pieces_and_long_ones_come_first() -> None:
+    tests = ["tests/cli/test_x.py::test_a[1::2]", "tests/cli/test_x.py::test_b", "tests/meta/test_y.py::test_c"]
+    long = ["tests/simulation/test_s.py::test_d", "tests/crds/test_k.py::test_e", "tests/e2e/test_n.py::test_f"]
+    assert [piece_of(test) for test in tests] == ["tests/cli/test_x.py", "tests/cli/test_x.py", "tests/meta/test_y.py"]
+    assert sorted(tests + long, key=rank_of) == [*reversed(long), *tests]
+
+
+FILE = """
+import os
+import time
+from support.times import note
+
+def test_one(testrun_uid):
+    note("one of " + __name__, 1)
+    print("ran in", os.environ["PYTEST_XDIST_WORKER"], os.getpid(), __name__)
+
+def test_two(testrun_uid):
+    print("ran in", os.environ["PYTEST_XDIST_WORKER"], os.getpid(), __name__)
+"""
+
+
+def test_a_file_is_run_by_one_process_and_its_times_come_last(tmp_path: Path) -> None:
+    """Before the line that closes the run; a test's id is the same as without processes."""
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text(FILE)
+    plugins = ["-p", "support.workers", "-p", "support.times", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", "-v", "-rP", *plugins, "--rootdir", tmp_path, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    places = {tuple(line.split()[2:]) for line in ran.stdout.splitlines() if line.startswith("ran in")}
+    assert len(places) == 4, "each file in one process"
+    assert len({worker for worker, _, _ in places}) == 2
+    _, _, end = ran.stdout.partition("= times =")
+    *times, last = [line.strip("= ") for line in end.splitlines()[1:]]
+    assert sorted(times) == [f"1.0 s  one of test_{name}" for name in "abcd"]
+    assert last.startswith("8 passed in ")
+    assert re.search(r"PASSED test_a\.py::test_one\s", ran.stdout)
