@@ -1,28 +1,28 @@
-"""A proxy that stands for the names of a cluster: what asks for a Service gets a process of this machine.
+"""Proxies: one that stands for the names of a cluster, and one that stands for a long way.
 
-gRPC goes through it where the variable `grpc_proxy` says so, so programs run as they are, names of hosts included.
+gRPC goes through the first where the variable `grpc_proxy` says so, so programs run as they are, names of hosts
+included: what asks for a Service gets a process of this machine.
 """
 
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ClusterProxy"]
+__all__ = ["ClusterProxy", "SlowPort"]
 
 
-class ClusterProxy:
-    """An HTTP proxy for CONNECT, on a free port, while it is entered."""
+class _Proxy:
+    """Listens on a free port of this machine while it is entered."""
 
     def __init__(self) -> None:
-        self.services: dict[str, str] = {}
-        """`host:port` of a Service -> of the process. What is not in it is reached as it is called."""
         self._listener = socket.create_server(("127.0.0.1", 0))
 
     @property
-    def environment(self) -> dict[str, str]:
-        return {"grpc_proxy": f"http://127.0.0.1:{self._listener.getsockname()[1]}"}
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -45,6 +45,22 @@ class ClusterProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class ClusterProxy(_Proxy):
+    """An HTTP proxy for CONNECT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.services: dict[str, str] = {}
+        """`host:port` of a Service -> of the process. What is not in it is reached as it is called."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"grpc_proxy": f"http://{self.address}"}
+
+    def _serve(self, client: socket.socket) -> None:
         with client:
             head = b""
             while not head.endswith(b"\r\n\r\n"):
@@ -62,10 +78,28 @@ class ClusterProxy:
             server.settimeout(None)
             with server:
                 client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                back = threading.Thread(target=_copy, args=(server, client), daemon=True)
-                back.start()
-                _copy(client, server)
-                back.join()
+                _join(client, server)
+
+
+class SlowPort(_Proxy):
+    """Another way to the server at `target` (`host:port`), whose first answer takes `seconds`."""
+
+    def __init__(self, target: str, seconds: float) -> None:
+        super().__init__()
+        self._target, self._seconds = target, seconds
+
+    def _serve(self, client: socket.socket) -> None:
+        host, _, port = self._target.rpartition(":")
+        with client, socket.create_connection((host, int(port))) as server:
+            time.sleep(self._seconds)
+            _join(client, server)
+
+
+def _join(client: socket.socket, server: socket.socket) -> None:
+    back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+    back.start()
+    _copy(client, server)
+    back.join()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -48,12 +48,15 @@ class Transport(Protocol):
 Dial = Callable[[str], Transport]
 """Makes a transport to an address."""
 
+CONNECT_SECONDS = 2.0
+"""Enough for TLS with another continent, and little beside an election. An attempt that is broken off sooner than the
+way takes would fail again and again."""
+
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     # A replica that restarts is to be found again within its peers' election, not after gRPC's usual seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -69,20 +72,23 @@ class GrpcTransport:
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Callable[[], tuple[tuple[str, str], ...]] = tuple,
         server_name: str = "",
+        connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
         """Connects when it is first used.
 
         `metadata` is asked before each call (tokens). `server_name` is what the server's certificate must be for; the
-        host of the address if empty.
+        host of the address if empty. An attempt to connect may take `connect_seconds`, TLS and all.
         """
         self.address = address
         self._metadata = metadata
         # gRPC's manual has this option for tests, but it still checks the chain, and the name given here.
         named = [("grpc.ssl_target_name_override", server_name)] if server_name else []
+        # Whatever the name says, an attempt is broken off after this.
+        options = [*_CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", int(connect_seconds * 1000))]
         self._channel = (
-            grpc.insecure_channel(address, _CHANNEL_OPTIONS)
+            grpc.insecure_channel(address, options)
             if credentials is None
-            else grpc.secure_channel(address, credentials, [*_CHANNEL_OPTIONS, *named])
+            else grpc.secure_channel(address, credentials, [*options, *named])
         )
         self._stubs = {
             method.name: self._channel.unary_unary(
