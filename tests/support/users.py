@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from cluster.client import Cluster
+from cluster.client import Cluster, NeverHappened
 from support.programs_in_pods import run_program
 
 __all__ = ["SECONDS", "Condition", "User", "resource"]
@@ -66,7 +66,10 @@ class User:
             return now if fits else None
 
         wanted = " ".join([reason, status, *words])
-        return self.cluster.wait_for(f"{what} that is {wanted}", found, SECONDS)
+        try:
+            return self.cluster.wait_for(f"{what} that is {wanted}", found, SECONDS)
+        except NeverHappened as error:
+            raise NeverHappened(f"{error}; it is {self.condition(what)}") from error
 
     def run(
         self,

@@ -1,0 +1,170 @@
+"""What a user changes on a platform while its stream runs: images, numbers of nodes, pauses. No row is lost or twice.
+
+One platform is changed by all tests, each of which leaves it as it began. Its stream is that of `examples/board`,
+whose tables can be compared with the truth after any batch.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from cluster.client import Cluster
+from support.boards import Board
+from support.pod_watch import watched_pods
+from support.users import SECONDS, resource
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iterator[Board]:
+    """A platform with two meta nodes, a compactor, and the stream with one executor, which has committed batches."""
+    with cluster.namespace("changes") as namespace:
+        found = Board(cluster, namespace, image_names["node"])
+        store = resource(
+            "StateStore", "board", objectStore={"managed": {"ephemeral": True}}, meta={"replicas": 2}, compactor={}
+        )
+        try:
+            with cluster.phase("changes: apply to the first batches"):
+                cluster.apply(store, *found.job(), namespace=namespace)
+                cluster.wait_for("the stream", lambda: found.condition("tsx/board").reason == "Ready", SECONDS)
+                found.await_batches()
+            yield found
+        finally:
+            with cluster.phase("changes: delete"):
+                found.kubectl("delete", "tsx,tss", "--all", "--timeout=200s", seconds=240)
+
+
+def names(pods: list[dict[str, Any]], image: str = "") -> set[str]:
+    """The names of pods that are ready, of those with the image if it is given."""
+    return {
+        pod["metadata"]["name"]
+        for pod in pods
+        if image in ("", pod["spec"]["containers"][0]["image"])
+        and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+    }
+
+
+def test_new_images_roll_in_order(cluster: Cluster, board: Board, next_image_names: Mapping[str, str]) -> None:
+    """Followers, the leader, compactors, the job; each when the one before is ready, and always as many that serve."""
+    before = board.batch()
+    leader, metas = board.get("tsm/board")["status"]["leader"], names(board.pods("meta"))
+    node, spark = next_image_names["node"], next_image_names["spark"]
+    with cluster.phase("images changed: to all rolled"), watched_pods(cluster, board.namespace) as watch:
+        board.patch("tss/board", images=dict(next_image_names))
+        for component, image, count in (("meta", node, 2), ("compactor", node, 1), ("compute", spark, 2)):
+            with cluster.phase(f"images changed: {component}"):
+                cluster.wait_for(
+                    f"{count} of {component} with image {image}",
+                    lambda: len(names(board.pods(component), image)) == count == len(board.pods(component)),  # noqa: B023
+                    SECONDS,
+                )
+        board.await_batches(since=before)
+
+    leaving = {name: watch.first(f"{name} leaving", name=name, leaving=True) for name in metas}
+    assert leader in metas
+    assert max(leaving, key=lambda name: leaving[name]) == leader
+    new_metas = [watch.first(f"{name} ready", name=name, ready=True) for name in names(board.pods("meta"))]
+    new_compactor = {"component": "compactor", "image": node}
+    assert max([*leaving.values(), *new_metas]) < watch.first("a new compactor", **new_compactor)
+    new_driver = watch.first("a new driver", role="driver", image=spark)
+    assert watch.first("a ready compactor", **new_compactor, ready=True) < new_driver
+    assert watch.fewest_ready("meta", 2) == 2
+    assert watch.fewest_ready("compactor", 1) == 1
+    status = board.get("tsx/board")["status"]
+    assert (status["restarts"], status["failures"]) == (1, 0)
+    board.expect_exact()
+
+
+def test_images_that_are_not_there_stop_the_roll(
+    cluster: Cluster, board: Board, image_names: Mapping[str, str]
+) -> None:
+    """What runs goes on, the conditions name image and pod, and the right image heals it without a restart."""
+    bad = {part: f"{image_names[part].rpartition(':')[0]}:never-built" for part in ("node", "spark")}
+    good = board.get("tss/board")["spec"].get("images", {}).get("node")
+    before = {component: names(board.pods(component)) for component in ("meta", "compactor", "compute")}
+    with cluster.phase("bad images: to a message, of the job and of the store"):
+        board.patch("tsx/board", image=bad["spark"])
+        board.await_reason("tsx/board", "ImagePullFailed", bad["spark"], "goes on meanwhile", status="True")
+        board.patch("tss/board", images={"node": bad["node"]})
+        held = board.await_reason("tsm/board", "ImagePullFailed", bad["node"], "Pod board-meta-", status="True")
+        assert "The pods from before still serve." in held.message
+        board.await_reason("tss/board", "ImagePullFailed", "Meta board: Pod board-meta-", bad["node"], status="True")
+        board.await_reason("tsc/board", "WaitingForMeta", status="True")
+    said = board.kubectl("tussock", "status", "board")
+    assert [line.split()[:4] for line in said.splitlines()[1:]] == [
+        ["StateStore", "board", "True", "ImagePullFailed"],
+        ["Meta", "board", "True", "ImagePullFailed"],
+        ["Compactor", "board", "True", "WaitingForMeta"],
+        ["Compute", "board", "True", "WaitingForMeta"],
+    ]
+    board.await_batches()
+    assert {component: names(board.pods(component)) for component in before} == before
+    with cluster.phase("bad images: healed"):
+        board.patch("tss/board", images={"node": good})
+        board.patch("tsx/board", image=None)
+        for what in ("tsm/board", "tsc/board", "tss/board", "tsx/board"):
+            board.await_reason(what, "Ready", status="True")
+    assert {component: names(board.pods(component)) for component in before} == before
+    board.expect_exact()
+
+
+def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> None:
+    """`kubectl scale` up and down under load; the status tells as many as the selector finds, and slots that work."""
+
+    def scale(compactors: int, executors: int) -> None:
+        board.kubectl("scale", "tsc/board", f"--replicas={compactors}")
+        board.kubectl("scale", "tsx/board", f"--replicas={executors}")
+        for what, count in (("tsc/board", compactors), ("tsx/board", executors)):
+            cluster.wait_for(f"{count} of {what}", lambda: scaled(what, count), SECONDS)  # noqa: B023
+        cluster.wait_for(f"{executors} executors", lambda: board.driver()["executors"] == executors, SECONDS)
+        board.await_reason("tsc/board", "Ready", status="True")
+
+    def scaled(what: str, count: int) -> bool:
+        status = board.get(what)["status"]
+        found = cluster.list("pods", board.namespace, status["selector"])
+        return status["replicas"] == status["readyReplicas"] == count == len(found)
+
+    driver = board.get("pod/board-driver")["metadata"]["uid"]
+    with cluster.phase("scaled up: 1 to 3 compactors, 1 to 2 executors"):
+        scale(3, 2)
+    board.await_batches()
+    with cluster.phase("a table compacted by hand"):
+        assert board.kubectl("tussock", "compact", "board", "board") == "Table board of board is compacted.\n"
+    with cluster.phase("scaled down: 3 to 1 compactors, 2 to 1 executors"):
+        scale(1, 1)
+    board.await_batches()
+    assert board.get("pod/board-driver")["metadata"]["uid"] == driver
+    board.expect_exact()
+
+
+def test_paused_and_suspended(cluster: Cluster, board: Board) -> None:
+    """A paused store is left alone, with what was changed by hand; a suspended job goes on at its checkpoint."""
+    with cluster.phase("paused: edits stay"):
+        board.patch("tss/board", paused=True)
+        for what in ("tss/board", "tsm/board", "tsc/board", "tsx/board"):
+            board.await_reason(what, "Paused", status="True")
+        board.kubectl("scale", "deployment/board-compactor", "--replicas=0")
+        board.kubectl("delete", "poddisruptionbudget/board-meta")
+        # The operator has seen this change, and so the two from before it.
+        board.kubectl("scale", "tsc/board", "--replicas=2")
+        board.await_reason("tsc/board", "Paused")
+        board.await_batches()
+        assert board.get("deployment/board-compactor")["spec"]["replicas"] == 0
+        assert cluster.get("poddisruptionbudget", "board-meta", board.namespace) is None
+    with cluster.phase("paused no more: edits put right"):
+        board.patch("tss/board", paused=False)
+        cluster.wait_for("budget", lambda: cluster.get("poddisruptionbudget", "board-meta", board.namespace))
+        cluster.wait_for("compactors", lambda: board.get("tsc/board")["status"]["readyReplicas"] == 2)
+        board.kubectl("scale", "tsc/board", "--replicas=1")
+    with cluster.phase("suspended"):
+        board.patch("tsx/board", suspend=True)
+        board.await_reason("tsx/board", "Suspended", status="False")
+        cluster.wait_for("no executors", lambda: not board.executors())
+    events = board.expect_exact()
+    with cluster.phase("suspended no more: to more batches"):
+        board.patch("tsx/board", suspend=False)
+        board.await_reason("tsx/board", "Ready", status="True")
+        board.await_batches()
+    board.expect_exact(events + 400)

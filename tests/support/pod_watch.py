@@ -1,0 +1,95 @@
+"""What happened to the pods of a namespace, in its order: a watch sees every state, where asking again misses some."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.client import Cluster
+
+__all__ = ["PodWatch", "Sight", "watched_pods"]
+
+
+class Sight(NamedTuple):
+    """A pod as it was seen at one moment."""
+
+    name: str
+    component: str
+    role: str
+    """Of pods of jobs: `driver` or `executor`."""
+    image: str
+    ready: bool
+    leaving: bool
+    """It was told to end, or is gone."""
+
+
+class PodWatch:
+    """The sights of a watch that has ended, oldest first."""
+
+    def __init__(self) -> None:
+        self.sights: list[Sight] = []
+
+    def first(self, what: str, **wanted: object) -> int:
+        """The place of the first sight with these fields, `what` in words; fails if there is none."""
+        for place, sight in enumerate(self.sights):
+            if all(getattr(sight, name) == value for name, value in wanted.items()):
+                return place
+        raise AssertionError(f"{what} was not seen in {[tuple(sight) for sight in self.sights]}")
+
+    def fewest_ready(self, component: str, usual: int) -> int:
+        """How many pods of a component were ready at once at the least, since the first moment that `usual` were."""
+        ready: dict[str, bool] = {}
+        counts = []
+        for sight in self.sights:
+            if sight.component == component:
+                ready[sight.name] = sight.ready and not sight.leaving
+                counts.append(sum(ready.values()))
+        return min(counts[counts.index(usual) :])
+
+
+@contextmanager
+def watched_pods(cluster: Cluster, namespace: str) -> Iterator[PodWatch]:
+    """Watch while it lasts; the sights are there when it has ended well."""
+    found = PodWatch()
+    where = f"--namespace={namespace}"
+    with tempfile.NamedTemporaryFile("r+") as output:
+
+        def seen() -> str:
+            return Path(output.name).read_text()
+
+        watch = ["kubectl", "get", "pods", where, "--watch", "--output-watch-events", "--output=json"]
+        with cluster.running(*watch, output=output):  # type: ignore[arg-type]
+            cluster.wait_for("first sight", seen)
+            yield found
+            # What has happened by now has to be told, too.
+            last = [pod["metadata"]["resourceVersion"] for pod in cluster.list("pods", namespace)]
+            cluster.wait_for("last sights", lambda: all(f'"{one}"' in seen() for one in last))
+            text = seen()
+    found.sights = list(_sights(text))
+
+
+def _sights(text: str) -> Iterator[Sight]:
+    """The events of a watch, JSON objects one after the other, of which the last may be half."""
+    decoder, place = json.JSONDecoder(), 0
+    while start := text.find("{", place) + 1:
+        try:
+            event, place = decoder.raw_decode(text, start - 1)
+        except json.JSONDecodeError:
+            return
+        yield _sight(event["type"], event["object"])
+
+
+def _sight(event: str, pod: dict[str, Any]) -> Sight:
+    meta, status = pod["metadata"], pod.get("status", {})
+    labels = meta.get("labels", {})
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
+    return Sight(
+        meta["name"],
+        labels.get("app.kubernetes.io/component", ""),
+        labels.get("tussock.dev/role", ""),
+        pod["spec"]["containers"][0]["image"],
+        ready,
+        event == "DELETED" or "deletionTimestamp" in meta,
+    )
