@@ -261,3 +261,14 @@ def test_a_call_that_fails_has_altered_the_table_or_not(fate: Fate) -> None:
             assert rows_of(store.table("orders").read()) == [widened(old_row(5))]
     else:
         raise AssertionError("no attempt got through")
+
+
+def test_many_keys_are_answered_with_the_columns_that_are_asked_for(store: StateStore) -> None:
+    """In the order asked for, key columns too; a column that is not there is named."""
+    table, first, _ = altered(store)
+    found = table.multi_get([3, 4, 99], columns=["note", "id"])
+    assert found.type.names == ["note", "id"]
+    assert found.to_pylist() == [{"note": None, "id": 3}, {"note": "x", "id": 4}, None]
+    assert table.multi_get([4], epoch=first, columns=["note"]).to_pylist() == [{"note": None}]
+    with pytest.raises(SchemaMismatch, match="'orders' has no column 'colour'; it has"):
+        table.multi_get([4], columns=["colour"])

@@ -12,6 +12,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.altering import AlterTable, apply_alter, validate_alter
 from tussock.meta.backup_changes import (
     BeginBackup,
     BeginStore,
@@ -48,7 +49,6 @@ from tussock.meta.terms import StartTerm, apply_term, check_begun, check_term, v
 from tussock.meta.version import Version
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
-from tussock.statestore.evolution import check_evolved
 
 __all__ = [
     "AdvanceHorizon",
@@ -84,14 +84,6 @@ class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag="create_table",
     """A table comes into being, empty; `spec.id` is the version's `next_table_id`."""
 
     spec: TableSpec
-
-
-class AlterTable(msgspec.Struct, frozen=True, kw_only=True, tag="alter_table", tag_field="type"):
-    """A typed table has other columns from now on: more at the end, or of wider types. No row is written anew."""
-
-    table_id: int
-    schema: bytes
-    """The whole new schema, as an IPC message."""
 
 
 class DropTable(msgspec.Struct, frozen=True, kw_only=True, tag="drop_table", tag_field="type"):
@@ -162,7 +154,7 @@ def validate(version: Version, delta: Delta) -> None:
                     f"table {spec.name!r} was to get id {spec.id}, but the next id is {version.next_table_id}"
                 )
         case AlterTable():
-            _validate_alter(version, delta)
+            validate_alter(version, delta)
         case DropTable(table_id=table_id):
             if table_id not in version.tables:
                 raise TableNotFound(f"table with id {table_id} is not in the store; nothing was dropped")
@@ -206,10 +198,8 @@ def apply(version: Version, delta: Delta) -> Version:
         case CreateTable(spec=spec):
             tables = {**version.tables, spec.id: TableState(spec=spec)}
             return replace(version, tables=tables, next_table_id=spec.id + 1)
-        case AlterTable(table_id=table_id, schema=schema):
-            state = version.tables[table_id]
-            altered = replace(state, spec=replace(state.spec, schema=schema))
-            return replace(version, tables={**version.tables, table_id: altered})
+        case AlterTable():
+            return apply_alter(version, delta)
         case DropTable():
             return _apply_drop(version, delta)
         case ClaimCompaction():
@@ -264,13 +254,6 @@ def advance(version: Version, deltas: Sequence[Delta], *, term: int = 0, check: 
         for delta in deltas:
             after = apply(after, delta)
     return replace(after, seq=version.seq + 1)
-
-
-def _validate_alter(version: Version, delta: AlterTable) -> None:
-    state = version.tables.get(delta.table_id)
-    if state is None:
-        raise TableNotFound(f"table with id {delta.table_id} is not in the store; nothing was altered")
-    check_evolved(state.spec, replace(state.spec, schema=delta.schema).arrow_schema())
 
 
 def _apply_drop(version: Version, delta: DropTable) -> Version:

@@ -12,11 +12,11 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tussock.meta.altering import alter
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Chosen, Claims
 from tussock.meta.commits import AlreadyCommitted, nameless_ssts, stamp
 from tussock.meta.delta import (
-    AlterTable,
     Configure,
     CreateTable,
     Delta,
@@ -35,7 +35,6 @@ from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, Vacuu
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
-from tussock.statestore.evolution import altered_schema
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
@@ -168,23 +167,8 @@ class EmbeddedMeta:
         return self._log.append(decide)
 
     def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
-        """Add columns to a typed table and widen others, whatever others altered meanwhile.
-
-        What is so already is no change: without any, nothing is appended. `SchemaMismatch` if it cannot be done.
-        """
-
-        def decide(version: Version) -> tuple[list[Delta], TableState]:
-            state = version.find_table(name)
-            if state is None:
-                raise TableNotFound(f"table {name!r} is not in the store; nothing was altered")
-            schema = altered_schema(state.spec, add, widen)
-            if schema == state.spec.arrow_schema():
-                return [], state
-            written = schema.serialize().to_pybytes()
-            altered = replace(state, spec=replace(state.spec, schema=written))
-            return [AlterTable(table_id=state.spec.id, schema=written)], altered
-
-        return self._log.append(decide)
+        """Add columns to a typed table and widen others, whatever others altered meanwhile; see `altering.alter`."""
+        return self._log.append(lambda version: alter(version, name, add, widen))
 
     def drop_table(self, name: str) -> None:
         """Remove a table and its running compactions; `TableNotFound` if there is none."""
@@ -366,9 +350,8 @@ class EmbeddedMeta:
         """The delta that makes this process's own settings the store's, if they differ."""
         retention_ms = self._retention_of(version)
         grace_ms = version.gc_grace_ms if self._grace_ms is None else self._grace_ms
-        if (retention_ms, grace_ms) == (version.retention_ms, version.gc_grace_ms):
-            return []
-        return [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
+        same = (retention_ms, grace_ms) == (version.retention_ms, version.gc_grace_ms)
+        return [] if same else [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)
@@ -376,13 +359,12 @@ class EmbeddedMeta:
     def _pick(self, version: Version, table: str | None, manual: bool, watermark: int) -> tuple[int, Pick] | None:
         """The most urgent pick of `version`, with its table's id."""
         tasks = list(version.tasks.values())
+        states = list(version.tables.values())
         if table is not None:
             state = version.find_table(table)
             if state is None:
                 raise TableNotFound(f"table {table!r} is not in the store; nothing to compact")
             states = [state]
-        else:
-            states = list(version.tables.values())
         if manual:
             picked = pick_manual(states[0], tasks, self.config)
             return (states[0].spec.id, picked) if picked else None

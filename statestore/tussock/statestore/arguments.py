@@ -1,11 +1,12 @@
 """Checks of what users pass to a store, each with an error that names the argument, and what becomes of it."""
 
 import math
+from collections.abc import Mapping
 
 from tussock.statestore.barriers import JobOptions, OnMissing
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["check_writer", "job_options"]
+__all__ = ["check_limits", "check_writer", "job_options"]
 
 
 def check_writer(writer: str | None, batch_id: int | None, generation: int | None = None) -> None:
@@ -45,3 +46,14 @@ def job_options(
         timeout_ms=round((timeout or 0) * 1000),
         on_missing=on_missing,
     )
+
+
+def check_limits(seconds: Mapping[str, float | None], deadline: float, cache_bytes: int, buffer_bytes: int) -> None:
+    """`InvalidOption` unless these options of `connect` are numbers of at least 0; of `seconds`, `None` is fine."""
+    given = {name: value for name, value in seconds.items() if value is not None} | {"deadline": deadline}
+    for name, value in given.items():
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
+    for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
+        if not isinstance(value, int) or value < 0:
+            raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")

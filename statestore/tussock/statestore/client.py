@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.statestore.access import access_from
-from tussock.statestore.arguments import check_writer, job_options
+from tussock.statestore.arguments import check_limits, check_writer, job_options
 from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.barriers import OnMissing
 from tussock.statestore.buckets import open_bucket
@@ -29,7 +28,7 @@ from tussock.statestore.errors import (
     TableNotFound,
     WaitTimeout,
 )
-from tussock.statestore.evolution import columns_of
+from tussock.statestore.evolution import Columns, columns_of
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sstables import Sstables
@@ -87,19 +86,12 @@ class StateStore:
         """Names of the tables, sorted."""
         return sorted(state.spec.name for state in self._core.refresh().tables.values())
 
-    def alter_table(
-        self,
-        name: str,
-        *,
-        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
-        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
-    ) -> Any:
-        """Add value columns to a typed table, or give some a wider type; rewrites no row. Answers the table.
+    def alter_table(self, name: str, *, add: Columns | None = None, widen: Columns | None = None) -> Any:
+        """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); answers it.
 
-        `add`: new columns, at the end, null in all rows that are there. `widen`: new types of value columns, that hold
-        each of their values unchanged. What is so already is left so: a repetition changes nothing. Tables that are
-        open follow, at any epoch and in snapshots too. See `docs/evolution.md`. Raises `SchemaMismatch` naming column,
-        old and new type, and `TableNotFound`; then nothing was altered.
+        Both map names to Arrow types. No row is written anew, and what is so already is no change. Open tables follow,
+        at any epoch (`docs/evolution.md`). Raises `SchemaMismatch` naming column, old and new type, `InvalidOption` or
+        `TableNotFound`; then nothing was altered.
         """
         self._core.check_usable()
         state = self._core.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
@@ -379,13 +371,7 @@ def connect(
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
-    limits = {"retention": retention, "gc_grace": gc_grace, "deadline": deadline}
-    for name, value in ((name, value) for name, value in limits.items() if value is not None or name == "deadline"):
-        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
-    for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
-        if not isinstance(value, int) or value < 0:
-            raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
+    check_limits({"retention": retention, "gc_grace": gc_grace}, deadline, cache_bytes, buffer_bytes)
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name

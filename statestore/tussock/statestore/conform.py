@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["TypedRows", "conform", "key_rows"]
+__all__ = ["TypedRows", "conform", "key_rows", "same_kind"]
 
 TypedRows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]
 
@@ -50,10 +50,15 @@ def _kind(kind: pa.DataType) -> str:
     return next((name for name, test in _KINDS if test(kind)), str(kind))
 
 
+def same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether both are integers, or floats, or strings, and so on: of these, values are converted if they fit."""
+    return _kind(found) == _kind(expected)
+
+
 def _convertible(found: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected) and (found.tz is None) != (expected.tz is None):
         return False
-    return pa.types.is_null(found) or _kind(found) == _kind(expected)
+    return pa.types.is_null(found) or same_kind(found, expected)
 
 
 def conform(rows: TypedRows, schema: pa.Schema, required: Collection[str], table: str) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ and narrowing a column, changing a key column, and forbidding nulls.
 """
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -14,7 +15,10 @@ from tussock.statestore.catalog import TableSpec
 from tussock.statestore.column_codec import storage_type
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 
-__all__ = ["altered_schema", "check_evolved", "columns_of", "is_earlier", "is_wider"]
+__all__ = ["Columns", "altered_schema", "check_evolved", "columns_of", "is_earlier", "is_wider"]
+
+Columns: TypeAlias = Mapping[str, pa.DataType] | pa.Schema
+"""Columns by name, with their types."""
 
 _DIGITS = {
     pa.int8(): 3,
@@ -64,7 +68,7 @@ def is_earlier(old: pa.Schema, new: pa.Schema) -> bool:
     )
 
 
-def columns_of(columns: Mapping[str, pa.DataType] | pa.Schema | None, option: str) -> pa.Schema:
+def columns_of(columns: Columns | None, option: str) -> pa.Schema:
     """The columns of an argument of `alter_table`; `InvalidOption` if it is not names with Arrow types."""
     if isinstance(columns, pa.Schema):
         return columns

@@ -56,8 +56,6 @@ class TypedTable:
         self._id = spec.id
         self._shape = _shape_of(spec)
         # The key never changes.
-        self.primary_key = spec.primary_key
-        """Names of the key columns, in key order."""
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
         self._reader = TableReader(core, spec.id, spec.name, pin)
 
@@ -75,6 +73,11 @@ class TypedTable:
     def schema(self) -> pa.Schema:
         """The rows' Arrow schema, with what `StateStore.alter_table` has changed since, as far as is known here."""
         return self._now().schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns, in key order."""
+        return self._shape.spec.primary_key
 
     def upsert(self, rows: TypedRows, epoch: int) -> None:
         """Write whole rows at `epoch`, in any order; of several rows with one key the last wins.
@@ -156,15 +159,25 @@ class TypedTable:
         # Columns that the table got after the row was stored are null.
         return {name: row.get(name) for name in shape.schema.names}
 
-    def multi_get(self, keys: TypedRows | Sequence[Any], epoch: int | None = None) -> pa.StructArray:
-        """The rows under `keys` as a struct array aligned with them, null where there is none."""
+    def multi_get(
+        self, keys: TypedRows | Sequence[Any], epoch: int | None = None, *, columns: Sequence[str] | None = None
+    ) -> pa.StructArray:
+        """The rows under `keys` as a struct array aligned with them, null where there is none.
+
+        `columns`: names to return, in that order; all if `None`.
+        """
         encoded = self._encode_keys(keys)
         pieces = self._reader.find_many(encoded, epoch)
         # After the rows were found: they are of no newer schema.
         shape = self._now()
-        found, values = take_pieces(pieces, len(encoded), range(len(shape.values)), shape.types)
-        arrays = self._assemble(encoded, values, shape)
-        return pa.StructArray.from_arrays(arrays, fields=list(shape.schema), mask=pa.array(~found))
+        names = shape.schema.names if columns is None else list(columns)
+        self._check_columns(names, shape)
+        wanted = [at for at, name in enumerate(shape.values) if name in names]
+        found, values = take_pieces(pieces, len(encoded), wanted, [shape.types[at] for at in wanted])
+        arrays = self._assemble(encoded, values, shape, set(names))
+        by_name = dict(zip((name for name in shape.schema.names if name in names), arrays, strict=True))
+        fields = [shape.schema.field(name) for name in names]
+        return pa.StructArray.from_arrays([by_name[name] for name in names], fields=fields, mask=pa.array(~found))
 
     def read(
         self,
@@ -186,11 +199,7 @@ class TypedTable:
         """
         shape = self._now()
         names = list(shape.schema.names) if columns is None else list(columns)
-        if not names:
-            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {shape.schema.names}")
-        for name in names:
-            if name not in shape.schema.names:
-                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {shape.schema.names}")
+        self._check_columns(names, shape)
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
@@ -322,6 +331,13 @@ class TypedTable:
         schema = pa.schema([self._shape.schema.field(name) for name in self.primary_key])
         rows = key_rows(keys, self.primary_key, self.name)
         return self._encoder.encode(conform(rows, schema, self.primary_key, self.name))
+
+    def _check_columns(self, names: Sequence[str], shape: _Shape) -> None:
+        if not names:
+            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {shape.schema.names}")
+        for name in names:
+            if name not in shape.schema.names:
+                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {shape.schema.names}")
 
     def _now(self) -> _Shape:
         """The table as the newest version known here has it; no request."""

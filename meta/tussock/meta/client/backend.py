@@ -142,11 +142,9 @@ class PlatformBackend:
 
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table; its id is assigned by the leader."""
-        attempts = Attempts()
+        attempts, request = Attempts(), pb.CreateTableRequest(spec=spec_to_message(spec))
         try:
-            answer = self._connection.call(
-                "CreateTable", pb.CreateTableRequest(spec=spec_to_message(spec)), attempts=attempts
-            )
+            answer = self._connection.call("CreateTable", request, attempts=attempts)
         except TableExists:
             state = self.refresh().find_table(spec.name)
             # An attempt whose answer was lost may have made it; then it is just what was asked for, and empty.
@@ -159,8 +157,8 @@ class PlatformBackend:
 
     def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
         """Add columns to a table and widen others; an attempt whose answer was lost is found done."""
-        request = pb.AlterTableRequest(name=name, add=columns_to_message(add), widen=columns_to_message(widen))
-        answer = self._connection.call("AlterTable", request)
+        added, widened = columns_to_message(add), columns_to_message(widen)
+        answer = self._connection.call("AlterTable", pb.AlterTableRequest(name=name, add=added, widen=widened))
         assert isinstance(answer, pb.AlterTableResponse)
         self._catch_up(answer.seq)
         return TableState(spec=spec_from_message(answer.spec))
