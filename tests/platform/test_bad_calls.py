@@ -107,6 +107,19 @@ def test_unknown_table(service: Service) -> None:
         assert "'no'" in str(error)
 
 
+def test_an_alteration_that_is_none(service: Service) -> None:
+    """Bytes that are no schema, an unknown table, a raw one, and columns that rows could not have."""
+    columns = pa.schema([("note", pa.string())]).serialize().to_pybytes()
+    for request, status, kind, words in (
+        (pb.AlterTableRequest(name="kv", add=b"junk"), grpc.StatusCode.INVALID_ARGUMENT, errors.SchemaMismatch, "IPC"),
+        (pb.AlterTableRequest(name="no", add=columns), grpc.StatusCode.NOT_FOUND, errors.TableNotFound, "'no'"),
+        (pb.AlterTableRequest(name="kv", widen=columns), grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidOption, "raw"),
+    ):
+        code, error = service.refused("AlterTable", request)
+        assert (code, type(error)) == (status, kind)
+        assert words in str(error)
+
+
 def _missing(service: Service, sst: SstInfo) -> SstInfo:
     return msgspec.structs.replace(sst, id=new_sst_id(service.platform.leader.system))
 
