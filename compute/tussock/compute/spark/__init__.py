@@ -1,12 +1,39 @@
 """Tussock in Spark: the format `tussock`, and helpers that write one epoch per micro-batch.
 
-`register(spark)` makes the format known to a session; `upsert` and `write_epoch` serve `foreachBatch`.
+`register(spark)` makes the format known to a session; `upsert`, `write_epoch` and `stateful` serve `foreachBatch`.
 """
 
 from tussock.compute.spark.epoch_writer import upsert, write_epoch
 from tussock.compute.spark.interpreter import settle_worker_python
 from tussock.compute.spark.source import TussockDataSource, register
+from tussock.compute.spark.state import (
+    KeyedBatch,
+    State,
+    Ttl,
+    Turn,
+    Update,
+    deduplicate,
+    merges,
+    per_key,
+    sessions,
+    stateful,
+)
 
-__all__ = ["TussockDataSource", "register", "upsert", "write_epoch"]
+__all__ = [
+    "KeyedBatch",
+    "State",
+    "Ttl",
+    "Turn",
+    "TussockDataSource",
+    "Update",
+    "deduplicate",
+    "merges",
+    "per_key",
+    "register",
+    "sessions",
+    "stateful",
+    "upsert",
+    "write_epoch",
+]
 
 settle_worker_python()

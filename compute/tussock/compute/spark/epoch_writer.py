@@ -26,7 +26,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.vnode import VNODES_MAX
 
-__all__ = ["TableWrite", "upsert", "write_epoch"]
+__all__ = ["TableWrite", "address_of", "query_id", "task_count", "upsert", "write_epoch"]
 
 TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
 """Rows to upsert, or rows and how each value column is merged with what is stored."""
@@ -90,15 +90,15 @@ def write_epoch(
     """
     if not tables:
         raise InvalidOption("write_epoch was given no tables; expected at least one")
-    open_store = store if isinstance(store, StateStore) else committing_store(_address(store))
-    address = _address(open_store.url)
-    writer = writer or _query_id(tables)
+    open_store = store if isinstance(store, StateStore) else committing_store(address_of(store))
+    address = address_of(open_store.url)
+    writer = writer or query_id(_rows_of(next(iter(tables.values()))))
     committed = open_store.committed_batch(writer, batch_id)
     if committed is not None:
         note_commit(writer, batch_id, committed)
         return committed
     shares = [_share(open_store, name, part) for name, part in tables.items()]
-    tasks = _task_count(partitions, shares[0].rows)
+    tasks = task_count(partitions, shares[0].rows)
     with ExitStack() as stack:
         expect: dict[str, int] = {}
         read_epoch = 0
@@ -147,23 +147,27 @@ def _upload(
     writer.save(spec.name)
 
 
-def _address(url: str) -> StoreAddress:
+def _rows_of(part: TableWrite) -> DataFrame:
+    return part if isinstance(part, DataFrame) else part[0]
+
+
+def address_of(url: str) -> StoreAddress:
+    """The store as the tasks open it; `InvalidOption` if they cannot."""
     return check_shareable(StoreAddress(url))
 
 
-def _query_id(tables: Mapping[str, TableWrite]) -> str:
-    part = next(iter(tables.values()))
-    rows = part if isinstance(part, DataFrame) else part[0]
-    query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not query_id:
+def query_id(rows: DataFrame) -> str:
+    """The id of the streaming query whose batch this is; `InvalidOption` if it is none's."""
+    found = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not found:
         raise InvalidOption(
             "writer is missing, and this is not a streaming query's batch, whose id would do; give a writer, so that "
             "a repeated batch is recognised"
         )
-    return str(query_id)
+    return str(found)
 
 
-def _task_count(partitions: int | None, rows: DataFrame) -> int:
+def task_count(partitions: int | None, rows: DataFrame) -> int:
     """The tasks per table: as given, else the largest power of two up to the session's cores."""
     if partitions is None:
         cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))

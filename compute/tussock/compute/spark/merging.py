@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.typed_table import TypedTable
 
-__all__ = ["FUNCTIONS", "check_merge", "combine_rows", "merge_with_stored", "merged_batches"]
+__all__ = ["FUNCTIONS", "check_merge", "combine_rows", "combined", "merge_with_stored", "merged_batches"]
 
 FUNCTIONS = ("first", "last", "max", "min", "sum")
 
@@ -135,15 +135,20 @@ def merge_with_stored(
         new = rows.column(field.name).combine_chunks()
         new = new if new.type == field.type else new.cast(field.type)
         function = "last" if field.name in table.primary_key else functions.get(field.name, "last")
-        columns.append(_combined(function, old, new, existed, field))
+        columns.append(combined(function, old, new, existed, field))
     return pa.table(columns, names=table.schema.names)
 
 
-def _combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArray, field: pa.Field) -> pa.Array:
+def combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArray, field: pa.Field) -> pa.Array:
+    """One column of stored and new values by its function; `existed`: where there is a stored row."""
     if function == "last":
         return new
     if function == "first":
         return pc.if_else(existed, old, new)
+    if function in ("min", "max") and pt.is_temporal(field.type):
+        # Arrow's elementwise functions know no times.
+        wins = pc.less(new, old) if function == "min" else pc.greater(new, old)
+        return pc.if_else(pc.coalesce(wins, old.is_null()), new, old)
     if function == "min":
         return pc.min_element_wise(old, new, skip_nulls=True)
     if function == "max":

@@ -1,0 +1,169 @@
+"""The arguments of `stateful`, and what they ask of tables and rows. Pure; every refusal names what to change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+
+from tussock.compute.spark.state.plan import Expiry
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.conform import conform
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.vnode import VNODES_MAX
+
+__all__ = ["Ttl", "check_length", "check_options", "check_rows", "check_tables", "micros_of", "names_of"]
+
+
+@dataclass(frozen=True)
+class Ttl:
+    """Time to live of state: a row is forgotten once its time, in a column of the state table, is `after` ago.
+
+    `by="processing"`: the column is set to the time of the batch whenever the row is written. `by="event"`: the
+    function sets it, and the watermark is the clock; a row with null there stays.
+    """
+
+    column: str
+    after: timedelta | float
+    """A timedelta or seconds."""
+    by: str = "processing"
+
+
+def names_of(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
+    """One or several names as a tuple; `InvalidOption` if there are none or one stands twice."""
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidOption(f"{argument} is {value!r}; expected a name, or several different ones")
+    return names
+
+
+def micros_of(length: timedelta | float) -> int:
+    """A length of time in microseconds."""
+    seconds = length if isinstance(length, timedelta) else timedelta(seconds=length)
+    return seconds // timedelta(microseconds=1)
+
+
+def check_options(
+    fn: Any,
+    outputs: Mapping[str, str] | None,
+    event_time: str | None,
+    delay: timedelta | float | None,
+    ttl: Ttl | None,
+    partitions: int | None,
+    chunk_bytes: int,
+) -> None:
+    """Raise `InvalidOption` for the argument that cannot work, whatever the tables are."""
+    if not callable(fn):
+        raise InvalidOption(f"fn is {fn!r}; expected a function of a KeyedBatch that answers an Update")
+    if outputs is not None and not isinstance(outputs, Mapping):
+        raise InvalidOption(f"outputs is {outputs!r}; expected names and tables, such as {{'rejects': 'bank.rejects'}}")
+    if (event_time is None) != (delay is None):
+        raise InvalidOption("event_time and delay go together: a column, and how late its rows may be; give both")
+    if delay is not None:
+        check_length(delay, "delay", least=0)
+    if ttl is not None:
+        _check_ttl(ttl, event_time)
+    if partitions is not None and (isinstance(partitions, bool) or partitions not in range(1, VNODES_MAX + 1)):
+        raise InvalidOption(f"partitions is {partitions!r}; expected a number of tasks from 1 to {VNODES_MAX}")
+    if not isinstance(chunk_bytes, int) or chunk_bytes < 1:
+        raise InvalidOption(f"chunk_bytes is {chunk_bytes!r}; expected bytes of rows that a task may hold, 1 or more")
+
+
+def _check_ttl(ttl: Ttl, event_time: str | None) -> None:
+    if not isinstance(ttl, Ttl) or ttl.by not in ("event", "processing"):
+        raise InvalidOption(f"ttl is {ttl!r}; expected a Ttl by 'event' or 'processing' time")
+    check_length(ttl.after, "ttl.after", least=1)
+    if ttl.by == "event" and event_time is None:
+        raise InvalidOption("ttl is by event time, whose clock is the watermark; give event_time and delay, too")
+
+
+def check_length(length: Any, argument: str, least: int) -> None:
+    """Raise `InvalidOption` unless it is a length of time of `least` microseconds or more."""
+    try:
+        micros = micros_of(length)
+    except (TypeError, ValueError, OverflowError):
+        micros = -1
+    if micros < least:
+        raise InvalidOption(
+            f"{argument} is {length!r}; expected a timedelta or seconds, {'above 0' if least else '0 or more'}"
+        )
+
+
+def check_tables(
+    key: Sequence[str], states: Sequence[TableSpec], outputs: Mapping[str, TableSpec], expiry: Expiry | None
+) -> None:
+    """Raise `InvalidOption` if the tables do not fit the key, each other or the time to live."""
+    for spec in states:
+        if spec.primary_key != tuple(key):
+            raise InvalidOption(
+                f"state table {spec.name!r} has the primary key {list(spec.primary_key)}, and key is {list(key)}; "
+                "expected them to be the same, in the same order"
+            )
+        if _placement(spec) != _placement(states[0]):
+            raise InvalidOption(
+                f"state tables {states[0].name!r} and {spec.name!r} differ in the types of the key or in their "
+                "distribution key, so their rows lie apart; create them alike"
+            )
+        schema = spec.arrow_schema()
+        if expiry is not None and not (
+            expiry.column in schema.names and pt.is_timestamp(schema.field(expiry.column).type)
+        ):
+            raise InvalidOption(
+                f"ttl names column {expiry.column!r}; expected a timestamp of table {spec.name!r}, which has "
+                f"{[f'{field.name}: {field.type}' for field in schema]}"
+            )
+    for name, spec in outputs.items():
+        if spec.schema is None:
+            raise InvalidOption(f"output {name!r}: table {spec.name!r} is raw; expected one with columns")
+
+
+def check_rows(
+    key: Sequence[str],
+    state: TableSpec,
+    outputs: Mapping[str, TableSpec],
+    rows: pa.Schema,
+    order_by: Sequence[str],
+    event_time: str | None,
+) -> pa.Schema:
+    """The columns of a micro-batch with its key in the types of the state table.
+
+    Raises `SchemaMismatch` or `InvalidOption` if a column is missing or has a type that does not do.
+    """
+    for name in (*key, *order_by, *([] if event_time is None else [event_time])):
+        if name not in rows.names:
+            raise SchemaMismatch(f"table {state.name!r}: the rows have no column {name!r}; they have {rows.names}")
+    if event_time is not None and not pt.is_timestamp(rows.field(event_time).type):
+        raise InvalidOption(f"event_time {event_time!r} is {rows.field(event_time).type}; expected a timestamp")
+    if "late" in outputs:
+        late = outputs["late"]
+        conform(rows.empty_table(), late.arrow_schema(), late.primary_key, late.name)
+    for name in key:
+        field = state.arrow_schema().field(name)
+        found = rows.field(name).type
+        if found != field.type:
+            _check_key(field, found, state.name)
+            rows = rows.set(rows.get_field_index(name), pa.field(name, field.type))
+    return rows
+
+
+def _check_key(field: pa.Field, found: pa.DataType, table: str) -> None:
+    """Raise `SchemaMismatch` if Spark cannot make a key column of this type from rows of the type that was found."""
+    conform(pa.table({field.name: pa.array([], found)}), pa.schema([field]), [], table)
+    try:
+        exact = to_arrow_type(from_arrow_type(field.type, prefer_timestamp_ntz=True), timezone="UTC") == field.type
+    except PySparkTypeError:
+        exact = False
+    if not exact:
+        raise SchemaMismatch(
+            f"table {table!r}: key column {field.name!r} is {field.type}, which Spark has not, so it cannot place rows "
+            f"of {found} by it; create the table with another type"
+        )
+
+
+def _placement(spec: TableSpec) -> tuple[Any, ...]:
+    schema = spec.arrow_schema()
+    return spec.distribution_key, [schema.field(name).type for name in spec.primary_key]

@@ -1,0 +1,36 @@
+"""Event time: which rows are late, and how far the stream has come.
+
+The watermark of a batch is the largest event time of earlier batches minus the delay. Rows at or before it are late,
+which is Spark's rule. The largest event time is kept in a table and is written in the epoch of the batch, so a batch
+that is run again finds the watermark that it had.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["MICROS", "micros", "newest", "split_late"]
+
+MICROS = pa.timestamp("us", "UTC")
+
+
+def micros(times: pa.Array) -> pa.Int64Array:
+    """Timestamps as microseconds since 1970, nulls kept; those without a zone are taken as UTC."""
+    return times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+
+
+def split_late(
+    batch: pa.RecordBatch, column: str, watermark: int | None
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows in time, and the late ones if there are any. A row whose event time is null is in time."""
+    if watermark is None or not batch.num_rows:
+        return batch, None
+    late: pa.BooleanArray = pc.fill_null(pc.less_equal(micros(batch.column(column)), watermark), False)
+    if not late.true_count:
+        return batch, None
+    return batch.filter(pc.invert(late)), batch.filter(late)
+
+
+def newest(batch: pa.RecordBatch, column: str) -> int | None:
+    """The largest event time of a batch, in microseconds; `None` if it has none."""
+    largest: int | None = pc.max(micros(batch.column(column))).as_py()
+    return largest

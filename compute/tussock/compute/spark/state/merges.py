@@ -1,0 +1,155 @@
+"""Declarative merges: running values per key without code of the user's.
+
+Functions are those of `merging.py` and two more: `count`, and `collect`, which keeps the newest values as a list. Rows
+of a key come in the order of `order_by`, so `first`, `last` and `collect` mean that order within a batch, and the order
+of batches between them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tussock.compute.spark.merging import FUNCTIONS, check_merge, combine_rows, combined
+from tussock.compute.spark.state.records import KeyedBatch, Update
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["Running", "merges", "value_of"]
+
+_GROUP = "\0group"
+
+
+@dataclass(frozen=True)
+class Running:
+    """How one column of the state is made."""
+
+    function: str
+    source: str | None
+    """Column of the rows; `None`: rows are counted."""
+    limit: int = 0
+    """Values that `collect` keeps."""
+
+
+def merges(**columns: str | tuple[Any, ...]) -> "_Merges":
+    """A function for `stateful` that keeps running values: per value column of the state table how it is made.
+
+    `total="sum"` sums the column `total` of the rows, `total=("sum", "amount")` their `amount`. There are `sum`, `min`,
+    `max` (nulls count for nothing), `first`, `last` (null or not), `count` (rows; with a column its values that are not
+    null), and `("collect", column, limit)`, a list of the newest values that are not null. Columns of the table that
+    are not named keep what is stored. Raises `InvalidOption`.
+    """
+    if not columns:
+        raise InvalidOption("merges was given no columns; expected one at least, such as merges(total='sum')")
+    return _Merges({name: value_of(name, how) for name, how in columns.items()})
+
+
+def value_of(name: str, how: Any) -> Running:
+    """One argument of `merges`; `InvalidOption` if it is none."""
+    parts = (how,) if isinstance(how, str) else tuple(how) if isinstance(how, tuple | list) else ()
+    function = parts[0] if parts else None
+    if function == "collect":
+        if len(parts) == 3 and isinstance(parts[1], str) and isinstance(parts[2], int) and parts[2] > 0:
+            return Running("collect", parts[1], parts[2])
+    elif function == "count" and len(parts) == 1:
+        return Running("count", None)
+    elif function in (*FUNCTIONS, "count") and len(parts) < 3 and all(isinstance(part, str) for part in parts):
+        return Running(function, parts[1] if len(parts) == 2 else name)
+    raise InvalidOption(
+        f"merge of column {name!r} is {how!r}; expected one of {[*FUNCTIONS, 'count']}, such a word with a column, "
+        "or ('collect', column, limit)"
+    )
+
+
+class _Merges:
+    """What `merges` answers."""
+
+    def __init__(self, columns: Mapping[str, Running]) -> None:
+        self.columns = columns
+
+    def check(self, rows: pa.Schema, states: Mapping[str, pa.Schema], key: tuple[str, ...]) -> None:
+        """Raise `InvalidOption` if the columns of rows and state table do not do."""
+        table, schema = next(iter(states.items()))
+        for name, running in self.columns.items():
+            if running.source is not None and running.source not in rows.names:
+                raise InvalidOption(
+                    f"table {table!r}: merge of {name!r} reads column {running.source!r}, which the rows have not; "
+                    f"they have {rows.names}"
+                )
+            if running.function not in ("count", "collect") or name not in schema.names:
+                check_merge({name: running.function.replace("count", "sum")}, schema, key, table)
+                continue
+            kind = schema.field(name).type
+            fits, expected = (pt.is_integer, "an integer") if running.function == "count" else (pt.is_list, "a list")
+            if not fits(kind):
+                raise InvalidOption(f"table {table!r}: column {name!r} is {kind}; a {running.function} is {expected}")
+
+    def __call__(self, batch: KeyedBatch) -> Update:
+        """The new state of the keys that have rows."""
+        count = len(batch.starts)
+        old = batch.state.slice(0, count)
+        new = grouped(batch.rows, batch.groups, batch.starts, self.columns, old.schema)
+        existed = pa.array(batch.found[:count])
+        columns = []
+        for field, stored in zip(old.schema, old.columns, strict=True):
+            running = self.columns.get(field.name)
+            if running is None:
+                columns.append(stored)
+            elif running.function == "collect":
+                columns.append(_appended(stored, new[field.name], running.limit, field.type))
+            else:
+                function = "sum" if running.function == "count" else running.function
+                columns.append(combined(function, stored, new[field.name], existed, field))
+        return Update(state=pa.RecordBatch.from_arrays(columns, schema=old.schema))
+
+
+def grouped(
+    rows: pa.RecordBatch,
+    groups: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    columns: Mapping[str, Running],
+    schema: pa.Schema,
+) -> dict[str, pa.Array]:
+    """Per column of `columns` the value of each group of neighbouring rows, in the type that it has in `schema`."""
+    values: dict[str, pa.Array] = {}
+    collected: dict[str, pa.Array] = {}
+    for name, running in columns.items():
+        kind = schema.field(name).type
+        source = None if running.source is None else rows.column(running.source)
+        if running.function == "collect":
+            collected[name] = _collected(source, groups, len(starts), kind)
+        elif running.function == "count":
+            ones = pa.repeat(True, rows.num_rows) if source is None else source.is_valid()
+            values[name] = ones.cast(kind)
+        else:
+            assert source is not None
+            values[name] = source.cast(kind)
+    functions = {name: running.function.replace("count", "sum") for name, running in columns.items()}
+    combined_rows = combine_rows(pa.table({_GROUP: groups, **values}), [_GROUP], functions)
+    return {name: combined_rows.column(name).combine_chunks() for name in values} | collected
+
+
+def _collected(source: Any, groups: npt.NDArray[np.int64], count: int, kind: pa.ListType) -> pa.ListArray:
+    """The values of each group that are not null, as lists."""
+    valid = source.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(groups[valid], minlength=count), out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), source.drop_null().cast(kind.value_type), type=kind)
+
+
+def _appended(old: pa.ListArray, new: pa.ListArray, limit: int, kind: pa.DataType) -> pa.ListArray:
+    """The lists of `old` with those of `new` behind them, of each the last `limit` values."""
+    before, after = (lists.value_lengths().fill_null(0).to_numpy().astype(np.int64) for lists in (old, new))
+    values = pa.concat_arrays([old.flatten(), new.flatten()])
+    kept = np.minimum(before + after, limit)
+    group = np.repeat(np.arange(len(kept)), kept)
+    # Position within the two lists together, of the values that stay.
+    within = np.arange(len(group)) - np.repeat(np.cumsum(kept) - before - after, kept)
+    from_old = np.cumsum(before) - before
+    from_new = before.sum() + np.cumsum(after) - after - before
+    at = within + np.where(within < before[group], from_old[group], from_new[group])
+    offsets = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(at)), type=kind)

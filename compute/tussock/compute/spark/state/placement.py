@@ -1,0 +1,39 @@
+"""Which keys are a task's: Spark puts a row into partition `pmod(hash(key), tasks)`, and so do we.
+
+With a power of two of tasks these keys are a range of vnodes. With another number they are spread over all vnodes, and
+a task that reads what nobody sent it (timers, state that expires) picks its own by their hash.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore.errors import InvalidBatch
+from tussock.statestore.spark_hash import spark_hash
+from tussock.statestore.vnode import partition_vnodes
+
+__all__ = ["check_placed", "own_rows", "own_vnodes"]
+
+
+def own_vnodes(partition: int, tasks: int, vnodes: int) -> range:
+    """The vnodes, of so many, in which the keys of the partition lie; other partitions' may lie there, too."""
+    if tasks & (tasks - 1) or tasks > vnodes:
+        return range(vnodes)
+    return partition_vnodes(partition, tasks, vnodes)
+
+
+def own_rows(columns: Sequence[pa.Array], partition: int, tasks: int) -> npt.NDArray[np.bool_]:
+    """Which rows are the partition's, by the columns of their distribution key."""
+    partitions: npt.NDArray[np.int32] = np.mod(spark_hash(columns).view(np.int32), np.int32(tasks))
+    return partitions == partition
+
+
+def check_placed(columns: Sequence[pa.Array], partition: int, tasks: int, table: str) -> None:
+    """Raise `InvalidBatch` if rows came to another task than that of their keys, which would split a key's state."""
+    if len(columns[0]) and not own_rows(columns, partition, tasks).all():
+        raise InvalidBatch(
+            f"table {table!r}: task {partition} of {tasks} was given keys of another task, so Spark placed them by "
+            "another hash than the store; nothing of the batch was stored, report this with the query's plan"
+        )

@@ -1,0 +1,219 @@
+"""`stateful`: the driver's side of keyed state in `foreachBatch`: checks, plans, runs one Spark job, commits one epoch.
+
+The rows go through Spark's exchange to the task of their key and through `mapInArrow` to Python; what comes back are
+the names of uploaded SSTs, a few kilobytes. That is one job and no call of a Python planner, however many tables the
+function reads and writes.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.connections import committing_store
+from tussock.compute.spark.epoch_writer import address_of, query_id, task_count
+from tussock.compute.spark.schemas import arrow_target
+from tussock.compute.spark.state.checks import Ttl, check_options, check_rows, check_tables, micros_of, names_of
+from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
+from tussock.compute.spark.state.records import KeyedBatch, Update
+from tussock.compute.spark.state.tasks import REPORT_COLUMN, run_in_spark, run_task
+from tussock.compute.spark.state.timers import TIMER_VNODES
+from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.client import StateStore
+from tussock.statestore.errors import TableExists, TableNotFound
+from tussock.statestore.system import RealSystem
+
+__all__ = ["StateFunction", "commit_reports", "stateful"]
+
+StateFunction = Callable[[KeyedBatch], Update]
+
+
+def stateful(
+    table: str | Sequence[str],
+    *,
+    key: str | Sequence[str],
+    fn: StateFunction,
+    store: str | StateStore,
+    order_by: str | Sequence[str] | None = None,
+    outputs: Mapping[str, str] | None = None,
+    writer: str | None = None,
+    partitions: int | None = None,
+    event_time: str | None = None,
+    delay: timedelta | float | None = None,
+    ttl: Ttl | None = None,
+    chunk_bytes: int = 128 << 20,
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that keeps state by key: reads it, calls `fn`, writes state and outputs at once.
+
+    `table`: the state table, or several with one key; its primary key has to be `key`. `fn` gets a `KeyedBatch` of
+    many keys and answers an `Update`; it runs in Spark's tasks. Rows of a key are in the order of `order_by` (nulls
+    last). `outputs` maps names that `fn` uses to tables. All of a micro-batch is one epoch, exactly once by (`writer`,
+    batch), where `writer` is the query's id if not given.
+
+    With `event_time`, a timestamp column, there is a watermark: the largest event time of earlier batches minus
+    `delay` (a timedelta or seconds). Rows at or before it are dropped, or go to the output `late` if there is one; and
+    timers fire in the first batch whose watermark has passed them. `ttl` forgets state that is not written for long.
+    `partitions`: tasks, 1 to 256, powers of two are cheapest; by default what the session's cores make. A task with
+    more than `chunk_bytes` of rows works off whole keys piece by piece, through its local disk.
+
+    Raises `InvalidOption` here, and at the first batch `TableNotFound`, `InvalidOption` or `SchemaMismatch` for what
+    the tables and rows do not fit. A batch raises `Conflict` if someone else wrote to the state meanwhile: nothing of
+    it is visible, repeat it.
+    """
+    tables, keys = names_of(table, "table"), names_of(key, "key")
+    check_options(fn, outputs, event_time, delay, ttl, partitions, chunk_bytes)
+    return _Stateful(
+        tables=tables,
+        key=keys,
+        function=cloudpickle.dumps(fn),
+        check=getattr(fn, "check", None),
+        store=store,
+        order_by=() if order_by is None else names_of(order_by, "order_by"),
+        outputs=dict(outputs or {}),
+        writer=writer,
+        partitions=partitions,
+        event_time=event_time,
+        delay=micros_of(delay or 0),
+        expiry=None if ttl is None else Expiry(ttl.column, micros_of(ttl.after), ttl.by == "event"),
+        chunk_bytes=chunk_bytes,
+    )
+
+
+class _Stateful(msgspec.Struct, kw_only=True):
+    """The arguments of `stateful`, checked as far as that needs no store."""
+
+    tables: tuple[str, ...]
+    key: tuple[str, ...]
+    function: bytes
+    check: Callable[..., None] | None
+    """What the function itself asks of the columns of rows and tables, where it has such a method."""
+    store: Any
+    order_by: tuple[str, ...]
+    outputs: dict[str, str]
+    writer: str | None
+    partitions: int | None
+    event_time: str | None
+    delay: int
+    expiry: Expiry | None
+    chunk_bytes: int
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Work off one micro-batch; nothing if it is in the store already."""
+        store = self.store if isinstance(self.store, StateStore) else committing_store(address_of(self.store))
+        writer = self.writer or query_id(rows)
+        committed = store.committed_batch(writer, batch_id)
+        if committed is None:
+            tasks = self.partitions or task_count(None, rows)
+            with store.pin_snapshot() as snapshot:
+                plan = self.plan(store, arrow_target(rows.schema), batch_id, snapshot.epoch, tasks)
+                reports = _reports(_placed(rows, plan), plan)
+                committed = commit_reports(store, plan, reports, writer)
+        note_commit(writer, batch_id, committed)
+
+    def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, read_epoch: int, tasks: int) -> TaskPlan:
+        """What all tasks of a batch are told, after checking tables and columns."""
+        states = tuple(store.table(name).spec for name in self.tables)
+        outputs = {name: store.table(table).spec for name, table in self.outputs.items()}
+        check_tables(self.key, states, outputs, self.expiry)
+        if self.check is not None:
+            self.check(rows, {spec.name: spec.arrow_schema() for spec in states}, self.key)
+        rows = check_rows(self.key, states[0], outputs, rows, self.order_by, self.event_time)
+        timers = progress = newest = None
+        if self.event_time is not None:
+            timers, progress = _helper_tables(store, states[0], self.key)
+            newest = _newest_event(store, progress, read_epoch)
+        return TaskPlan(
+            address=address_of(store.url),
+            read_epoch=read_epoch,
+            batch_id=batch_id,
+            tasks=tasks,
+            rows=rows,
+            states=states,
+            outputs=outputs,
+            function=self.function,
+            key=self.key,
+            order_by=self.order_by,
+            chunk_bytes=self.chunk_bytes,
+            timers=timers,
+            progress=progress,
+            event_time=self.event_time,
+            watermark=None if newest is None else newest - self.delay,
+            newest_event=newest,
+            expiry=self.expiry,
+            now=RealSystem().now_ms() * 1000,
+        )
+
+
+def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report], writer: str) -> int:
+    """Commit what the tasks uploaded as one epoch, and answer it; `Conflict` if the state was written meanwhile."""
+    uploads: dict[str, list[SubLevel]] = {}
+    for report in reports:
+        for name, levels in report.uploads.items():
+            uploads.setdefault(name, []).extend(levels)
+    read = (*plan.states, plan.timers, plan.progress)
+    expect = {spec.name: plan.read_epoch for spec in read if spec is not None}
+    return store.commit_uploaded(uploads, writer=writer, batch_id=plan.batch_id, expect=expect)
+
+
+def _placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
+    """The rows in the task of their key; its hash depends on the type, so that has to be the table's."""
+    for name in plan.key:
+        kind = from_arrow_type(plan.rows.field(name).type, prefer_timestamp_ntz=True)
+        if rows.schema[name].dataType != kind:
+            rows = rows.withColumn(name, rows[name].cast(kind))
+    return rows.repartition(plan.tasks, *plan.states[0].distribution_key)
+
+
+def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> tuple[TableSpec, TableSpec]:
+    """The tables of timers and of the largest event time of a state table; made if they are not there."""
+    timers = _table(
+        store,
+        f"{state.name}.timers",
+        schema=timers_schema(state.arrow_schema(), key),
+        primary_key=[AT, *key],
+        distribution_key=state.distribution_key,
+        vnodes=TIMER_VNODES,
+    )
+    schema = watermark_schema()
+    return timers, _table(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
+
+
+def _table(store: StateStore, name: str, **options: Any) -> TableSpec:
+    try:
+        return store.table(name).spec
+    except TableNotFound:
+        try:
+            return store.create_table(name, **options).spec
+        except TableExists:
+            return store.table(name).spec
+
+
+def _newest_event(store: StateStore, progress: TableSpec, read_epoch: int) -> int | None:
+    """The largest event time of all partitions up to the epoch, in microseconds."""
+    if not read_epoch:
+        return None
+    batches = store.table(progress.name).read(["newest"], epoch=read_epoch)
+    times = [time for batch in batches for time in batch.column(0).view(pa.int64()).to_pylist()]
+    return max(times, default=None)
+
+
+def _reports(rows: DataFrame, plan: TaskPlan) -> list[Report]:
+    """Run the tasks; of each partition the report of the attempt that Spark let through."""
+    run = functools.partial(run_in_spark, plan)
+    # What `DataFrame.mapInArrow` does, without its demand for pandas, which nothing here needs.
+    function = UserDefinedFunction(run, f"{REPORT_COLUMN} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = function(*(rows[name] for name in plan.rows.names))
+    mapped = DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
+    reports = [msgspec.msgpack.decode(row[0], type=Report) for row in mapped.collect()]
+    # Spark leaves tasks out that have no rows, if it knows so; there may still be timers to fire.
+    missing = sorted(set(range(plan.tasks)) - {report.partition for report in reports})
+    return reports + [run_task(plan, partition, ()) for partition in missing]
