@@ -1,65 +1,11 @@
 """The change feed: every change of every epoch, with what was there before, whatever was compacted meanwhile."""
 
-import random
-from collections.abc import Iterable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from support.change_history import History, changes_in
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
-
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("x", pa.float64())])
-KEYS = 60
-
-Change = tuple[int, int, str, Any]
-"""Epoch, key, operation and the value of `v`."""
-
-
-class History:
-    """What was committed, and the feed that follows from it."""
-
-    def __init__(self, store: StateStore, seed: int) -> None:
-        self.store = store
-        self.table = store.create_table("t", schema=SCHEMA, primary_key=["id"])
-        self.chance = random.Random(seed)
-        self.rows: dict[int, str] = {}
-        self.changes: list[Change] = []
-        self.epochs: list[int] = []
-
-    def commit(self) -> int:
-        """A random batch of upserts and deletes, also of keys that are not there; answers its epoch."""
-        epoch = self.store.new_epoch()
-        keys = self.chance.sample(range(KEYS), self.chance.randint(1, KEYS // 2))
-        deleted = {key for key in keys if self.chance.random() < 0.4}
-        written = {key: f"{key}@{len(self.epochs)}" for key in keys if key not in deleted}
-        if written:
-            self.table.upsert([{"id": key, "v": v, "x": key / 2} for key, v in written.items()], epoch)
-        if deleted:
-            self.table.delete(sorted(deleted), epoch)
-        epoch = self.store.commit_epoch(epoch)
-        self.epochs.append(epoch)
-        for key in keys:
-            old, new = self.rows.get(key), written.get(key)
-            if old is not None and new is not None:
-                self.changes += [(epoch, key, "update_preimage", old), (epoch, key, "update_postimage", new)]
-            elif new is not None:
-                self.changes.append((epoch, key, "insert", new))
-            elif old is not None:
-                self.changes.append((epoch, key, "delete", old))
-        self.rows = {key: v for key, v in {**self.rows, **written}.items() if key not in deleted}
-        return epoch
-
-    def between(self, after: int, until: int) -> list[Change]:
-        """The changes of (after, until], sorted."""
-        return sorted(change for change in self.changes if after < change[0] <= until)
-
-
-def read(batches: Iterable[pa.RecordBatch]) -> list[Change]:
-    """The feed's changes, sorted; an image's columns have to belong together."""
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    assert all(row["x"] == row["id"] / 2 for row in rows)
-    return sorted((row["epoch"], row["id"], row["op"], row["v"]) for row in rows)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -74,9 +20,9 @@ def test_the_feed_is_exact_between_any_two_epochs(store: StateStore, seed: int) 
     epochs = [0, *history.epochs]
     for after in epochs:
         for until in (epoch for epoch in epochs[1:] if epoch >= after):
-            assert read(history.table.change_feed(after, until)) == history.between(after, until)
+            assert changes_in(history.table.change_feed(after, until)) == history.between(after, until)
             assert history.table.change_epochs(after, until) == [e for e in history.epochs if after < e <= until]
-    halves = [read(history.table.change_feed(epochs[3], vnodes=half)) for half in ((0, 100), (100, 256))]
+    halves = [changes_in(history.table.change_feed(epochs[3], vnodes=half)) for half in ((0, 100), (100, 256))]
     assert sorted(halves[0] + halves[1]) == history.between(epochs[3], epochs[-1])
     assert all(halves)
 
@@ -130,8 +76,10 @@ def test_a_pin_keeps_the_feed_past_the_retention(bucket_url: str) -> None:
             store.vacuum()
             pinned: Any = snapshot.table("t")
             expected = history.between(snapshot.epoch, history.epochs[-1])
-            assert read(pinned.change_feed(snapshot.epoch)) == expected
-            assert read(pinned.change_feed(history.epochs[2])) == history.between(history.epochs[2], history.epochs[-1])
+            assert changes_in(pinned.change_feed(snapshot.epoch)) == expected
+            assert changes_in(pinned.change_feed(history.epochs[2])) == history.between(
+                history.epochs[2], history.epochs[-1]
+            )
             assert pinned.change_epochs(snapshot.epoch) == history.epochs[1:]
             with pytest.raises(InvalidOption, match="keeps those after it only"):
                 pinned.change_feed(snapshot.epoch - 1)
@@ -154,10 +102,10 @@ def test_a_feed_goes_on_where_vacuum_took_its_files(bucket_url: str) -> None:
         store.compact("t")
         store.vacuum()
         history.commit()
-        assert read(begun) == history.between(history.epochs[0], history.epochs[-2])
+        assert changes_in(begun) == history.between(history.epochs[0], history.epochs[-2])
 
 
-def test_only_ssts_with_epochs_of_the_range_are_read(bucket_url: str) -> None:
+def test_only_ssts_with_epochs_of_the_range_are_changes_in(bucket_url: str) -> None:
     """A feed of the newest epochs without keys from before leaves the old, compacted rows alone."""
     with connect(bucket_url, compaction=False) as store:
         kv = store.create_table("kv")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.core import Core, TableView
-from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.lookup import find_many
 from tussock.statestore.rows import Rows, repeats
@@ -135,6 +135,11 @@ class ChangeFeed:
                 return
             except ObjectNotFound as error:
                 view = self._view_after(error, view, from_epoch)
+            except pa.ArrowInvalid as error:
+                raise SchemaMismatch(
+                    f"table {self._name!r} was altered while its changes were read, and has values now that the columns "
+                    f"as they were cannot hold: {error}; read them again"
+                ) from error
 
     def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> MergeIterator:
         """All versions in blocks that may have some of the range."""

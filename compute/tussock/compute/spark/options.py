@@ -16,7 +16,18 @@ import msgspec
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["PLAN_OPTION", "ReadOptions", "StoreAddress", "WriteOptions", "WritePlan", "parse_read", "parse_write"]
+__all__ = [
+    "PLAN_OPTION",
+    "ChangeOptions",
+    "ReadOptions",
+    "StoreAddress",
+    "WriteOptions",
+    "WritePlan",
+    "parse_changes",
+    "parse_read",
+    "parse_write",
+    "wants_changes",
+]
 
 PLAN_OPTION = "tussockPlan"
 """Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
@@ -24,6 +35,12 @@ PLAN_OPTION = "tussockPlan"
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
 _READ = (*_ADDRESS, "epoch", "timestamp", "columns", "where")
 _WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion")
+_STARTS = ("startingEpoch", "startingVersion")
+_ENDS = ("endingEpoch", "endingVersion")
+"""Where a change feed begins and ends, each by either of two names: Spark's and Delta's feeds say version."""
+_CHANGES = (*_ADDRESS, "readChangeFeed", *_STARTS, "columns", "beforeImages")
+_CHANGES_BATCH = (*_CHANGES, *_ENDS)
+_CHANGES_STREAM = (*_CHANGES, "maxEpochsPerTrigger", "consumerId", "failOnDataLoss")
 _FROM_SPARK = ("path", "checkpointLocation", "queryName")
 _SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
 _BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
@@ -62,6 +79,24 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
+class ChangeOptions:
+    """A read of a table's changes, by a batch or a stream."""
+
+    address: StoreAddress
+    table: str
+    start: int | str
+    """The first epoch, or `earliest` or `latest`."""
+    end: int | None
+    """The last epoch; `None`: the newest."""
+    columns: tuple[str, ...] | None
+    before_images: bool
+    epochs_max: int | None
+    """Epochs that a micro-batch has at most."""
+    consumer: str | None
+    fail_on_loss: bool
+
+
+@dataclass(frozen=True)
 class WriteOptions:
     """A batch write or a stream's sink."""
 
@@ -86,6 +121,53 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     columns = _columns(given["columns"]) if "columns" in given else None
     where = _where(given["where"]) if "where" in given else ()
     return ReadOptions(address, table, epoch, timestamp_ms, columns, where)
+
+
+def wants_changes(options: Mapping[str, str]) -> bool:
+    """Whether a read is one of changes; `InvalidOption` if it is not said by true or false."""
+    given = {_plain(name): value for name, value in options.items()}
+    return _flag({"readChangeFeed": given["readchangefeed"]}, "readChangeFeed") if "readchangefeed" in given else False
+
+
+def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) -> ChangeOptions:
+    """Check the options of a read of changes; `InvalidOption` names the one that does not fit.
+
+    `is_stream=None` takes those of batches and of streams: Spark asks for the columns before it says which it is.
+    """
+    known: tuple[str, ...] = _CHANGES_STREAM if is_stream else _CHANGES_BATCH
+    if is_stream is None:
+        known = tuple(dict.fromkeys((*_CHANGES_BATCH, *_CHANGES_STREAM)))
+    given = _normalised(options, known, "stream of changes" if is_stream else "batch read of changes")
+    address, table = _address(given)
+    start, end = (_either(given, names) for names in (_STARTS, _ENDS))
+    word = given[start].strip().lower() if start else "earliest"
+    begin = word if start is None or word in ("earliest", "latest") else _epoch(given, start, "earliest, latest")
+    return ChangeOptions(
+        address,
+        table,
+        start=begin,
+        end=_epoch(given, end, "") if end else None,
+        columns=_columns(given["columns"]) if "columns" in given else None,
+        before_images=_flag(given, "beforeImages") if "beforeImages" in given else True,
+        epochs_max=_integer(given, "maxEpochsPerTrigger", 1, 1 << 31) if "maxEpochsPerTrigger" in given else None,
+        consumer=given.get("consumerId") or None,
+        fail_on_loss=_flag(given, "failOnDataLoss") if "failOnDataLoss" in given else True,
+    )
+
+
+def _either(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Which of two names of one option is given."""
+    there = [name for name in names if name in given]
+    if len(there) > 1:
+        raise InvalidOption(f"options {' and '.join(there)} mean the same; give one of them")
+    return there[0] if there else None
+
+
+def _epoch(given: Mapping[str, str], name: str, words: str) -> int:
+    try:
+        return _integer(given, name, 1, MAX_EPOCH)
+    except InvalidOption:
+        _refuse(name, given[name], f"{words + ' or ' if words else ''}an epoch, an integer from 1 to 2**63-1")
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -165,6 +247,13 @@ def _seconds(given: Mapping[str, str], name: str) -> float:
     if not 0 <= value < float("inf"):
         _refuse(name, given[name], "seconds, 0 or more")
     return value
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    word = given[name].strip().lower()
+    if word not in ("true", "false"):
+        _refuse(name, given[name], "true or false")
+    return word == "true"
 
 
 def _timestamp_ms(text: str) -> int:

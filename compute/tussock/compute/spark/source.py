@@ -4,25 +4,40 @@ Spark makes an instance per DataFrame or write. What `schema` finds stays with t
 the epoch and the table that the DataFrame was made with.
 """
 
+import contextlib
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tussock.compute.spark.changes.reader import ChangeReader, Span, change_schema, resolve_span
+from tussock.compute.spark.changes.stream import ChangeStreamReader
 from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import ReadOptions, parse_read, parse_write
+from tussock.compute.spark.options import (
+    ChangeOptions,
+    ReadOptions,
+    parse_changes,
+    parse_read,
+    parse_write,
+    wants_changes,
+)
 from tussock.compute.spark.reader import TableReader, resolve_epoch
 from tussock.compute.spark.schemas import spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 
 __all__ = ["TussockDataSource", "register"]
 
 
 class TussockDataSource(DataSource):  # type: ignore[misc]
-    """The format `tussock`: batch reads and writes of a table, and a sink for streams. Options: `docs/spark.md`."""
+    """The format `tussock`: batch reads and writes of a table or its changes, a source and a sink for streams.
+
+    Options: `docs/spark.md` and `docs/spark/changes.md`.
+    """
 
     _resolved: tuple[ReadOptions, TableSpec, int] | None = None
+    _span: tuple[TableSpec, Span] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -31,6 +46,12 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """The table's columns, or those of option `columns`; the epoch of the DataFrame is resolved here."""
+        if wants_changes(self.options):
+            changes = parse_changes(self.options)
+            # Whether it is a stream, which has no use for it, Spark has not said yet; a batch will raise it again.
+            with contextlib.suppress(InvalidOption, SnapshotExpired):
+                self._resolve_span(changes)
+            return change_schema(changes, working_store(changes.address).table(changes.table).spec)
         options, spec, _ = self._resolve()
         schema = spec.arrow_schema()
         missing = [name for name in options.columns or () if name not in schema.names]
@@ -40,10 +61,24 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         picked = schema.empty_table().select(list(names)).schema
         return spark_schema(picked, spec.primary_key, spec.name)
 
-    def reader(self, schema: StructType) -> TableReader:
-        """A reader of the columns of `schema` at the DataFrame's epoch."""
+    def reader(self, schema: StructType) -> TableReader | ChangeReader:
+        """A reader of the columns of `schema` at the DataFrame's epoch, or of changes."""
+        if wants_changes(self.options):
+            changes = parse_changes(self.options, is_stream=False)
+            spec, span = self._resolve_span(changes)
+            return ChangeReader(changes, spec, schema, span)
         options, spec, epoch = self._resolve()
         return TableReader(options, spec, epoch, schema)
+
+    def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802 - Spark's name
+        """A source of the table's changes."""
+        if not wants_changes(self.options):
+            raise InvalidOption(
+                "a stream of format 'tussock' reads changes: set option readChangeFeed to true; a table is read by "
+                "spark.read"
+            )
+        changes = parse_changes(self.options, is_stream=True)
+        return ChangeStreamReader(changes, working_store(changes.address).table(changes.table).spec, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`; with `overwrite` they become the whole table."""
@@ -52,6 +87,13 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A sink for rows of `schema`; with `overwrite` (complete mode) each batch becomes the whole table."""
         return StreamWriter(plan_upload(parse_write(self.options), schema), overwrite)
+
+    def _resolve_span(self, options: ChangeOptions) -> tuple[TableSpec, Span]:
+        if self._span is None:
+            store = working_store(options.address)
+            table = store.table(options.table)
+            self._span = table.spec, resolve_span(store, table, options)
+        return self._span
 
     def _resolve(self) -> tuple[ReadOptions, TableSpec, int]:
         if self._resolved is None:

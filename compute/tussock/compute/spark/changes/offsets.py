@@ -1,0 +1,73 @@
+"""Where a stream of changes stands: the offsets that Spark keeps in its checkpoint, and the choice of the next one.
+
+Pure. An offset says up to which epoch the stream has read, and where the batch that ends there began. So a batch that
+Spark runs again after a crash is the same one, although Spark notes no beginning for the first batch and asks for it
+anew: a start at the newest epoch would have moved on meanwhile, and what was committed in between would be lost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["Offset", "Sight", "next_offset"]
+
+
+@dataclass(frozen=True)
+class Offset:
+    """All changes up to `epoch` are read; the batch that did so has those after `start`."""
+
+    epoch: int
+    start: int
+    snapshot: bool = False
+    """The batch begins with the table's rows as they were at `start`, as inserts."""
+    initial: bool = False
+    """Nothing was read yet: `snapshot` is still to be done."""
+
+    def record(self) -> dict[str, Any]:
+        """What Spark is to keep; always in the same order, because Spark compares texts."""
+        return {"epoch": self.epoch, "start": self.start, "snapshot": self.snapshot, "initial": self.initial}
+
+    @staticmethod
+    def of(record: Any) -> "Offset":
+        """The offset in such a record; `InvalidOption` if it is none."""
+        try:
+            offset = Offset(**record)
+        except TypeError:
+            offset = None
+        if offset is None or not all(type(number) is int and number >= 0 for number in (offset.epoch, offset.start)):
+            raise InvalidOption(
+                f"the checkpoint's offset {record!r:.200} is not one of a stream of changes; the query changed its "
+                "source, so give it a checkpoint location of its own"
+            )
+        return offset
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What is known of the store when the next batch is chosen."""
+
+    begin: int
+    """The batch begins after this epoch: where the last one ended, or later if what lies between is lost."""
+    newest: int
+    """The newest epoch that the stream may read up to."""
+    table_epoch: int
+    """The newest epoch that wrote to the table."""
+
+
+def next_offset(begun: Offset, sight: Sight, epochs: Sequence[int], epochs_max: int | None, *, move_on: bool) -> Offset:
+    """The end of the next batch; `begun` itself if there is nothing to read.
+
+    `epochs` are those in (begin, newest] that wrote to the table, ascending; they matter only where `epochs_max` says
+    how many a batch may have. `move_on`: go to the newest epoch although the table has not changed, by an empty batch.
+    """
+    if begun.initial and begun.snapshot:
+        return Offset(sight.begin, sight.begin, snapshot=True)
+    if sight.newest <= sight.begin:
+        return begun
+    if epochs_max is not None and len(epochs) > epochs_max:
+        return Offset(epochs[epochs_max - 1], sight.begin)
+    if sight.table_epoch > sight.begin or move_on:
+        return Offset(sight.newest, sight.begin)
+    return begun
