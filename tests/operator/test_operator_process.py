@@ -1,5 +1,6 @@
 """Processes of the operator die, wait for each other, and find again what they have left."""
 
+import json
 import time
 from pathlib import Path
 
@@ -63,6 +64,24 @@ def test_a_leader_that_ends_gives_the_lease_back(objects: Objects, tmp_path: Pat
     assert one.stop() == 0
     eventually("the second one to lead", lambda: is_leading(two), LEASE_SECONDS - RENEW_SECONDS - 1)
     assert two.stop() == 0
+
+
+def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path: Path) -> None:
+    """Somebody else may lead from now on, so nothing that has begun is ended."""
+    process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    start(process)
+    # Other namespaces have their leases in the same one.
+    leases = Objects(objects.kubeconfig, "default")
+
+    def ended() -> bool:
+        # It may renew at the same moment, and so take the Lease back.
+        leases.patch("Lease", objects.namespace, {"spec": {"holderIdentity": "another"}})
+        return "lost_lease" in process.log()
+
+    eventually("the end", ended)
+    assert process.stop() == 1
+    last = [json.loads(line)["event"] for line in process.log().splitlines()][-2:]
+    assert last == ["the lease was lost", "stopped"]
 
 
 @pytest.mark.parametrize("writes", [1, 3, 6, 9])

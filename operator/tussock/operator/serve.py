@@ -65,16 +65,21 @@ async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[An
             _exit(0)
         metrics.leader.set(1)
         keeping = asyncio.create_task(lease.keep())
-        keeping.add_done_callback(lambda _: stopped.set())
+        keeping.add_done_callback(_leave_at_once)
         await _lead(settings, controllers, api, metrics, health, stopped)
         metrics.leader.set(0)
-        lost = keeping.done()
-        if not lost:
-            await _end(keeping)
-            await lease.release()
+        await _end(keeping)
+        await lease.release()
     await http.cleanup()
-    log.info("stopped", lost_lease=lost)
-    _exit(1 if lost else 0)
+    log.info("stopped", lost_lease=False)
+    _exit(0)
+
+
+def _leave_at_once(keeping: "asyncio.Task[None]") -> None:
+    """End the process where the lease is lost: another replica may lead in a moment, so no pass may go on till then."""
+    if not keeping.cancelled():
+        log.info("stopped", lost_lease=True, exc_info=keeping.exception())
+        _exit(1)
 
 
 async def _lead(
