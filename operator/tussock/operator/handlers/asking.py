@@ -16,9 +16,19 @@ from tussock.operator.manifests.transport_security import Identity, has_tls, ser
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact, PlatformFact
-from tussock.operator.probes.bucket import Owner, S3Target, check, clean
+from tussock.operator.probes.bucket import S3Target, check, clean
+from tussock.operator.probes.claim import claim_problem
+from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
+from tussock.operator.probes.marker import Owner
 from tussock.operator.probes.platform import Certificates, ask
-from tussock.operator.resources.object_store import MANAGED_BUCKET, ManagedStore, S3Store
+from tussock.operator.resources.object_store import (
+    MANAGED_BUCKET,
+    AzureStore,
+    ManagedStore,
+    S3Store,
+    VolumeStore,
+    bucket_url,
+)
 from tussock.operator.resources.store import StateStore
 
 __all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
@@ -39,11 +49,9 @@ class CertificatesUnreadable(Exception):
 def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
     """Whether the store's bucket can be used; `None` while nobody has looked yet, or its own server is not ready."""
     backend = store.spec.object_store.backend
-    if not isinstance(backend, S3Store | ManagedStore):
-        # Nothing here speaks the protocols of the others, or mounts a volume: the nodes find out.
-        return BucketFact(None)
-    if isinstance(backend, S3Store) and backend.service_account:
-        # Only pods that run under that account are given credentials.
+    if isinstance(backend, VolumeStore):
+        return _claim_fact(world, store, backend)
+    if not _has_credentials(store):
         return BucketFact(None)
     if isinstance(backend, ManagedStore) and not _serves(world, store):
         # It would not answer, and be asked again only some seconds after it could.
@@ -57,6 +65,8 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
             target = await _target(world, store)
         except ApiError as error:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
+        if isinstance(target, CloudTarget):
+            return await asyncio.to_thread(check_cloud, target, _owner(store), world.system, write=not good)
         return await asyncio.to_thread(check, target, _owner(store), write=not good)
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
@@ -79,11 +89,51 @@ def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
         except ApiError as error:
             return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
         delete = store.spec.deletion_policy == "Delete"
+        if isinstance(target, CloudTarget):
+            return await asyncio.to_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
         return await asyncio.to_thread(clean, target, _owner(store), world.system, delete=delete)
 
-    if not isinstance(store.spec.object_store.backend, S3Store | ManagedStore):
-        return EmptiedFact(done=True)
+    if not _has_credentials(store):
+        return _left_as_it_is(store)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
+
+
+def _has_credentials(store: StateStore) -> bool:
+    """Whether the operator may ask the bucket: of a workload identity only the pods under that account are given any.
+
+    A bucket of S3 that needs none is asked without.
+    """
+    backend = store.spec.object_store.backend
+    if isinstance(backend, S3Store | ManagedStore):
+        return isinstance(backend, ManagedStore) or not backend.service_account
+    return bucket_secret(store) is not None
+
+
+def _left_as_it_is(store: StateStore) -> EmptiedFact:
+    """What is cleaned up where the operator has never been: nothing, and no marker is there either."""
+    if store.spec.deletion_policy == "Retain":
+        return EmptiedFact(done=True)
+    told = f"the operator has no credentials for {bucket_url(store.spec.object_store)}; remove its objects by hand."
+    return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
+
+
+def _claim_fact(world: World, store: StateStore, volume: VolumeStore) -> BucketFact | None:
+    """Whether the claim of a user can hold a store; whether its volume can be written is seen by the nodes alone."""
+    name = volume.claim_name
+    if not name:
+        return BucketFact(None)
+
+    async def run() -> BucketFact:
+        try:
+            claim = await world.api.get("PersistentVolumeClaim", store.namespace, name)
+        except ApiNotFound:
+            told = f"There is no PersistentVolumeClaim {name} in namespace {store.namespace}; create it."
+            return BucketFact(Reason.BUCKET_NOT_FOUND, told)
+        except ApiError as error:
+            return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
+        return claim_problem(claim)
+
+    return world.probes.fact(_key(store), ("claim", store.metadata.uid, name), run, BAD_SECONDS)
 
 
 async def _namespace_ends(world: World, name: str) -> bool:
@@ -127,21 +177,25 @@ async def certificates_of(world: World, store: StateStore, identity: Identity) -
         raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
 
 
-async def _target(world: World, store: StateStore) -> S3Target:
+async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
     backend = store.spec.object_store.backend
-    access = secret = ""
+    settings: dict[str, str] = {}
     credentials = bucket_secret(store)
     if credentials is not None:
         name, keys = credentials
         data = (await world.api.get("Secret", store.namespace, name)).get("data") or {}
-        access, secret = (
-            base64.b64decode(data.get(keys[setting], "")).decode(errors="replace").strip()
-            for setting in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        )
+        settings = {
+            setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip()
+            for setting, key in keys.items()
+        }
+    if not isinstance(backend, S3Store | ManagedStore):
+        if isinstance(backend, AzureStore):
+            settings["AZURE_STORAGE_ACCOUNT_NAME"] = backend.account
+        return CloudTarget(bucket_url(store.spec.object_store), settings)
+    access, secret = settings.get("AWS_ACCESS_KEY_ID", ""), settings.get("AWS_SECRET_ACCESS_KEY", "")
     if isinstance(backend, ManagedStore):
         endpoint = minio_endpoint(store)
         return S3Target(endpoint, MANAGED_BUCKET, "", "us-east-1", access, secret, create=True)
-    assert isinstance(backend, S3Store)
     region = backend.region or ("" if backend.endpoint else "us-east-1")
     endpoint = backend.endpoint or f"https://s3.{region}.amazonaws.com"
     return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)

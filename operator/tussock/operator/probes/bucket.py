@@ -1,15 +1,12 @@
 """Whether a bucket of S3's protocol is there, may be used by this store, and is this store's alone.
 
-Below the store's prefix is one small object of the operator's, `tussock-owner`: it says which `StateStore` the prefix
-belongs to, also to operators of other clusters, and writing it shows that the bucket can be written. Everything that
-can be wrong has a reason of its own, since each asks for something else of the user.
+Everything that can be wrong has a reason of its own, since each asks for something else of the user. Whose a prefix is
+says its marker (`marker.py`).
 """
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import urllib3
 from minio import Minio
@@ -20,18 +17,13 @@ from minio.error import InvalidResponseError, S3Error, ServerError
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
+from tussock.operator.probes.marker import CLEAN_SECONDS, FOLDERS, MARKER, Owner, in_use, marker_of, owner_in
 from tussock.statestore.system import System
 
-__all__ = ["MARKER", "Owner", "S3Target", "check", "clean"]
+__all__ = ["S3Target", "check", "clean"]
 
-MARKER = "tussock-owner"
-FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
-"""All that a store has (`docs/formats.md`), the truth first: what is left of a deletion that was broken off is garbage
-to the next store there, and not a store whose rows are missing."""
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 6.0
-CLEAN_SECONDS = 12.0
-"""One go at removing objects takes so long at most; the next one goes on."""
 
 _DENIED = {
     "AccessDenied": "the credentials may not use it; give them a policy for the bucket, to read, write and delete",
@@ -66,15 +58,6 @@ class S3Target:
         return f"{self.prefix}/{name}" if self.prefix else name
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Whom a prefix belongs to."""
-
-    uid: str
-    namespace: str
-    name: str
-
-
 def check(target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
     """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
 
@@ -97,13 +80,9 @@ def _check(client: Minio, target: S3Target, owner: Owner, *, write: bool) -> Buc
         client.make_bucket(target.bucket)
     found = _marker(client, target)
     if found is not None and found.uid != owner.uid:
-        return BucketFact(
-            Reason.PREFIX_IN_USE,
-            f"{target!r} belongs to StateStore {found.namespace}/{found.name} (uid {found.uid}). Take another prefix; "
-            f"or, if that StateStore is gone for good, delete the object {target.path(MARKER)}.",
-        )
+        return in_use(repr(target), target.path(MARKER), found)
     if found is None or write:
-        body = json.dumps({"uid": owner.uid, "namespace": owner.namespace, "name": owner.name}).encode()
+        body = marker_of(owner)
         try:
             client.put_object(target.bucket, target.path(MARKER), io.BytesIO(body), len(body), "application/json")
         except S3Error as error:
@@ -189,10 +168,7 @@ def _marker(client: Minio, target: S3Target) -> Owner | None:
             return None
         raise
     try:
-        body: Any = json.loads(response.read(4096))
-        return Owner(str(body["uid"]), str(body["namespace"]), str(body["name"]))
-    except (ValueError, KeyError, TypeError):
-        return Owner("unknown", "unknown", "unknown")
+        return owner_in(response.read(4096))
     finally:
         response.close()
         response.release_conn()

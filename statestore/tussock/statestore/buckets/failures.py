@@ -12,7 +12,11 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from tussock.statestore.buckets.urls import without_secrets
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable, TussockError
 
-__all__ = ["is_past_end", "translate"]
+__all__ = ["DENIED", "NO_BUCKET", "is_past_end", "translate"]
+
+NO_BUCKET = "the bucket does not exist"
+DENIED = "access was denied"
+"""In the message of an error: what is wrong with the whole bucket, for whoever has to tell a person what to do."""
 
 _DETAIL_MAX = 300
 _RETRIES = re.compile(r"after (\d+) retries")
@@ -63,7 +67,7 @@ def _detail(text: str) -> str:
 
 def _advice(error: Exception, text: str, no_bucket: bool) -> str:
     if no_bucket or isinstance(error, FileNotFoundError):
-        return "the bucket does not exist; create it, or correct its name in the URL"
+        return f"{NO_BUCKET}; create it, or correct its name in the URL"
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _DENIED.search(text):
-        return "access was denied; check the credentials in the environment and the bucket's policy"
+        return f"{DENIED}; check the credentials in the environment and the bucket's policy"
     return "check that the endpoint can be reached and answers; the call is safe to repeat"

@@ -1,0 +1,90 @@
+"""A server on loopback that answers each kind of request as a cloud's object store is documented to answer it."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from tussock.operator.probes.cloud import CloudTarget
+
+__all__ = ["Answer", "CannedCloud", "azure_target", "gcs_key", "gcs_target", "running_cloud"]
+
+
+class Answer(NamedTuple):
+    """Status, and the code and words that stand in the XML of an error."""
+
+    status: int
+    code: str = ""
+    message: str = ""
+
+
+class CannedCloud:
+    """What is answered to reads and writes; tests change it while the server runs."""
+
+    def __init__(self) -> None:
+        self.read = Answer(200)
+        self.write = Answer(201)
+        self.url = ""
+
+    def answer(self, method: str) -> Answer:
+        """What the next request of that method gets."""
+        return self.read if method in ("GET", "HEAD") else self.write
+
+
+@contextmanager
+def running_cloud() -> Iterator[CannedCloud]:
+    """A server that answers as the canned cloud says, on a free port."""
+    cloud = CannedCloud()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            found = cloud.answer(self.command)
+            text = f"<Error><Code>{found.code}</Code><Message>{found.message}</Message></Error>" if found.code else ""
+            body = f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode() if text else b""
+            self.send_response(found.status)
+            for name, value in (("Content-Length", str(len(body))), ("ETag", '"1"'), ("x-ms-error-code", found.code)):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = answer  # noqa: N815 - the library's names
+
+        def log_message(self, *_: object) -> None:
+            """Not in the output of tests."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    cloud.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield cloud
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def gcs_key(url: str) -> str:
+    """The key of a service account, in JSON, as emulators of Google's store want it: it names the server."""
+    about = {"client_email": "shop@example.iam", "private_key": "hush-hush", "private_key_id": "1"}
+    return json.dumps({**about, "gcs_base_url": url, "disable_oauth": True})
+
+
+def gcs_target(url: str) -> CloudTarget:
+    """A bucket of Google's at that server."""
+    return CloudTarget("gs://warehouse/shop", {"GOOGLE_SERVICE_ACCOUNT_KEY": gcs_key(url)})
+
+
+def azure_target(url: str) -> CloudTarget:
+    """A container of Azure's at that server."""
+    settings = {
+        "AZURE_STORAGE_ACCOUNT_NAME": "warehouse",
+        "AZURE_STORAGE_ACCOUNT_KEY": base64.b64encode(b"hush-hush").decode(),
+        "AZURE_STORAGE_ENDPOINT": url,
+        "AZURE_ALLOW_HTTP": "true",
+    }
+    return CloudTarget("az://shop/p", settings)
