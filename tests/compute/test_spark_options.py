@@ -1,8 +1,11 @@
 """Options of the data source: what is accepted, and what an error says."""
 
+import re
+
 import pytest
 
 from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, parse_read, parse_write
+from tussock.compute.spark.where import where_json, where_tests
 from tussock.statestore.errors import InvalidOption
 
 BASE = {"store": "file:///somewhere", "path": "t"}
@@ -55,11 +58,22 @@ def test_read_options_are_refused_in_a_write(name: str) -> None:
         ({**BASE, "where": "id = 1"}, "where is 'id = 1'; expected a JSON object"),
         ({**BASE, "where": "[1]"}, "expected a JSON object"),
         ({**BASE, "where": '{"id": null}'}, "null is no value"),
+        ({**BASE, "where": '{"id": {"<": null}}'}, "null is no value"),
+        ({**BASE, "where": '{"id": {"in": 3}}'}, "null is no value"),
+        ({**BASE, "where": '{"id": NaN}'}, "NaN and infinity are no values"),
+        ({**BASE, "where": '{"id": {"like": "a%"}}'}, "column 'id' is tested for ['like']"),
+        ({**BASE, "where": '{"id": {}}'}, "an object needs a test"),
+        ({**BASE, "asOfEpoch": "x"}, "asOfEpoch is 'x'; expected an integer from 1"),
+        ({**BASE, "asOfEpoch": "1", "epoch": "1"}, "options asOfEpoch and epoch: give one of them"),
+        ({**BASE, "asOfTimestamp": "1", "as_of_epoch": "1"}, "options asOfEpoch and asOfTimestamp: give one of them"),
+        ({**BASE, "asOfTimestamp": "now"}, "asOfTimestamp is 'now'; expected milliseconds"),
+        ({**BASE, "pushdown": "yes"}, "pushdown is 'yes'; expected true or false"),
+        ({**BASE, "maxSplitBytes": "0"}, "maxSplitBytes is '0'; expected an integer from 1"),
     ],
 )
 def test_bad_read_options_say_what_is_expected(given: dict[str, str], message: str) -> None:
     """The message names the option, what was found and what is expected."""
-    with pytest.raises(InvalidOption, match=message.replace("[", r"\[")):
+    with pytest.raises(InvalidOption, match=re.escape(message)):
         parse_read(given)
 
 
@@ -91,6 +105,21 @@ def test_bad_write_options_say_what_is_expected(given: dict[str, str], message: 
 def test_timestamps_are_utc_without_an_offset(text: str, ms: int) -> None:
     """ISO 8601 or milliseconds; the last millisecond is not lost to rounding."""
     assert parse_read({**BASE, "timestamp": text}).timestamp_ms == ms
+
+
+def test_a_moment_has_two_names() -> None:
+    """`asOfEpoch` and `asOfTimestamp`, and the shorter names that they had first."""
+    assert parse_read({**BASE, "asOfEpoch": "7"}) == parse_read({**BASE, "epoch": "7"})
+    assert parse_read({**BASE, "asOfTimestamp": "7"}) == parse_read({**BASE, "timestamp": "7"})
+
+
+def test_tests_of_columns() -> None:
+    """A value, a list, and an object of tests; `where_json` writes what `where_tests` reads."""
+    text = '{"a": 1, "b": ["x", "y"], "c": {">=": 1.5, "<": 2}, "d": {"prefix": "S"}}'
+    tests = parse_read({**BASE, "where": text}).where
+    assert tests == (("a", "in", [1]), ("b", "in", ["x", "y"]), ("c", ">=", 1.5), ("c", "<", 2), ("d", "prefix", "S"))
+    assert where_tests(where_json(tests)) == tests
+    assert where_tests(where_json([("a", ">", 1), ("a", ">", 2)])) == (("a", ">", 1),)
 
 
 def test_columns_may_be_a_json_list() -> None:

@@ -1,8 +1,7 @@
-"""The option `where`: which rows a read wants, as values per column; and when that makes it a lookup of keys.
+"""Which rows a read wants, as tests of columns; and when that makes it a lookup of keys or a read of an interval.
 
-Pure. Spark 4.3 could push filters down by itself, but it keeps what it pushed for one query with the DataFrame and
-applies it to the next one, too, which then lacks rows. So nothing is pushed down, and who wants less than the table
-says so in the option, which belongs to the DataFrame.
+Pure. The tests come from the option `where`, which belongs to the DataFrame, or from the filters that Spark pushes down
+(`pushdown.py`). A test holds for no null, so a row passes only if it has a value in each column that is tested.
 """
 
 import itertools
@@ -14,62 +13,149 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.key_encoding import upper_bound
+from tussock.statestore.key_intervals import Interval
 
-__all__ = ["LOOKUP_KEYS_MAX", "Conditions", "conditions_of"]
+__all__ = ["LOOKUP_KEYS_MAX", "OPERATORS", "Conditions", "Test", "conditions_of", "typed_test"]
 
 LOOKUP_KEYS_MAX = 10_000
 """More keys than this are not looked up one by one but scanned for."""
 
+OPERATORS = ("in", ">", ">=", "<", "<=", "prefix")
+"""What a column can be tested for: one of some values, a side of one value, or beginning with one."""
+
+_COMPARE = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of one column, its value in the column's type; of `in` a tuple of values, each once."""
+
+    __test__ = False
+
+    column: str
+    operator: str
+    value: Any
+
 
 @dataclass(frozen=True)
 class Conditions:
-    """Per column the values that it may have, each once and in the column's type; no column: every row is wanted."""
+    """Tests that a row has to pass, all of them; none: every row is wanted."""
 
-    choices: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    tests: tuple[Test, ...] = ()
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that have to be read to decide."""
+        return {test.column for test in self.tests}
 
     def expression(self, schema: pa.Schema) -> pc.Expression | None:
-        """What a row has to meet, for `TypedTable.read`; `None` if nothing."""
+        """What a row has to meet, over columns of `schema`; `None` if nothing."""
         joined: pc.Expression | None = None
-        for name, values in self.choices:
-            test = pc.field(name).isin(pa.array(values, schema.field(name).type))
-            joined = test if joined is None else joined & test
+        for test in self.tests:
+            passed = _passes(test, schema.field(test.column).type)
+            joined = passed if joined is None else joined & passed
         return joined
 
     def keys(self, primary_key: Sequence[str]) -> list[tuple[Any, ...]] | None:
         """All keys that can pass, if every key column is fixed to some values and they are few."""
-        choices = dict(self.choices)
-        if any(name not in choices for name in primary_key):
-            return None
+        choices = [self._choices(name) for name in primary_key]
         count = 1
-        for name in primary_key:
-            count *= len(choices[name])
+        for values in choices:
+            if values is None:
+                return None
+            count *= len(values)
         if count > LOOKUP_KEYS_MAX:
             return None
-        return list(itertools.product(*(choices[name] for name in primary_key)))
+        return list(itertools.product(*(values for values in choices if values is not None)))
 
-    def prefix(self, primary_key: Sequence[str], distribution_key: Sequence[str]) -> tuple[Any, ...] | None:
-        """Values of the leading key columns, if they are fixed and cover the distribution key: one range has all."""
-        single = {name: values[0] for name, values in self.choices if len(values) == 1}
-        fixed = list(itertools.takewhile(lambda name: name in single, primary_key))
-        if not fixed or any(name not in fixed for name in distribution_key):
+    def interval(self, primary_key: Sequence[str]) -> Interval | None:
+        """The ends between which all keys lie that can pass, both inclusive; `None` if the tests give no end."""
+        fixed: list[Any] = []
+        for name in primary_key:
+            values = self._choices(name)
+            if values is None or len(values) != 1:
+                low, high = self._ends(name, values)
+                break
+            fixed.append(values[0])
+        else:
+            low = high = []
+        if not fixed and not low and not high:
             return None
-        return tuple(single[name] for name in fixed)
+        return (*fixed, *low), (*fixed, *high)
+
+    def _choices(self, column: str) -> list[Any] | None:
+        """The values that the column may have, if tests name them."""
+        named = [test.value for test in self.tests if test.column == column and test.operator == "in"]
+        if not named:
+            return None
+        return [value for value in named[0] if all(value in other for other in named[1:])]
+
+    def _ends(self, column: str, choices: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
+        """The smallest and the largest value that the column may have, each as a list of none or one."""
+        if choices:
+            return [min(choices)], [max(choices)]
+        lows, highs = [], []
+        for test in self.tests:
+            if test.column == column and test.operator in (">", ">="):
+                lows.append(test.value)
+            elif test.column == column and test.operator in ("<", "<="):
+                highs.append(test.value)
+            elif test.column == column and test.operator == "prefix":
+                lows.append(test.value)
+                end = _after_prefix(test.value)
+                highs += [] if end is None else [end]
+        return [max(lows)] if lows else [], [min(highs)] if highs else []
 
 
-def conditions_of(where: Sequence[tuple[str, Sequence[Any]]], schema: pa.Schema, table: str) -> Conditions:
-    """The option's values in the types of the columns; JSON has strings for dates, times and decimals.
+def conditions_of(where: Sequence[tuple[str, str, Any]], schema: pa.Schema, table: str) -> Conditions:
+    """The option's tests in the types of the columns; JSON has strings for dates, times, decimals and binaries.
 
     Raises `SchemaMismatch` for a column that is not there, `InvalidOption` for a value that its column cannot have.
     """
-    choices = []
-    for name, values in where:
+    tests = []
+    for name, operator, value in where:
         if name not in schema.names:
             raise SchemaMismatch(f"table {table!r} has no column {name!r}, which option where names; {schema.names}")
-        kind = schema.field(name).type
         try:
-            typed = pa.array(values)
-            typed = typed if typed.type == kind else typed.cast(kind)
+            tests.append(typed_test(name, operator, value, schema.field(name).type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidOption(f"option where, column {name!r}: expected {kind}, found {values}: {error}") from error
-        choices.append((name, tuple(dict.fromkeys(typed.to_pylist()))))
-    return Conditions(tuple(choices))
+            kind = schema.field(name).type
+            raise InvalidOption(f"option where, column {name!r}: expected {kind}, found {value!r}: {error}") from error
+    return Conditions(tuple(tests))
+
+
+def typed_test(column: str, operator: str, value: Any, kind: pa.DataType) -> Test:
+    """The test with its value in the column's type; one of the errors of Arrow or Python if it has no such value."""
+    values = pa.array(value if operator == "in" else [value])
+    if pa.types.is_timestamp(kind) and pa.types.is_string(values.type) and kind.unit in ("s", "ms"):
+        # Arrow parses no more digits than the unit has, though they be zeros.
+        values = values.cast(pa.timestamp("us", kind.tz))
+    typed = (values if values.type == kind else values.cast(kind)).to_pylist()
+    if operator == "prefix" and not isinstance(typed[0], str | bytes):
+        raise TypeError("only a string or a binary has a prefix")
+    return Test(column, operator, tuple(dict.fromkeys(typed)) if operator == "in" else typed[0])
+
+
+def _passes(test: Test, kind: pa.DataType) -> pc.Expression:
+    field = pc.field(test.column)
+    if test.operator == "in":
+        return field.isin(pa.array(test.value, kind))
+    if test.operator == "prefix":
+        begun = pc.greater_equal(field, pa.scalar(test.value, kind))
+        end = _after_prefix(test.value)
+        return begun if end is None else begun & pc.less(field, pa.scalar(end, kind))
+    return _COMPARE[test.operator](field, pa.scalar(test.value, kind))
+
+
+def _after_prefix(prefix: str | bytes) -> str | bytes | None:
+    """The smallest value after all that begin with `prefix`, or `None` if there is none."""
+    if isinstance(prefix, bytes):
+        return upper_bound(prefix)
+    # The order of UTF-8's bytes is that of the code points.
+    stem = prefix.rstrip("\U0010ffff")
+    if not stem:
+        return None
+    after = ord(stem[-1]) + 1
+    # Between these two lie the surrogates, which no string has.
+    return stem[:-1] + chr(0xE000 if after == 0xD800 else after)

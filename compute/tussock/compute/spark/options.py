@@ -13,16 +13,20 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from tussock.compute.spark.where import where_tests
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption
 
 __all__ = [
+    "FILTER_STAGE_OPTION",
+    "MOMENTS",
     "PLAN_OPTION",
     "ChangeOptions",
     "ReadOptions",
     "StoreAddress",
     "WriteOptions",
     "WritePlan",
+    "option_name",
     "parse_changes",
     "parse_read",
     "parse_write",
@@ -31,10 +35,14 @@ __all__ = [
 
 PLAN_OPTION = "tussockPlan"
 """Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
+FILTER_STAGE_OPTION = "tussockFilterStage"
+"""Carries the name of a file from `read_table` to the planning process; not for users."""
 
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
-_READ = (*_ADDRESS, "epoch", "timestamp", "columns", "where")
-_WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion")
+MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
+"""Options that say at which moment to read: by epoch, or by time, each by either of two names."""
+_READ = (*_ADDRESS, *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
+_WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion", "mergeSchema")
 _STARTS = ("startingEpoch", "startingVersion")
 _ENDS = ("endingEpoch", "endingVersion")
 """Where a change feed begins and ends, each by either of two names: Spark's and Delta's feeds say version."""
@@ -74,8 +82,14 @@ class ReadOptions:
     epoch: int | None
     timestamp_ms: int | None
     columns: tuple[str, ...] | None
-    where: tuple[tuple[str, tuple[Any, ...]], ...]
-    """Per column the values that it may have, as JSON has them."""
+    where: tuple[tuple[str, str, Any], ...]
+    """Column, operator, and the value or the values as JSON has them."""
+    pushdown: bool = False
+    """Take filters that Spark pushes down."""
+    split_bytes: int | None = None
+    """Bytes in the bucket that one task reads, roughly."""
+    filter_stage: str | None = None
+    """File on the driver's machine that takes Spark's filters, for `read_table`; they are not applied then."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +122,30 @@ class WriteOptions:
     writer: str | None
     batch_id: int | None
     plan: WritePlan | None
+    merge_schema: bool = False
+    """Give the table the columns that it lacks, and wider types, before the write."""
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Check the options of a read; `InvalidOption` names the one that does not fit."""
-    given = _normalised(options, _READ, "read")
+    given = _normalised(options, (*_READ, FILTER_STAGE_OPTION), "read")
     address, table = _address(given)
-    if "epoch" in given and "timestamp" in given:
-        raise InvalidOption("options epoch and timestamp: give one of them, both say where to read")
-    epoch = _integer(given, "epoch", 1, MAX_EPOCH) if "epoch" in given else None
-    timestamp_ms = _timestamp_ms(given["timestamp"]) if "timestamp" in given else None
-    columns = _columns(given["columns"]) if "columns" in given else None
-    where = _where(given["where"]) if "where" in given else ()
-    return ReadOptions(address, table, epoch, timestamp_ms, columns, where)
+    moments = [name for name in MOMENTS if name in given]
+    if len(moments) > 1:
+        raise InvalidOption(f"options {' and '.join(moments)}: give one of them, each says at which moment to read")
+    by_epoch = bool(moments) and moments[0] in ("asOfEpoch", "epoch")
+    stage = given.get(FILTER_STAGE_OPTION)
+    return ReadOptions(
+        address,
+        table,
+        epoch=_integer(given, moments[0], 1, MAX_EPOCH) if moments and by_epoch else None,
+        timestamp_ms=_timestamp_ms(moments[0], given[moments[0]]) if moments and not by_epoch else None,
+        columns=_columns(given["columns"]) if "columns" in given else None,
+        where=where_tests(given["where"]) if "where" in given else (),
+        pushdown=stage is not None or ("pushdown" in given and _flag(given, "pushdown")),
+        split_bytes=_integer(given, "maxSplitBytes", 1, 1 << 62) if "maxSplitBytes" in given else None,
+        filter_stage=stage,
+    )
 
 
 def wants_changes(options: Mapping[str, str]) -> bool:
@@ -185,7 +210,14 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     batch_id = _integer(given, "writerVersion", 0, MAX_EPOCH) if "writerVersion" in given else None
     plan = msgspec.json.decode(given[PLAN_OPTION], type=WritePlan) if PLAN_OPTION in given else None
     return WriteOptions(
-        address, table, mode == "delete", given.get("opColumn"), given.get("writerId") or None, batch_id, plan
+        address,
+        table,
+        mode == "delete",
+        given.get("opColumn"),
+        given.get("writerId") or None,
+        batch_id,
+        plan,
+        merge_schema="mergeSchema" in given and _flag(given, "mergeSchema"),
     )
 
 
@@ -194,9 +226,14 @@ def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str)
     names = {_plain(name): name for name in (*known, *_FROM_SPARK)}
     unknown = sorted(name for name in options if _plain(name) not in names)
     if unknown:
-        accepted = ", ".join(name for name in known if name != PLAN_OPTION)
+        accepted = ", ".join(name for name in known if name not in (PLAN_OPTION, FILTER_STAGE_OPTION))
         raise InvalidOption(f"unknown options {unknown} of a {action} of format 'tussock'; it takes {accepted}")
     return {names[_plain(name)]: value for name, value in options.items()}
+
+
+def option_name(name: str) -> str:
+    """The documented name of a read's option that is written in any way; one that there is not as it stands."""
+    return next((known for known in _READ if _plain(known) == _plain(name)), name)
 
 
 def _plain(name: str) -> str:
@@ -256,7 +293,7 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
     return word == "true"
 
 
-def _timestamp_ms(text: str) -> int:
+def _timestamp_ms(name: str, text: str) -> int:
     """Milliseconds since the Unix epoch, from such a number or from ISO 8601; without an offset it is UTC."""
     plain = text.strip()
     if plain.isascii() and plain.isdigit():
@@ -264,7 +301,7 @@ def _timestamp_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(plain)
     except ValueError:
-        _refuse("timestamp", text, "milliseconds since 1970 or ISO 8601, such as 2013-06-30T12:00:00+00:00")
+        _refuse(name, text, "milliseconds since 1970 or ISO 8601, such as 2013-06-30T12:00:00+00:00")
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     # Counted in integers: a float would round the last millisecond away.
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
@@ -283,21 +320,6 @@ def _columns(text: str) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         _refuse("columns", text, "names without repetition, separated by commas, or a JSON list of them")
     return tuple(names)
-
-
-def _where(text: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """Values per column from a JSON object of values or lists of values."""
-    expected = 'a JSON object of values or lists of values, such as {"carrier": ["AA", "UA"], "flight": 1}'
-    try:
-        wanted = json.loads(text)
-    except ValueError:
-        _refuse("where", text, expected)
-    if not isinstance(wanted, dict):
-        _refuse("where", text, expected)
-    listed = {name: value if isinstance(value, list) else [value] for name, value in wanted.items()}
-    if not all(isinstance(value, str | int | float) for values in listed.values() for value in values):
-        _refuse("where", text, expected + "; null is no value")
-    return tuple((name, tuple(values)) for name, values in listed.items())
 
 
 def _refuse(name: str, value: str, expected: str) -> NoReturn:

@@ -5,27 +5,32 @@ over the vnodes that it spans, which is right on average because vnodes are a ha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from tussock.statestore.catalog import TableState
+from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.key_intervals import Interval
 
-__all__ = ["PARTITION_BYTES", "KeyLookup", "KeyPrefix", "KeyRange", "VnodeRange", "key_ranges", "vnode_ranges"]
+__all__ = ["PARTITION_BYTES", "KeyLookup", "KeyRange", "VnodeRange", "intervals", "key_ranges", "vnode_ranges"]
 
 PARTITION_BYTES = 16 << 20
 """Bytes in the bucket that one task reads, roughly: half a second of work, so that few rows still use several cores."""
 
+_SEEK_BYTES = 256 << 10
+"""To begin another range costs about as much as to read so many bytes on."""
+
 
 @dataclass(frozen=True)
 class VnodeRange(InputPartition):  # type: ignore[misc]
-    """Virtual nodes from `low` up to, not including, `high` of a typed table."""
+    """Virtual nodes from `low` up to, not including, `high` of a typed table; maybe only an interval of their keys."""
 
     low: int
     high: int
+    between: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -38,19 +43,27 @@ class KeyRange(InputPartition):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class KeyLookup(InputPartition):  # type: ignore[misc]
-    """Single keys of a typed table, each a tuple in primary key order."""
+    """Single keys, each a tuple in primary key order."""
 
     keys: tuple[tuple[Any, ...], ...]
 
 
-@dataclass(frozen=True)
-class KeyPrefix(InputPartition):  # type: ignore[misc]
-    """All rows of a typed table whose leading key columns have these values."""
+def intervals(state: TableState, between: Interval, split_bytes: int = PARTITION_BYTES) -> list[VnodeRange]:
+    """Ranges of virtual nodes for the rows of an interval of keys.
 
-    values: tuple[Any, ...]
+    One, if both ends agree on the distribution key and so on the node. Else each node has a range of its own, which
+    is worth it only where a node's rows are many; in a small table all are read.
+    """
+    spec = state.spec
+    low, high = (dict(zip(spec.primary_key, end, strict=False)) for end in between)
+    if all(name in low and name in high and low[name] == high[name] for name in spec.distribution_key):
+        return [VnodeRange(0, spec.vnodes, between)]
+    worth_it = sum(sst.data_bytes for sst in state.levels.ssts()) >= spec.vnodes * _SEEK_BYTES
+    ranges = vnode_ranges(state, split_bytes)
+    return [replace(part, between=between) for part in ranges] if worth_it else ranges
 
 
-def vnode_ranges(state: TableState, partition_bytes: int = PARTITION_BYTES) -> list[VnodeRange]:
+def vnode_ranges(state: TableState, split_bytes: int = PARTITION_BYTES) -> list[VnodeRange]:
     """Contiguous ranges that cover all vnodes of a typed table; as many as its bytes ask for, at least one."""
     vnodes = state.spec.vnodes
     share = np.zeros(vnodes)
@@ -58,28 +71,36 @@ def vnode_ranges(state: TableState, partition_bytes: int = PARTITION_BYTES) -> l
         low = min(int.from_bytes(sst.smallest[:2], "big"), vnodes - 1)
         high = min(int.from_bytes(sst.largest[:2], "big"), vnodes - 1)
         share[low : high + 1] += sst.data_bytes / (high - low + 1)
-    wanted = _count(float(share.sum()), partition_bytes, vnodes)
+    wanted = _count(float(share.sum()), split_bytes, vnodes)
     filled = np.cumsum(share)
     ends = np.searchsorted(filled, filled[-1] * np.arange(1, wanted) / wanted, side="left") + 1
     bounds = np.unique(np.concatenate([[0], ends, [vnodes]]))
     return [VnodeRange(int(low), int(high)) for low, high in pairwise(bounds)]
 
 
-def key_ranges(state: TableState, partition_bytes: int = PARTITION_BYTES) -> list[KeyRange]:
-    """Contiguous ranges that cover all keys of a raw table, cut where SSTs begin."""
-    ssts = sorted(state.levels.ssts(), key=lambda sst: sst.smallest)
+def key_ranges(
+    state: TableState, split_bytes: int = PARTITION_BYTES, start: bytes | None = None, end: bytes | None = None
+) -> list[KeyRange]:
+    """Contiguous ranges that cover the keys of a raw table in [start, end), cut where SSTs begin."""
+    inside = [sst for sst in state.levels.ssts() if _overlaps(sst, start, end)]
+    ssts = sorted(inside, key=lambda sst: sst.smallest)
     total = sum(sst.data_bytes for sst in ssts)
-    wanted = _count(total, partition_bytes, len(ssts) or 1)
+    wanted = _count(total, split_bytes, len(ssts) or 1)
     cuts: list[bytes] = []
     filled = 0
     for sst in ssts:
         # The first SST begins the first range, which is open; a cut at an equal key would make an empty one.
-        if filled >= total * (len(cuts) + 1) / wanted and sst.smallest not in cuts[-1:]:
+        begins_later = start is None or sst.smallest > start
+        if begins_later and filled >= total * (len(cuts) + 1) / wanted and sst.smallest not in cuts[-1:]:
             cuts.append(sst.smallest)
         filled += sst.data_bytes
-    bounds: Sequence[bytes | None] = [None, *cuts, None]
+    bounds: Sequence[bytes | None] = [start, *cuts, end]
     return [KeyRange(start, end) for start, end in pairwise(bounds)]
 
 
-def _count(total: float, partition_bytes: int, limit: int) -> int:
-    return max(1, min(limit, round(total / partition_bytes)))
+def _overlaps(sst: SstInfo, start: bytes | None, end: bytes | None) -> bool:
+    return (start is None or sst.largest >= start) and (end is None or sst.smallest < end)
+
+
+def _count(total: float, split_bytes: int, limit: int) -> int:
+    return max(1, min(limit, round(total / split_bytes)))

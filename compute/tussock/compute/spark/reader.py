@@ -1,23 +1,36 @@
 """Batch reads: a table at one epoch, divided among tasks, as Arrow batches.
 
 The epoch is resolved when the DataFrame is made, so all its evaluations show the same rows. Spark never says when a
-DataFrame is done with, so nothing here pins the epoch for that long: it stays readable for the store's retention, or
-for as long as somebody pins it (`StateStore.pin_snapshot`, whose epoch goes into the option `epoch`). A task that is
-late for the retention finds such a pin.
+DataFrame is done with, and what it calls here runs in processes that it ends when they are idle, so nothing here pins
+the epoch: it stays readable for the store's retention, or for as long as somebody pins it (`read_table` does, and
+`StateStore.pin_snapshot`, whose epoch goes into the option `asOfEpoch`). A task that is late for the retention finds
+such a pin.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tussock.compute.spark.conditions import Conditions, conditions_of
 from tussock.compute.spark.connections import Table, same_table, working_store
 from tussock.compute.spark.options import ReadOptions
-from tussock.compute.spark.partitions import KeyLookup, KeyPrefix, KeyRange, VnodeRange, key_ranges, vnode_ranges
+from tussock.compute.spark.partitions import (
+    PARTITION_BYTES,
+    KeyLookup,
+    KeyRange,
+    VnodeRange,
+    intervals,
+    key_ranges,
+    vnode_ranges,
+)
+from tussock.compute.spark.pushdown import filter_tests, portable_tests
 from tussock.compute.spark.schemas import arrow_target, fitted
+from tussock.compute.spark.where import where_json
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.epochs import epoch_at_ms
@@ -25,7 +38,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExp
 from tussock.statestore.system import RealSystem
 from tussock.statestore.typed_table import TypedTable
 
-__all__ = ["TableReader", "resolve_epoch"]
+__all__ = ["FilteringReader", "TableReader", "resolve_epoch"]
 
 
 def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
@@ -81,19 +94,21 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         store = working_store(self.options.address)
         same_table(store, self.spec)
         state = store.version().tables[self.spec.id]
-        if self.spec.schema is None:
-            return list(key_ranges(state))
-        keys = self.conditions.keys(self.spec.primary_key)
+        split_bytes = self.options.split_bytes or PARTITION_BYTES
+        primary_key = self.spec.primary_key or ("key",)
+        keys = self.conditions.keys(primary_key)
         if keys is not None:
             return [KeyLookup(tuple(keys))] if keys else []
-        prefix = self.conditions.prefix(self.spec.primary_key, self.spec.distribution_key)
-        if prefix is not None:
-            return [KeyPrefix(prefix)]
-        return list(vnode_ranges(state))
+        between = self.conditions.interval(primary_key)
+        if self.spec.schema is None:
+            low, high = between or ((), ())
+            # No key lies between one and the same with a zero byte at its end.
+            return list(key_ranges(state, split_bytes, low[0] if low else None, high[0] + b"\0" if high else None))
+        return list(vnode_ranges(state, split_bytes) if between is None else intervals(state, between, split_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's rows in Spark's types. Raises `SnapshotExpired` if the epoch is gone."""
-        if not isinstance(partition, VnodeRange | KeyRange | KeyLookup | KeyPrefix):
+        if not isinstance(partition, VnodeRange | KeyRange | KeyLookup):
             # What Spark makes of an empty list of partitions.
             return
         store = working_store(self.options.address)
@@ -111,19 +126,48 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
             yield fitted(batch, target, self.spec.name)
 
 
+class FilteringReader(TableReader):
+    """A reader that takes filters which Spark pushes down; Spark calls it so only if its switch for that is on."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that tests of columns can stand for exactly; Spark applies those that are given back.
+
+        For `read_table` none is taken, and those that the option `where` can hold are left in a file.
+        """
+        schema = self.spec.arrow_schema()
+        if self.options.filter_stage is not None:
+            Path(self.options.filter_stage).write_text(where_json(portable_tests(filters, schema)), encoding="utf-8")
+            return filters
+        tests, left = filter_tests(filters, schema, self.spec.primary_key or ("key", "value"))
+        self.conditions = replace(self.conditions, tests=(*self.conditions.tests, *tests))
+        return left
+
+
 def _rows(
     table: Any, partition: InputPartition, epoch: int, columns: list[str], conditions: Conditions
 ) -> Iterator[pa.RecordBatch]:
     """Batches with `columns` of the partition's rows that meet the conditions; the epoch is checked at once."""
-    expression = conditions.expression(table.schema)
+    names = columns + sorted(conditions.columns.difference(columns))
     if isinstance(partition, KeyRange):
-        scanned = table.scan(start=partition.start, end=partition.end, epoch=epoch)
-        kept = scanned if expression is None else (batch.filter(expression) for batch in scanned)
-        return (batch.select(columns) for batch in kept)
-    if isinstance(partition, KeyLookup):
-        found = table.multi_get(list(partition.keys), epoch=epoch)
-        rows = pa.RecordBatch.from_arrays(found.flatten(), names=table.schema.names).filter(found.is_valid())
-        return iter([(rows if expression is None else rows.filter(expression)).select(columns)])
-    if isinstance(partition, KeyPrefix):
-        return table.read(columns, expression, epoch, prefix=partition.values)
-    return table.read(columns, expression, epoch, vnodes=(partition.low, partition.high))
+        found = table.scan(start=partition.start, end=partition.end, epoch=epoch)
+    elif isinstance(partition, VnodeRange):
+        found = table.read(names, epoch=epoch, between=partition.between, vnodes=(partition.low, partition.high))
+    else:
+        assert isinstance(partition, KeyLookup)
+        found = iter([_looked_up(table, partition, epoch)])
+    expression = conditions.expression(table.schema)
+    if expression is None:
+        return (batch.select(columns) for batch in found)
+    kept = (batch.select(names).filter(expression) for batch in found)
+    return (batch.select(columns) for batch in kept if batch.num_rows)
+
+
+def _looked_up(table: Any, lookup: KeyLookup, epoch: int) -> pa.RecordBatch:
+    """The rows that there are under the keys."""
+    if not isinstance(table, TypedTable):
+        keys = [key for (key,) in lookup.keys]
+        values = table.multi_get(keys, epoch=epoch)
+        rows = pa.record_batch([pa.array(keys, pa.binary()), values], names=["key", "value"])
+        return rows.filter(values.is_valid())
+    found = table.multi_get(list(lookup.keys), epoch=epoch)
+    return pa.RecordBatch.from_arrays(found.flatten(), names=found.type.names).filter(found.is_valid())

@@ -21,13 +21,16 @@ from tussock.compute.spark.options import (
     parse_write,
     wants_changes,
 )
-from tussock.compute.spark.reader import TableReader, resolve_epoch
+from tussock.compute.spark.reader import FilteringReader, TableReader, resolve_epoch
 from tussock.compute.spark.schemas import spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 
-__all__ = ["TussockDataSource", "register"]
+__all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]
+
+FILTER_SWITCH = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting that decides whether sources in Python are asked about filters; off unless somebody sets it."""
 
 
 class TussockDataSource(DataSource):  # type: ignore[misc]
@@ -68,7 +71,8 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
             spec, span = self._resolve_span(changes)
             return ChangeReader(changes, spec, schema, span)
         options, spec, epoch = self._resolve()
-        return TableReader(options, spec, epoch, schema)
+        # A reader that has `pushFilters` fails where Spark's switch is off, so only who asks for it gets one.
+        return (FilteringReader if options.pushdown else TableReader)(options, spec, epoch, schema)
 
     def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802 - Spark's name
         """A source of the table's changes."""
@@ -105,5 +109,9 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `tussock` known to a session."""
+    """Make the format `tussock` known to a session, and let Spark push filters down to sources in Python.
+
+    The format is found without this, too; the switch is what the option `pushdown` and `read_table` need.
+    """
     spark.dataSource.register(TussockDataSource)
+    spark.conf.set(FILTER_SWITCH, "true")
