@@ -9,17 +9,11 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-import pyarrow as pa
-
-from tussock.statestore import connect
-
-SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+import spark_batch_cases as cases
 
 
 def main() -> None:
@@ -42,32 +36,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     ts.register(spark)
     folder = Path(tempfile.mkdtemp(prefix="tussock-bench-"))
-    rows = spark.range(0, given.rows, 1, given.cores).selectExpr(
-        "id * 7919 % 1000000007 id", "id n", "id * 0.5D x", "concat('row-', id % 1000) s"
-    )
-    # Aligned by key as a job would have them after its aggregation; outside of the clock, since both sinks get it.
-    rows = rows.repartition(given.cores, "id").cache()
-    rows.count()
-    seconds: dict[str, list[float]] = {"tussock": [], "parquet_sorted": [], "parquet": []}
-    for run in range(given.runs + 1):
-        store = connect((folder / f"store{run}").as_uri())
-        store.create_table("t", schema=SCHEMA, primary_key=["id"])
-        url = store.url
-        store.close()
-        sinks = {
-            "tussock": lambda url=url: rows.write.format("tussock").mode("append").option("store", url).save("t"),
-            "parquet_sorted": lambda run=run: rows.sortWithinPartitions("id").write.parquet(str(folder / f"s{run}")),
-            "parquet": lambda run=run: rows.write.parquet(str(folder / f"p{run}")),
-        }
-        for name, write in sinks.items():
-            started = time.perf_counter()
-            write()
-            # The first run only warms up Java and the Python workers.
-            if run:
-                seconds[name].append(time.perf_counter() - started)
-        for part in folder.iterdir():
-            shutil.rmtree(part)
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    rows = cases.source_rows(spark, given.rows, given.cores)
+    seconds = cases.batch_write(rows, folder, given.runs)
+    medians = cases.medians(seconds)
     result = {
         "rows": given.rows,
         "seconds": {name: [round(value, 3) for value in times] for name, times in seconds.items()},
