@@ -18,6 +18,7 @@ from tussock.compute.spark.state import (
     sessions,
     stateful,
 )
+from tussock.compute.spark.tables import read_table
 
 __all__ = [
     "KeyedBatch",
@@ -29,6 +30,7 @@ __all__ = [
     "deduplicate",
     "merges",
     "per_key",
+    "read_table",
     "register",
     "sessions",
     "stateful",
