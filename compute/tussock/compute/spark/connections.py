@@ -54,13 +54,13 @@ def _close_all() -> None:
 
 
 def same_table(store: StateStore, spec: TableSpec) -> Table:
-    """The table that was planned with; `SchemaMismatch` if another one has its name now."""
+    """The table that was planned with, maybe altered since; `SchemaMismatch` if another one has its name now."""
     table: Table = store.table(spec.name)
     if table.spec != spec:
-        # This connection may have last looked before the table was made.
+        # This connection may have last looked before the table was made, or altered.
         store.version()
         table = store.table(spec.name)
-    if table.spec != spec:
+    if table.spec.id != spec.id:
         raise SchemaMismatch(
             f"table {spec.name!r} was dropped and created anew after the job was planned (id {spec.id} then, "
             f"{table.spec.id} now); nothing was stored, start the job again"

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from tussock.statestore.conform import conform
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["arrow_target", "check_writable", "fitted", "spark_schema", "storable"]
+__all__ = ["arrow_target", "check_writable", "fitted", "shown_type", "spark_schema", "storable"]
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -36,7 +36,7 @@ def spark_schema(schema: pa.Schema, required: Collection[str], table: str) -> St
     fields = []
     for field in schema:
         try:
-            kind = from_arrow_type(_WIDER.get(field.type, field.type), prefer_timestamp_ntz=True)
+            kind = from_arrow_type(shown_type(field.type), prefer_timestamp_ntz=True)
         except PySparkTypeError as error:
             raise SchemaMismatch(
                 f"table {table!r}: Spark has no type for column {field.name!r} of type {field.type}; "
@@ -44,6 +44,11 @@ def spark_schema(schema: pa.Schema, required: Collection[str], table: str) -> St
             ) from error
         fields.append(StructField(field.name, kind, field.nullable and field.name not in required))
     return StructType(fields)
+
+
+def shown_type(kind: pa.DataType) -> pa.DataType:
+    """As what Spark reads a column of that type: itself, or the next wider type that Spark has."""
+    return _WIDER.get(kind, kind)
 
 
 def arrow_target(schema: StructType) -> pa.Schema:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from tussock.compute.spark.connections import committing_store, same_table, working_store
+from tussock.compute.spark.evolving import check_known, schema_changes
 from tussock.compute.spark.merging import merged_batches
 from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
 from tussock.compute.spark.options import WriteOptions
@@ -58,7 +59,7 @@ class Upload:
     def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch]) -> list[SubLevel]:
         table: Any = same_table(store, self.spec)
         plan = self.options.plan
-        schema = self.spec.arrow_schema()
+        schema = table.schema
         batches = (storable(batch, schema, self.spec.name) for batch in batches)
         if self.options.op_column is not None:
             batches = marked_deletes(batches, self.options.op_column, self.spec.name)
@@ -88,7 +89,8 @@ class Upload:
 
 def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
     """Check a write on the driver before any task runs; `TableNotFound`, `SchemaMismatch` or `InvalidOption`."""
-    table = working_store(options.address).table(options.table)
+    store = working_store(options.address)
+    table = store.table(options.table)
     if options.op_column is not None and options.op_column not in schema.fieldNames():
         raise SchemaMismatch(
             f"table {options.table!r}: the rows have no column {options.op_column!r}, which opColumn names; "
@@ -100,6 +102,11 @@ def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
         ignored |= {name for name in schema.fieldNames() if name not in expected.names}
         check_writable(schema, expected, expected.names, ignored, options.table)
     else:
+        if options.merge_schema:
+            add, widen = schema_changes(schema, table.schema, ignored)
+            if len(add) or len(widen):
+                table = store.alter_table(options.table, add=add, widen=widen)
+        check_known(schema, table.schema, ignored, options.table)
         check_writable(schema, table.schema, table.spec.primary_key, ignored, options.table)
     return Upload(options, table.spec)
 

@@ -1,0 +1,46 @@
+"""What a write with `mergeSchema` changes of its table: new columns, and wider types of the same kind.
+
+As in Delta: columns that only the rows have are added, nullable; integers, floats and decimals become wider ones, but
+an integer never a float or a decimal, which somebody has to want by name (`StateStore.alter_table`).
+"""
+
+from collections.abc import Collection
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from tussock.compute.spark.schemas import arrow_target, shown_type
+from tussock.statestore.conform import same_kind
+from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.evolution import is_wider
+
+__all__ = ["check_known", "schema_changes"]
+
+
+def schema_changes(found: StructType, table: pa.Schema, ignored: Collection[str]) -> tuple[pa.Schema, pa.Schema]:
+    """Columns to add to the table and columns to widen, so that it can hold rows of Spark's schema `found`.
+
+    Those in `ignored` are not the table's. A column that is already read as what the rows have stays as it is.
+    """
+    rows = arrow_target(StructType([field for field in found.fields if field.name not in ignored]))
+    add = [field.with_nullable(True) for field in rows if field.name not in table.names]
+    widen = []
+    for field in rows:
+        if field.name in table.names:
+            shown = shown_type(table.field(field.name).type)
+            if same_kind(shown, field.type) and is_wider(shown, field.type):
+                widen.append(field)
+    return pa.schema(add), pa.schema(widen)
+
+
+def check_known(found: StructType, table: pa.Schema, ignored: Collection[str], name: str) -> None:
+    """Raise `SchemaMismatch` if the rows have columns that the table lacks; it says how to add them."""
+    unknown = {field.name: field.dataType.simpleString() for field in found.fields}
+    for known in (*table.names, *ignored):
+        unknown.pop(known, None)
+    if unknown:
+        raise SchemaMismatch(
+            f"table {name!r}: unknown columns {list(unknown)} of type {', '.join(unknown.values())}, expected "
+            f"{table.names}; store.alter_table({name!r}, add=...) adds columns, and so does a write with option "
+            "mergeSchema=true; nothing was stored"
+        )

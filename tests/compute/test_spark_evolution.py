@@ -1,0 +1,178 @@
+"""Tables whose schema changes under Spark: what reads show, what `mergeSchema` adds, and what a write is told."""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from tussock.compute.spark import TussockDataSource
+from tussock.compute.spark.evolving import check_known, schema_changes
+from tussock.compute.spark.reader import TableReader
+from tussock.compute.spark.schemas import arrow_target
+from tussock.statestore import InvalidOption, SchemaMismatch
+from tussock.statestore.client import StateStore
+
+TABLE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("small", pa.uint8()),
+        ("count", pa.int32()),
+        ("amount", pa.float32()),
+        ("price", pa.decimal128(8, 2)),
+    ]
+)
+
+
+def rows_of(**columns: DataType) -> StructType:
+    """Spark's schema of rows with a key and these columns."""
+    schema = StructType().add("id", LongType(), nullable=False)
+    for name, kind in columns.items():
+        schema = schema.add(name, kind)
+    return schema
+
+
+def types(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+@pytest.mark.parametrize(
+    ("columns", "add", "widen"),
+    [
+        ({"count": IntegerType()}, {}, {}),
+        ({"count": LongType(), "amount": DoubleType()}, {}, {"count": "int64", "amount": "double"}),
+        (
+            {"note": StringType(), "tags": ArrayType(IntegerType())},
+            {"note": "string", "tags": "list<element: int32>"},
+            {},
+        ),
+        ({"price": DecimalType(12, 3)}, {}, {"price": "decimal128(12, 3)"}),
+        # Read as a smallint, so a smallint is what it gets back; a narrower type fits as it is.
+        ({"small": ShortType(), "count": ByteType(), "amount": FloatType()}, {}, {}),
+        ({"small": IntegerType()}, {}, {"small": "int32"}),
+        # Of another kind: for `check_writable` to refuse.
+        ({"count": DoubleType(), "amount": DecimalType(10, 2), "price": StringType()}, {}, {}),
+        ({"op": StringType()}, {}, {}),
+    ],
+)
+def test_what_a_write_would_change(columns: dict[str, DataType], add: dict[str, str], widen: dict[str, str]) -> None:
+    """New columns, and wider types of the same kind; nothing where rows fit already."""
+    added, widened = schema_changes(rows_of(**columns), TABLE, ("op",))
+    assert (types(added), types(widened)) == (add, widen)
+    assert all(field.nullable for field in added)
+
+
+def test_the_message_names_what_adds_a_column() -> None:
+    rows = rows_of(note=StringType(), n=ByteType())
+    words = re.escape("table 't': unknown columns ['note', 'n'] of type string, tinyint, expected ['id', 'small'")
+    with pytest.raises(SchemaMismatch, match=words + r".*alter_table\('t', add=.*mergeSchema=true; nothing was stored"):
+        check_known(rows, TABLE, (), "t")
+    check_known(rows, TABLE, ("note", "n"), "t")
+
+
+def write(url: str, columns: StructType, *rows: dict[str, Any], **options: str) -> None:
+    """A batch write as Spark's processes do it: planned, uploaded by one task, committed."""
+    writer = TussockDataSource({"store": url, "path": "t", **options}).writer(columns, overwrite=False)
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pylist(list(rows), arrow_target(columns))]))])
+
+
+def read(reader: TableReader) -> list[dict[str, Any]]:
+    """All rows of a planned read, as its tasks give them."""
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_write_alters_the_table_first_if_it_is_told_to(store: StateStore, url: str) -> None:
+    """Refused without the option; with it the columns are there, and a read that was planned before goes on."""
+    store.alter_table("t", add={"n": pa.int32()})
+    write(url, rows_of(v=StringType(), n=IntegerType()), {"id": 1, "v": "a", "n": 7})
+    before = TussockDataSource({"store": url, "path": "t"})
+    planned = before.reader(before.schema())
+    wide = rows_of(n=LongType(), note=StringType())
+    with pytest.raises(SchemaMismatch, match=r"unknown columns \['note'\] of type string.*mergeSchema=true"):
+        write(url, wide, {"id": 2, "n": 1 << 40, "note": "new"})
+    write(url, wide, {"id": 2, "n": 1 << 40, "note": "new"}, mergeSchema="true")
+    assert types(store.table("t").schema) == {
+        "id": "int64",
+        "v": "string",
+        "x": "double",
+        "n": "int64",
+        "note": "string",
+    }
+    assert read(planned) == [{"id": 1, "v": "a", "x": None, "n": 7}]
+    after = TussockDataSource({"store": url, "path": "t"})
+    assert after.schema()["n"].dataType == LongType()
+    assert sorted(read(after.reader(after.schema())), key=lambda row: row["id"]) == [
+        {"id": 1, "v": "a", "x": None, "n": 7, "note": None},
+        {"id": 2, "v": None, "x": None, "n": 1 << 40, "note": "new"},
+    ]
+    with pytest.raises(SchemaMismatch, match="column 'x': expected double, found string"):
+        write(url, rows_of(x=StringType()), {"id": 3, "x": "no"}, mergeSchema="true")
+    with pytest.raises(InvalidOption, match="option mergeSchema is 'maybe'; expected true or false"):
+        write(url, wide, mergeSchema="maybe")
+
+
+def test_a_write_that_was_planned_before_the_table_was_altered(store: StateStore, url: str) -> None:
+    """Its rows are right where they fit the new columns, and refused by name where they are of another kind now."""
+    columns = rows_of(v=StringType(), n=IntegerType())
+    store.alter_table("t", add={"n": pa.int32()})
+    source = TussockDataSource({"store": url, "path": "t"})
+    planned, late = source.writer(columns, overwrite=False), source.writer(columns, overwrite=False)
+    batch = pa.RecordBatch.from_pylist([{"id": 1, "v": "a", "n": 7}], arrow_target(columns))
+    uploaded = planned.write(iter([batch]))
+    store.alter_table("t", add={"note": pa.string()}, widen={"n": pa.int64()})
+    planned.commit([uploaded])
+    late.commit([late.write(iter([batch]))])
+    assert store.table("t").get(1) == {"id": 1, "v": "a", "x": None, "n": 7, "note": None}
+    store.alter_table("t", widen={"n": pa.decimal128(22, 2)})
+    store.wait_epoch(store.committed_epoch)
+    again = source.writer(rows_of(v=StringType()), overwrite=False)
+    again.commit([again.write(iter([batch.select(["id", "v"])]))])
+    with pytest.raises(SchemaMismatch, match=r"column 'n': expected decimal128\(22, 2\), found int32"):
+        source.writer(columns, overwrite=False)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_table_evolves_under_spark(spark: Any, store: StateStore, url: str) -> None:
+    """Refused without the option; with it the columns are there, old rows are null, and old DataFrames go on."""
+    from pyspark.errors import AnalysisException
+
+    store.alter_table("t", add={"n": pa.int32()})
+
+    def save(text: str, *rows: Any, **options: Any) -> None:
+        frame = spark.createDataFrame(list(rows), text)
+        frame.write.format("tussock").mode("append").options(store=url, **options).save("t")
+
+    def load() -> Any:
+        return spark.read.format("tussock").option("store", url).load("t")
+
+    save("id bigint, v string, x double, n int", (1, "a", 0.5, 7))
+    before = load()
+    assert before.schema["n"].dataType == IntegerType()
+    with pytest.raises(AnalysisException, match=r"unknown columns \['note'\] of type string.*mergeSchema=true"):
+        save("id bigint, v string, note string", (2, "b", "new"))
+    with pytest.raises(AnalysisException, match=r"option mergeSchema is 'maybe'; expected true or false"):
+        save("id bigint, note string", (2, "new"), mergeSchema="maybe")
+    save("id bigint, v string, n bigint, note string", (2, "b", 1 << 40, "new"), mergeSchema=True)
+    after = load()
+    assert after.schema["n"].dataType == LongType()
+    assert sorted(after.collect()) == [(1, "a", 0.5, 7, None), (2, "b", None, 1 << 40, "new")]
+    # A DataFrame from before keeps its schema and its epoch; a write without the new columns leaves them null.
+    assert before.collect() == [(1, "a", 0.5, 7)]
+    save("id bigint, v string", (3, "c"))
+    assert load().where("id = 3").collect() == [(3, "c", None, None, None)]
+    with pytest.raises(AnalysisException, match="column 'x': expected double, found string"):
+        save("id bigint, x string", (4, "no"), mergeSchema=True)
