@@ -5,6 +5,7 @@
 
 from tussock.compute.spark.epoch_writer import upsert, write_epoch
 from tussock.compute.spark.interpreter import settle_worker_python
+from tussock.compute.spark.lookup import lookup
 from tussock.compute.spark.source import TussockDataSource, register
 from tussock.compute.spark.state import (
     KeyedBatch,
@@ -28,6 +29,7 @@ __all__ = [
     "TussockDataSource",
     "Update",
     "deduplicate",
+    "lookup",
     "merges",
     "per_key",
     "read_table",

@@ -1,0 +1,179 @@
+"""`lookup`: rows of a table for the keys in a DataFrame's columns, without a shuffle of either side.
+
+Built on `arrow_udf` over an iterator: only the key columns cross to Python, an Arrow batch at a time, and a struct
+comes back. Each Python worker keeps its connection, so the blocks of the table are read and decoded once a worker and
+serve all its later batches.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import StructField, StructType
+
+from tussock.compute.spark.connections import committing_store, same_table, working_store
+from tussock.compute.spark.epoch_writer import address_of
+from tussock.compute.spark.options import StoreAddress
+from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.client import StateStore
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.typed_table import TypedTable
+
+__all__ = ["lookup"]
+
+KEYS_AT_ONCE = 1 << 16
+"""Keys that are looked up together: Spark's batches have 10,000 rows, and one lookup of several costs less."""
+
+
+def lookup(
+    table: str,
+    *,
+    store: str | StateStore,
+    columns: Sequence[str] | None = None,
+    epoch: int | None = None,
+    latest: bool = False,
+) -> Callable[..., Column]:
+    """A function of key columns that answers the table's rows under them, as a struct; null where there is none.
+
+    `lookup("accounts", store=url)("id")` takes a column, or its name, for each column of the primary key, in its order;
+    a null in a key finds nothing. The struct has `columns`, by default all that are not in the key. `store` is a URL,
+    or an open store.
+
+    All rows are read at `epoch`, by default the newest one when `lookup` is called: so in `foreachBatch` at that of the
+    batch. It must stay readable until the last task has begun: hold a snapshot if that takes longer than the retention.
+    With `latest` each task reads at the epoch that is the newest when it begins, which is for streams without
+    `foreachBatch`; two tasks of one batch may then see different epochs.
+
+    Raises `TableNotFound`, `SchemaMismatch` or `InvalidOption`; the job raises `SnapshotExpired`, and `SchemaMismatch`
+    for keys of another kind.
+    """
+    opened = store if isinstance(store, StateStore) else committing_store(address_of(store))
+    address = address_of(opened.url)
+    found = opened.table(table)
+    if not isinstance(found, TypedTable):
+        raise InvalidOption(
+            f"table {table!r} is raw; lookup needs a typed one, whose keys are columns of Spark's types"
+        )
+    if latest and epoch is not None:
+        raise InvalidOption(f"epoch={epoch} and latest=True: give one of them")
+    if epoch is None and not latest:
+        epoch = opened.committed_epoch
+    elif epoch is not None and not 0 < epoch <= opened.committed_epoch:
+        raise InvalidOption(f"epoch {epoch} is not committed; the newest committed epoch is {opened.committed_epoch}")
+    names = tuple(columns) if columns is not None else _values(found)
+    missing = [name for name in names if name not in found.schema.names]
+    if missing or not names or len(set(names)) != len(names):
+        raise SchemaMismatch(
+            f"table {table!r}: columns {list(names)}: expected different names out of {found.schema.names}", table
+        )
+    schema = spark_schema(pa.schema([found.schema.field(name) for name in names]), (), table)
+    # Each field may be null: where there is no row, the struct is.
+    shown = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+    task = _Task(address, found.spec, names, epoch, arrow_target(shown))
+    find = arrow_udf(task.finder(), shown)
+    if latest:
+        find = find.asNondeterministic()
+
+    def of(*keys: Column | str) -> Column:
+        """The rows under these key columns."""
+        if len(keys) != len(found.primary_key):
+            raise InvalidOption(
+                f"lookup in table {table!r} takes a column for each of its key columns {list(found.primary_key)}; "
+                f"{len(keys)} were given"
+            )
+        return find(*keys)
+
+    return of
+
+
+def _values(table: TypedTable) -> tuple[str, ...]:
+    """The columns outside the key; the key's own, where there are no others."""
+    names = tuple(name for name in table.schema.names if name not in table.primary_key)
+    return names or tuple(table.schema.names)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a task needs to know; pickled with the function that runs in it."""
+
+    address: StoreAddress
+    spec: TableSpec
+    columns: tuple[str, ...]
+    epoch: int | None
+    """`None`: the newest when the task begins; 0: nothing was ever committed."""
+    target: pa.Schema
+    """The struct's fields, in Arrow's types as Spark takes them."""
+
+    def finder(self) -> Callable[..., Iterator[pa.Array]]:
+        """The function for `arrow_udf`, which tells by the annotations what it is given."""
+        if len(self.spec.primary_key) == 1:
+
+            def find_one(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+                return self.run((column,) for column in keys)
+
+            return find_one
+
+        def find(keys: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return self.run(keys)
+
+        return find
+
+    def run(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """For each batch of key columns the structs found, several batches at once."""
+        store = working_store(self.address)
+        table = same_table(store, self.spec)
+        assert isinstance(table, TypedTable)
+        epoch = store.committed_epoch if self.epoch is None else self.epoch
+        with ExitStack() as pins:
+            for group in _groups(batches):
+                keys = pa.record_batch(
+                    [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
+                    names=list(self.spec.primary_key),
+                )
+                try:
+                    found = self._found(table, keys, epoch)
+                except SnapshotExpired:
+                    # Past the retention; but a pin of the job's user may keep it, and one of this task's own then does.
+                    pinned = pins.enter_context(store.pin_snapshot(epoch)).table(self.spec.name)
+                    assert isinstance(pinned, TypedTable)
+                    table = pinned
+                    found = self._found(table, keys, epoch)
+                start = 0
+                for columns in group:
+                    yield found.slice(start, len(columns[0]))
+                    start += len(columns[0])
+
+    def _found(self, table: TypedTable, keys: pa.RecordBatch, epoch: int) -> pa.StructArray:
+        """The struct for each row of `keys`, in Spark's types; null where a key has a null or is not there."""
+        whole = np.ones(keys.num_rows, np.bool_)
+        for column in keys.columns:
+            if column.null_count:
+                whole &= column.is_valid().to_numpy(zero_copy_only=False)
+        if not epoch or not whole.any():
+            return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
+        asked = keys if whole.all() else keys.filter(pa.array(whole))
+        rows = table.multi_get(asked, epoch=epoch, columns=self.columns)
+        if asked is not keys:
+            rows = rows.take(pa.array(np.cumsum(whole) - 1, mask=~whole))
+        batch = pa.RecordBatch.from_arrays([rows.field(name) for name in self.columns], names=list(self.columns))
+        fields = fitted(batch, self.target, self.spec.name).columns
+        return pa.StructArray.from_arrays(fields, fields=list(self.target), mask=rows.is_null())
+
+
+def _groups(batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[list[tuple[pa.Array, ...]]]:
+    """The batches in groups of about `KEYS_AT_ONCE` rows."""
+    group: list[tuple[pa.Array, ...]] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += len(batch[0])
+        if size >= KEYS_AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
