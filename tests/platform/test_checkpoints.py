@@ -345,7 +345,9 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
     a, b = Worker(platform, "a"), Worker(platform, "b")
     a.committed_write("1")
     backend: Any = a.store._core.backend
-    backend._channels._inboxes["job"] = ("a", lambda _: None)  # it sleeps: nothing is heard
+    # It sleeps: nothing is heard, neither of others nor of a barrier that it was about to collect.
+    receive, a.checkpoint._receive = a.checkpoint._receive, lambda _: None
+    backend._channels._inboxes["job"] = ("a", a.checkpoint._receive)
     leadership: Any = platform.leader.node.leadership
     leadership._end(leadership.sessions.get(backend._connection.session_id), "it slept")
     successor = Worker(platform, "a")
@@ -353,7 +355,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
         b.write_on("given up")
     b.write("again")
     successor.committed_write("2")
-    a.checkpoint._receive(None)
+    receive(None)
     with pytest.raises(Fenced, match="a successor has its place"):
         a.write_on("stale")
     assert state(b.store)["a"] == "2"
