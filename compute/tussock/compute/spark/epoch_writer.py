@@ -83,7 +83,8 @@ def write_epoch(
     `store`: a URL, or an open store, which then commits and compacts. `writer` is the streaming query's id if not
     given. `op_column` marks deletes in the rows that have it, as the option `opColumn` does. Of several rows of one
     key the one with the largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks
-    per table, a power of two up to 256; the rows are repartitioned by key, so that each task writes a range of its own.
+    per table, up to 256; the rows are repartitioned by key. With a power of two each task writes a range of its own, and
+    all together one sublevel of L0; with another number one sublevel each.
 
     Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
     Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed.
@@ -172,6 +173,6 @@ def task_count(partitions: int | None, rows: DataFrame) -> int:
     if partitions is None:
         cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))
         return 1 << (cores.bit_length() - 1)
-    if partitions not in (1 << bit for bit in range(9)):
-        raise InvalidOption(f"partitions is {partitions}; expected a power of two from 1 to {VNODES_MAX}")
+    if not 1 <= partitions <= VNODES_MAX:
+        raise InvalidOption(f"partitions is {partitions}; expected 1 to {VNODES_MAX}, best a power of two")
     return partitions
