@@ -1,7 +1,6 @@
 """Batch reads and writes through a real Spark session."""
 
 import datetime as dt
-import json
 import os
 import time
 from decimal import Decimal
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from support.versions import live_objects
-from tussock.compute.spark import TussockDataSource
 from tussock.compute.spark.options import parse_write
 from tussock.compute.spark.writer import BatchWriter, plan_upload
 from tussock.statestore import connect
@@ -156,42 +154,6 @@ def test_columns_are_pruned_by_option_and_by_schema(spark: Any, store: StateStor
     assert {
         tuple(row) for row in spark.read.schema("v string").format("tussock").option("store", url).load("t").collect()
     } == {("a",)}
-
-
-def test_where_reads_keys_prefixes_and_the_rest(spark: Any, store: StateStore, url: str) -> None:
-    """Values per column: whole keys are looked up, a prefix is one range, other columns are filtered."""
-    schema = pa.schema([("a", pa.string()), ("d", pa.date32()), ("n", pa.int32()), ("v", pa.int64())])
-    store.create_table("w", schema=schema, primary_key=["a", "d"], distribution_key=["a"])
-    rows = spark.range(60).selectExpr(
-        "concat('a', id % 4) a", "date_add(date'2013-01-01', int(id)) d", "int(id % 3) n", "id v"
-    )
-    write(rows, url, "w")
-    cases = [
-        ({"a": "a1", "d": ["2013-01-02", "2013-01-06", "2013-01-03", "1999-01-01"]}, "KeyLookup", [1, 5]),
-        ({"a": "a1", "d": "2013-01-02", "n": 0}, "KeyLookup", []),
-        ({"a": "a1", "n": [0, 1], "v": [1, 9, 13, 2]}, "KeyPrefix", [1, 9, 13]),
-        ({"n": 2, "v": [2, 5, 6]}, "VnodeRange", [2, 5]),
-        ({"a": []}, "VnodeRange", []),
-    ]
-    for where, kind, expected in cases:
-        found = read(spark, url, "w", where=json.dumps(where))
-        assert sorted(row.v for row in found.collect()) == expected, where
-        source = TussockDataSource({"store": url, "path": "w", "where": json.dumps(where)})
-        partitions = source.reader(source.schema()).partitions()
-        assert {type(partition).__name__ for partition in partitions} == {kind}, where
-
-
-def test_a_dataframe_can_be_filtered_again_and_again(spark: Any, store: StateStore, url: str) -> None:
-    """A filter of one query stays with that query, also where Spark's switch for pushing filters down is on."""
-    write(spark.range(40).selectExpr("id", "concat('v', id) v"), url)
-    switch = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(switch, "true")
-    try:
-        rows = read(spark, url)
-        counts = [rows.where(text).count() for text in ("id = 7", "id = 7 or v = 'v3'", "id >= 0")]
-        assert [*counts, rows.count(), rows.join(rows.where("id = 7").select("v"), "v").count()] == [1, 2, 40, 40, 1]
-    finally:
-        spark.conf.unset(switch)
 
 
 def test_partition_counts_change_nothing(spark: Any, store: StateStore, url: str) -> None:

@@ -8,7 +8,7 @@ signed type, a 64-bit unsigned one as `decimal(20,0)`.
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
+from pyspark.errors import PySparkTypeError, UnsupportedOperationException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -80,6 +80,14 @@ def check_writable(
     `required` columns must be there; those in `ignored` are not the table's.
     """
     kept = StructType([field for field in found.fields if field.name not in ignored])
+    for field in kept.fields:
+        try:
+            arrow_target(StructType([field]))
+        except (PySparkTypeError, UnsupportedOperationException) as error:
+            raise SchemaMismatch(
+                f"table {table!r}: Spark sends no Arrow for column {field.name!r} of type "
+                f"{field.dataType.simpleString()}; cast the column to a type that the table has"
+            ) from error
     rows = storable(pa.RecordBatch.from_pylist([], arrow_target(kept)), expected, table)
     conform(rows, expected, required, table)
 
