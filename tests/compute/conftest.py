@@ -1,5 +1,6 @@
 """One Spark session for all tests of this room, and a store on disk for each test."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     import tussock.compute.spark as ts
+    from tussock.compute.spark.commits import NOTES_FOLDER
 
     folder = tmp_path_factory.mktemp("spark")
+    # Python workers of the session inherit the environment that Spark is started with, as in a driver.
+    (folder / "notes").mkdir()
+    os.environ[NOTES_FOLDER] = str(folder / "notes")
     session = (
         SparkSession.builder.master("local[2, 2]")
         .appName("tussock-tests")
@@ -33,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ts.register(session)
     yield session
     session.stop()
+    del os.environ[NOTES_FOLDER]
 
 
 @pytest.fixture

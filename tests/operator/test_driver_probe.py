@@ -43,12 +43,35 @@ def test_a_driver_that_does_not_answer_is_no_error() -> None:
     assert asyncio.run(ask_driver(f"127.0.0.1:{free_port()}")) is None
 
 
-def test_the_newest_commit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is run again after a restart is in an older epoch, and is no news."""
-    monkeypatch.setattr(commits, "_latest", None)
+def test_the_newest_commit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is run again after a restart is in an older epoch, and is no news; another writer's may be."""
+    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path))
     assert commits.latest_commit() is None
     commits.note_commit("w", 3, 12)
     commits.note_commit("w", 2, 9)
-    found = commits.latest_commit()
-    assert found is not None
-    assert (found.writer, found.batch, found.epoch) == ("w", 3, 12)
+    assert told(commits.latest_commit()) == ("w", 3, 12)
+    commits.note_commit("v", 0, 11)
+    assert told(commits.latest_commit()) == ("w", 3, 12)
+    commits.note_commit("v", 1, 13)
+    assert told(commits.latest_commit()) == ("v", 1, 13)
+
+
+def told(commit: commits.Commit | None) -> tuple[str, int, int] | None:
+    return commit and commit[:3]
+
+
+def test_a_commit_that_cannot_be_noted_is_one_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path / "gone"))
+    commits.note_commit("w", 3, 12)
+    assert commits.latest_commit() is None
+    (tmp_path / "broken.json").write_text("{")
+    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path))
+    assert commits.latest_commit() is None
+
+
+def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(commits.NOTES_FOLDER, raising=False)
+    monkeypatch.chdir(tmp_path)
+    commits.note_commit("w", 3, 12)
+    assert commits.latest_commit() is None
+    assert list(tmp_path.iterdir()) == []

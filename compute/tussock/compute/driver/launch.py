@@ -19,6 +19,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from tussock.compute.driver.context import SPARK_GONE, active_queries, running_c
 from tussock.compute.driver.draining import stop_queries
 from tussock.compute.driver.scaling import Scaler, wanted_executors
 from tussock.compute.driver.watching import Watch
+from tussock.compute.spark.commits import NOTES_FOLDER
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
 from tussock.statestore.system import System
@@ -114,9 +116,12 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
 
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
-    code = _run_application(arguments, settings, told)
-    ended.set()
-    _stop_spark()
+    # Anew for each driver: what the one before has committed is told by the operator's status.
+    with tempfile.TemporaryDirectory(prefix="tussock-commits-", ignore_cleanup_errors=True) as notes:
+        environ[NOTES_FOLDER] = notes
+        code = _run_application(arguments, settings, told)
+        ended.set()
+        _stop_spark()
     log.info("ended", code=DRAINED if told.is_set() else code)
     sys.exit(DRAINED if told.is_set() else code)
 

@@ -41,7 +41,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     """`None`: Spark decides."""
     queries: tuple[Query, ...] = ()
     committed_epoch: int = 0
-    """The newest that this driver has committed by `write_epoch` or `upsert`; 0: none yet."""
+    """The newest that this driver or a sink of its has committed; 0: none yet."""
     committed_batch: int = 0
     committed_ms: int = 0
     """When, as Unix time."""

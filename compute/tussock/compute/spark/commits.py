@@ -1,13 +1,27 @@
-"""The newest epoch that this process has committed, for whoever watches over it (`tussock.compute.driver`).
+"""The newest epoch that a driver has committed, for whoever watches over it (`tussock.compute.driver`).
 
-Only commits of `write_epoch` and `upsert` are seen here: those of the sink happen in a Python worker of Spark's.
+`write_epoch` and `upsert` commit in the driver's own process, sinks in Python workers that Spark starts beside it. So
+each leaves a note in a folder that all of these see, one file a writer. Where nobody watches there is no folder, and
+nothing is noted.
 """
 
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from tussock.statestore.logs import get_logger
 from tussock.statestore.system import RealSystem
 
-__all__ = ["Commit", "latest_commit", "note_commit"]
+__all__ = ["NOTES_FOLDER", "Commit", "latest_commit", "note_commit"]
+
+log = get_logger("tussock.compute")
+
+NOTES_FOLDER = "TUSSOCK_COMMIT_NOTES"
+"""Names the folder; workers inherit it from the driver by way of the JVM."""
 
 
 class Commit(NamedTuple):
@@ -17,19 +31,45 @@ class Commit(NamedTuple):
     batch: int
     epoch: int
     noted_ms: int
-    """When this process knew of it, as Unix time."""
-
-
-_latest: Commit | None = None
+    """When it was noted, as Unix time."""
 
 
 def note_commit(writer: str, batch: int, epoch: int) -> None:
-    """A batch is in the store; an older one, which was only run again, changes nothing."""
-    global _latest
-    if _latest is None or epoch > _latest.epoch:
-        _latest = Commit(writer, batch, epoch, RealSystem().now_ms())
+    """A batch is in the store; an older one, which was only run again, changes nothing.
+
+    Never fails: what is in the store is there, whether or not it can be told.
+    """
+    folder = os.environ.get(NOTES_FOLDER)
+    if not folder:
+        return
+    path = Path(folder) / f"{hashlib.sha256(writer.encode()).hexdigest()[:32]}.json"
+    known = _read(path)
+    if known is not None and known.epoch >= epoch:
+        return
+    # A writer has one batch at a time, but the one before may still run in a worker that Spark has given up.
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        draft.write_bytes(msgspec.json.encode(Commit(writer, batch, epoch, RealSystem().now_ms())))
+        draft.replace(path)
+    except OSError as error:
+        log.warning("a commit could not be noted", writer=writer, batch=batch, epoch=epoch, error=str(error))
 
 
 def latest_commit() -> Commit | None:
-    """The newest batch that is known to be in the store."""
-    return _latest
+    """The newest batch that is known to be in the store, of whichever writer."""
+    folder = os.environ.get(NOTES_FOLDER)
+    return max(_notes(Path(folder)), key=lambda commit: commit.epoch, default=None) if folder else None
+
+
+def _notes(folder: Path) -> Iterator[Commit]:
+    for path in folder.glob("*.json"):
+        commit = _read(path)
+        if commit is not None:
+            yield commit
+
+
+def _read(path: Path) -> Commit | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Commit)
+    except (OSError, msgspec.DecodeError):
+        return None

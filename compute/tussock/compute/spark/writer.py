@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tussock.compute.spark.commits import note_commit
 from tussock.compute.spark.connections import committing_store, same_table, working_store
 from tussock.compute.spark.evolving import check_known, schema_changes
 from tussock.compute.spark.merging import merged_batches
@@ -127,14 +128,19 @@ class _Committer:
         options = self.upload.options
         store = committing_store(options.address)
         runs = runs_of(messages)
-        if writer is not None and batch_id is not None and store.committed_batch(writer, batch_id) is not None:
-            return
+        if writer is not None and batch_id is not None:
+            committed = store.committed_batch(writer, batch_id)
+            if committed is not None:
+                note_commit(writer, batch_id, committed)
+                return
         same_table(store, self.upload.spec)
         expect = None
         if self.overwrite:
             deletes, read_epoch = _delete_all(store, self.upload.spec)
             runs, expect = runs + deletes, {options.table: read_epoch}
-        store.commit_uploaded({options.table: runs}, writer=writer, batch_id=batch_id, expect=expect)
+        epoch = store.commit_uploaded({options.table: runs}, writer=writer, batch_id=batch_id, expect=expect)
+        if writer is not None and batch_id is not None:
+            note_commit(writer, batch_id, epoch)
 
 
 class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
