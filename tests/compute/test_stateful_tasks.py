@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from stateful_batches import run_batch, table_rows
 
 import tussock.compute.spark as ts
+from support.stateful_batches import run_batch, table_rows
 from tussock.compute.spark.state.gathering import pieces_of
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore

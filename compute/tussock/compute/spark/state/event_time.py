@@ -18,13 +18,11 @@ def micros(times: pa.Array) -> pa.Int64Array:
     return times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
 
 
-def split_late(
-    batch: pa.RecordBatch, column: str, watermark: int | None
-) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows in time, and the late ones if there are any. A row whose event time is null is in time."""
-    if watermark is None or not batch.num_rows:
+def split_late(batch: pa.RecordBatch, column: str, until: int | None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows in time, and the late ones if there are any: those until this time. Null is in time."""
+    if until is None or not batch.num_rows:
         return batch, None
-    late: pa.BooleanArray = pc.fill_null(pc.less_equal(micros(batch.column(column)), watermark), False)
+    late: pa.BooleanArray = pc.fill_null(pc.less_equal(micros(batch.column(column)), until), False)
     if not late.true_count:
         return batch, None
     return batch.filter(pc.invert(late)), batch.filter(late)

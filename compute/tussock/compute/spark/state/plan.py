@@ -50,6 +50,8 @@ class TaskPlan:
     event_time: str | None = None
     watermark: int | None = None
     """Microseconds since 1970."""
+    late_until: int | None = None
+    """Rows of this event time or an earlier one are late."""
     newest_event: int | None = None
     """The largest event time of earlier batches."""
     expiry: Expiry | None = None

@@ -37,8 +37,9 @@ def sessions(
     Rows less than `gap` (a timedelta or seconds) apart, by their `event_time`, are one session, as are rows exactly
     so far apart. `columns` are values of a session, as in `merges`, but for `collect`: in order of event time. The
     state table has the key and `open`, a list of structs with `start` and `end` (timestamps in UTC, the end is the
-    last row's time plus the gap) and the `columns`; the output's table has the same columns beside the key. Rows
-    without a time belong to no session. Raises `InvalidOption`.
+    last row's time plus the gap) and the `columns`; the output's table has the same columns beside the key. A row is
+    late once the watermark has reached its time plus the gap; rows without a time belong to no session. Raises
+    `InvalidOption`.
     """
     check_length(gap, "gap", least=1)
     running = {name: value_of(name, how) for name, how in columns.items()}
@@ -53,6 +54,7 @@ class _Sessions:
 
     def __init__(self, gap: int, event_time: str, output: str, columns: Mapping[str, Running]) -> None:
         self.gap = gap
+        self.reach_micros = gap
         self.event_time = event_time
         self.output = output
         self.columns = columns
@@ -62,15 +64,17 @@ class _Sessions:
         stored = batch.state.column("open")
         kind = stored.type.value_type
         old, old_group = stored.flatten(), _repeated(np.arange(len(stored)), stored)
-        merged = self._merged(batch, old, old_group, kind)
+        # First, so that a session does not depend on how many batches lie between its end and the next row. Rows that
+        # are not late end behind the watermark, so nothing is over that they are part of.
+        over = micros(pc.struct_field(old, END)).to_numpy() <= _number(batch.watermark)
+        closed = old.filter(pa.array(over))
+        keys = batch.keys.take(pa.array(old_group[over]))
+        names = [*keys.schema.names, *(field.name for field in kind)]
+        outputs = {self.output: pa.table([*keys.columns, *closed.flatten()], names=names)}
+        merged = self._merged(batch, old.filter(pa.array(~over)), old_group[~over], kind)
         group = merged.column(_GROUP).to_numpy()
         rows = merged.drop_columns([_GROUP])
-        ends = micros(rows.column(END)).to_numpy()
-        over = ends <= _number(batch.watermark)
-        keys = batch.keys.take(pa.array(group[over]))
-        closed = [*keys.columns, *rows.filter(pa.array(over)).columns]
-        outputs = {self.output: pa.table(closed, names=[*keys.schema.names, *rows.schema.names])}
-        return self._update(batch, rows.filter(pa.array(~over)), group[~over], ends[~over], outputs)
+        return self._update(batch, rows, group, micros(rows.column(END)).to_numpy(), outputs)
 
     def _merged(self, batch: KeyedBatch, old: Any, old_group: npt.NDArray[np.int64], kind: pa.StructType) -> Any:
         """All sessions of the batch's keys: their key's position, start, end and values, by key, then start."""

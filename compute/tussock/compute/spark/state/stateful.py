@@ -76,6 +76,7 @@ def stateful(
         key=keys,
         function=cloudpickle.dumps(fn),
         check=getattr(fn, "check", None),
+        reach=getattr(fn, "reach_micros", 0),
         store=store,
         order_by=() if order_by is None else names_of(order_by, "order_by"),
         outputs=dict(outputs or {}),
@@ -96,6 +97,8 @@ class _Stateful(msgspec.Struct, kw_only=True):
     function: bytes
     check: Callable[..., None] | None
     """What the function itself asks of the columns of rows and tables, where it has such a method."""
+    reach: int
+    """How long after its event time, in microseconds, a row still counts; of the function, where it has it."""
     store: Any
     order_by: tuple[str, ...]
     outputs: dict[str, str]
@@ -147,6 +150,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
             progress=progress,
             event_time=self.event_time,
             watermark=None if newest is None else newest - self.delay,
+            late_until=None if newest is None else newest - self.delay - self.reach,
             newest_event=newest,
             expiry=self.expiry,
             now=RealSystem().now_ms() * 1000,

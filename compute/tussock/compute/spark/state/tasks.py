@@ -127,7 +127,7 @@ class _Task:
                 known = self.report.newest_event if self.report.newest_event is not None else plan.newest_event
                 if largest is not None and (known is None or largest > known):
                     self.report.newest_event = largest
-                batch, late = split_late(batch, plan.event_time, plan.watermark)
+                batch, late = split_late(batch, plan.event_time, plan.late_until)
                 if late is not None and LATE in plan.outputs:
                     self.late.append(late)
             yield batch
@@ -288,8 +288,8 @@ def _uploaded(store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBat
         for batch, deletes in parts
         if batch.num_rows
     ]
-    runs: list[SubLevel] = table.upload(marked, delete_column=DELETE_COLUMN)
-    return runs
+    marked_runs: list[SubLevel] = table.upload(marked, delete_column=DELETE_COLUMN)
+    return marked_runs
 
 
 def _with_all_columns(keys: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
