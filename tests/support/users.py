@@ -10,8 +10,8 @@ from support.programs_in_pods import run_program
 
 __all__ = ["SECONDS", "Condition", "User", "resource"]
 
-SECONDS = 300
-"""Spark takes ten times as long on a machine that is busy with other things."""
+SECONDS = 900
+"""Spark takes twenty times as long on a machine that is busy with other things."""
 TLS = "/etc/tussock/tls"
 
 
