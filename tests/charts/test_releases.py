@@ -55,7 +55,7 @@ def needs() -> list[tuple[str, str]]:
     named = {name: f"{kind.plural}.{kind.group}".rstrip(".") for name, kind in KINDS.items()}
     wanted = [(verb, named[name]) for name in (*CHILDREN, *RESOURCES, "Secret") for verb in CHILD_VERBS]
     wanted += [("patch", f"{named[name]}/status") for name in RESOURCES]
-    wanted += [("create", named["Event"]), ("deletecollection", "pods")]
+    wanted += [("create", named["Event"]), ("deletecollection", "pods"), ("get", named["Namespace"])]
     return wanted
 
 
