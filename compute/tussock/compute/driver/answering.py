@@ -1,10 +1,14 @@
-"""The driver's HTTP endpoint: `/healthz` and `/readyz` for the kubelet, `/status` for people; all answer one JSON."""
+"""The driver's HTTP endpoint: `/healthz` and `/readyz` for the kubelet, `/status` for people; all answer one JSON.
+
+`/metrics` is for Prometheus, where the application has added a `TussockListener`.
+"""
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
 from tussock.compute.driver.watching import Watch
+from tussock.compute.spark.listener import metrics_text
 
 __all__ = ["answer_on", "serve_status"]
 
@@ -21,7 +25,8 @@ def serve_status(watch: Watch, host: str, port: int) -> ThreadingHTTPServer:
             """One answer."""
             code, body = answer_on(self.path, watch)
             self.send_response(code)
-            self.send_header("Content-Type", "application/json")
+            is_text = self.path == "/metrics" and code == 200
+            self.send_header("Content-Type", "text/plain; version=0.0.4" if is_text else "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -42,4 +47,14 @@ def answer_on(path: str, watch: Watch) -> tuple[int, bytes]:
             return (200 if watch.is_alive else 503), body
         case "/readyz":
             return (200 if watch.is_ready else 503), body
-    return 404, b'{"error":"there are /healthz, /readyz and /status"}'
+        case "/metrics":
+            text = metrics_text()
+            return (
+                (404, b'{"error":"no metrics: add a TussockListener, with prometheus-client"}')
+                if text is None
+                else (
+                    200,
+                    text,
+                )
+            )
+    return 404, b'{"error":"there are /healthz, /readyz, /status and /metrics"}'

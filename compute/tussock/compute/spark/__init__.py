@@ -5,6 +5,7 @@
 
 from tussock.compute.spark.epoch_writer import upsert, write_epoch
 from tussock.compute.spark.interpreter import settle_worker_python
+from tussock.compute.spark.listener import TussockListener
 from tussock.compute.spark.lookup import lookup
 from tussock.compute.spark.source import TussockDataSource, register
 from tussock.compute.spark.state import (
@@ -27,6 +28,7 @@ __all__ = [
     "Ttl",
     "Turn",
     "TussockDataSource",
+    "TussockListener",
     "Update",
     "deduplicate",
     "lookup",
