@@ -137,8 +137,8 @@ class ChangeFeed:
                 view = self._view_after(error, view, from_epoch)
             except pa.ArrowInvalid as error:
                 raise SchemaMismatch(
-                    f"table {self._name!r} was altered while its changes were read, and has values now that the columns "
-                    f"as they were cannot hold: {error}; read them again"
+                    f"table {self._name!r} was altered while its changes were read, and has values now that the columns"
+                    f" from before cannot hold: {error}; read them again"
                 ) from error
 
     def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> MergeIterator:
