@@ -38,14 +38,17 @@ class PodWatch:
                 return place
         raise AssertionError(f"{what} was not seen in {[tuple(sight) for sight in self.sights]}")
 
-    def fewest_ready(self, component: str, usual: int) -> int:
-        """How many pods of a component were ready at once at the least, since the first moment that `usual` were."""
-        ready: dict[str, bool] = {}
+    def fewest_serving(self, component: str, usual: int) -> int:
+        """How many pods of a component served at once at the least, since the first moment that `usual` did.
+
+        One serves from when it became ready until it is told to end; that a probe came late does not count.
+        """
+        serving: dict[str, bool] = {}
         counts = []
         for sight in self.sights:
             if sight.component == component:
-                ready[sight.name] = sight.ready and not sight.leaving
-                counts.append(sum(ready.values()))
+                serving[sight.name] = (sight.ready or serving.get(sight.name, False)) and not sight.leaving
+                counts.append(sum(serving.values()))
         return min(counts[counts.index(usual) :])
 
 
