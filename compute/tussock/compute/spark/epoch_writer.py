@@ -83,8 +83,8 @@ def write_epoch(
     `store`: a URL, or an open store, which then commits and compacts. `writer` is the streaming query's id if not
     given. `op_column` marks deletes in the rows that have it, as the option `opColumn` does. Of several rows of one
     key the one with the largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks
-    per table, up to 256; the rows are repartitioned by key. With a power of two each task writes a range of its own, and
-    all together one sublevel of L0; with another number one sublevel each.
+    per table, up to 256; the rows are repartitioned by key. With a power of two each task writes a range of its own,
+    and all together one sublevel of L0; with another number one sublevel each.
 
     Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
     Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed.
