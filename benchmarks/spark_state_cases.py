@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pyarrow as pa
 
 ROCKSDB = {
@@ -81,29 +79,6 @@ def per_key_tussock(spark: Any, store: Any, folder: Path, rows: int, keys: int, 
     store.create_table(table, schema=BALANCES, primary_key=["k"])
     fn = ts.per_key(book)
     write = ts.stateful(table, key="k", fn=fn, store=store, writer=table, order_by="v")
-    return batch_seconds(numbers(spark, rows, keys).writeStream.foreachBatch(write), batches, folder)
-
-
-def vectorised_tussock(spark: Any, store: Any, folder: Path, rows: int, keys: int, batches: int) -> list[float]:
-    """The same accounts, all keys at once: the first row of each, then the second of each, and so on."""
-    import tussock.compute.spark as ts
-
-    def book(batch: Any) -> Any:
-        change = batch.rows.column("x").to_numpy()
-        old = pl.DataFrame(pl.from_arrow(batch.state)).fill_null(0)
-        balance, refused = old["balance"].to_numpy().copy(), old["refused"].to_numpy().copy()
-        lengths = np.diff(batch.starts, append=len(change))
-        for place in range(int(lengths.max(initial=0))):
-            at = np.flatnonzero(lengths > place)
-            after = balance[at] + change[batch.starts[at] + place]
-            good = after >= 0
-            balance[at[good]] = after[good]
-            refused[at[~good]] += 1
-        return ts.Update(state=old.select("k", balance=balance, refused=refused))
-
-    table = f"vector-{rows}-{keys}-{batches}"
-    store.create_table(table, schema=BALANCES, primary_key=["k"])
-    write = ts.stateful(table, key="k", fn=book, store=store, writer=table, order_by="v")
     return batch_seconds(numbers(spark, rows, keys).writeStream.foreachBatch(write), batches, folder)
 
 
