@@ -122,6 +122,17 @@ class Cluster:
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false")
 
+    def kill(self, pod: str, namespace: str) -> None:
+        """End a pod's processes by SIGKILL; on a cluster that is not ours the pod, which gets no time to end."""
+        if self.node is None:
+            force = ["--grace-period=0", "--force", "--wait=true"]
+            self.kubectl("delete", "pod", pod, f"--namespace={namespace}", *force)
+            return
+        found = self.get("pod", pod, namespace)
+        assert found is not None, f"no pod {pod}"
+        for container in found["status"]["containerStatuses"]:
+            self.node.kill(container["containerID"].removeprefix("containerd://"))
+
     def describe(self, namespace: str) -> str:
         """Pods, events and the ends of logs of a namespace, for messages."""
         told = [self.run("kubectl", "get", "pods,events", f"--namespace={namespace}", "--output=wide").stdout]

@@ -133,6 +133,10 @@ class Node:
         """Give an image that the node has another name, too, which makes it another image to Kubernetes."""
         subprocess.run(self.ctr("images", "tag", "--force", name, another), check=True, capture_output=True)
 
+    def kill(self, container: str) -> None:
+        """End all processes of a container, by its id, with SIGKILL."""
+        subprocess.run(self.ctr("tasks", "kill", "--signal=SIGKILL", container), check=True, capture_output=True)
+
     def api_is_ready(self) -> bool:
         """Whether the API server says that it is ready."""
         return self._kubectl("get", "--raw", "/readyz")
