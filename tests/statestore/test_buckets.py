@@ -20,7 +20,7 @@ CHILD = [sys.executable, bucket_child.__file__]
 @pytest.fixture
 def bucket(bucket_url: str) -> Iterator[ObjectStore]:
     """An empty bucket of each kind."""
-    opened = open_bucket(bucket_url, deadline_seconds=20)
+    opened = open_bucket(bucket_url, deadline_seconds=120)
     yield opened
     opened.close()
 
