@@ -58,6 +58,8 @@ class Query:
 
     def plan(self) -> dict[str, Any] | None:
         """Note the end of the next batch; `None` if there is nothing to do."""
+        # Else what was committed a moment ago may be seen at the next question only.
+        working_store(self.reader.options.address).version()
         start = self.log[-1] if self.log else self.reader.initialOffset()
         end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
         if self.log and json.dumps(end) == json.dumps(start):
