@@ -244,7 +244,7 @@ class Checkpoint:
     def _do(self, todo: Todo) -> None:
         event = todo.event
         if todo.what == "start":
-            self._await_version(event.committed_epoch)
+            self._core.await_epoch(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
             self._tell(self._on_restore, event)
             self._go_on(self._state.epoch)
@@ -254,7 +254,7 @@ class Checkpoint:
             if self._barrier is None:
                 self._deliver(event)
         elif todo.what == "committed":
-            self._await_version(event.committed_epoch)
+            self._core.await_epoch(event.committed_epoch)
             self._core.buffer.drop(event.epoch)
             with self._changed:
                 self._committed_epoch = event.committed_epoch
@@ -296,7 +296,7 @@ class Checkpoint:
                 self._core.buffer.drop(epoch)
             self._sealed = self._barrier = None
             # The worker reads its state back, so the newest checkpoint has to be here.
-            self._await_version(event.committed_epoch)
+            self._core.await_epoch(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
             self._tell(self._on_restore, event)
             self._go_on(event.next_epoch)
@@ -338,15 +338,6 @@ class Checkpoint:
         with self._changed:
             self._epoch = epoch
             self._changed.notify_all()
-
-    def _await_version(self, epoch: int) -> None:
-        """Return when the version here has the epoch: rows that are dropped before would be missing for a moment."""
-        while self._core.backend.version().max_committed_epoch < epoch:
-            try:
-                self._core.refresh()
-            except (MetaUnavailable, ObjectStoreUnavailable) as error:
-                log.warning("a version is waited for", epoch=epoch, error=str(error))
-                self._core.system.sleep(_PAUSE_SECONDS)
 
     def _tell(self, callback: Callback | None, event: BarrierEvent) -> None:
         if callback is not None:

@@ -17,7 +17,9 @@ from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState, data_object
 from tussock.statestore.errors import (
     CorruptSst,
+    MetaUnavailable,
     ObjectNotFound,
+    ObjectStoreUnavailable,
     SnapshotExpired,
     StaleUpload,
     StoreClosed,
@@ -25,6 +27,7 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.ids import id_floor
 from tussock.statestore.iterators import ConcatIterator, ReadRange
+from tussock.statestore.logs import get_logger
 from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
@@ -38,6 +41,8 @@ from tussock.statestore.widening import with_types
 
 __all__ = ["Core", "Settings", "TableView"]
 
+log = get_logger("tussock.statestore.core")
+
 T = TypeVar("T")
 
 _BATCH_ROWS = 1 << 16
@@ -48,6 +53,9 @@ COMMIT_SST_BYTES = 64 << 20
 
 UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
+
+_PAUSE_SECONDS = 0.2
+"""Between two attempts to learn of a version."""
 
 _MISSING_RETRIES = 20
 """Versions that one read may try: a slow process under a grace period of seconds needs more than a few."""
@@ -171,6 +179,15 @@ class Core:
             oldest = self.backend.oldest_readable()
             if epoch < oldest:
                 raise _expired(epoch, oldest)
+
+    def await_epoch(self, epoch: int) -> None:
+        """Return when the version here has the epoch, however long the service or the bucket is away."""
+        while self.backend.version().max_committed_epoch < epoch:
+            try:
+                self.refresh()
+            except (MetaUnavailable, ObjectStoreUnavailable) as error:
+                log.warning("a version is waited for", epoch=epoch, error=str(error))
+                self.system.sleep(_PAUSE_SECONDS)
 
     def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
         """Run a read; if an SST has gone since its version, do it again on the newest version.
