@@ -237,7 +237,7 @@ def test_plain_python_per_key_with_timers(store: StateStore) -> None:
     run_batch(write, store, batch((4, 0, 60)), 4, tasks=2)
     run_batch(write, store, batch((4, 0, 61)), 5, tasks=4)
     assert [row["k"] for row in table_rows(store.table("closed"))] == [1, 2, 3]
-    assert [row["at"] for row in table_rows(store.table("totals.timers"))] == [minute(65), minute(66)]
+    assert [row["timer_at"] for row in table_rows(store.table("totals.timers"))] == [minute(65), minute(66)]
 
 
 def test_late_rows_go_to_their_output(store: StateStore) -> None:

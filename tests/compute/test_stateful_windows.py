@@ -117,3 +117,24 @@ def test_without_a_time_keys_are_remembered_for_ever(store: StateStore) -> None:
             write, store, pa.table({"k": [1, 1, 2 + batch], "v": [10 * batch, 10 * batch + 1, 10 * batch + 2]}), batch
         )
     assert [row["v"] for row in table_rows(unique)] == [0, 2, 12]
+
+
+def test_the_event_time_may_be_part_of_the_key(store: StateStore) -> None:
+    """Rows of one key and time pass once, and are forgotten when the watermark has passed them."""
+    schema = pa.schema([("k", pa.string()), ("at", TIME), ("expires", TIME)])
+    seen = store.create_table("seen", schema=schema, primary_key=["k", "at"])
+    rows = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", TIME)])
+    unique = store.create_table("unique", schema=rows, primary_key=["k", "at"])
+    options: dict[str, Any] = {"event_time": "at", "delay": DELAY, "outputs": {"unique": "unique"}}
+    fn = ts.deduplicate(event_time="at", keep=0)
+    write = ts.stateful("seen", key=["k", "at"], fn=fn, store=store, **options)
+    passed: dict[Any, Any] = {}
+    for number, ((batch, watermark), arrow) in enumerate(
+        zip(batches_with_watermarks(5), event_batches(5), strict=True)
+    ):
+        run_batch(write, store, arrow, number)
+        for row in batch:
+            if watermark is None or row["at"] > watermark:
+                passed.setdefault((row["k"], row["at"]), row["v"])
+    assert {(row["k"], row["at"]): row["v"] for row in table_rows(unique)} == passed
+    assert {row["k"] for row in table_rows(seen)} == {"end"}

@@ -11,7 +11,7 @@ from tussock.statestore.catalog import SubLevel, TableSpec
 
 __all__ = ["AT", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
 
-AT = "at"
+AT = "timer_at"
 """The time of a timer: column of `Update.timers` and of the timers' table."""
 
 
