@@ -75,4 +75,4 @@ class Update:
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """Rows by the names of `outputs`."""
     timers: Any = None
-    """Rows of the key columns and `timer_at`, a timestamp: when the key's function is to be called even without rows."""
+    """Rows of the key columns and `timer_at`, a timestamp: when a key is to be called even without rows."""
