@@ -3,7 +3,6 @@
 import datetime as dt
 import os
 import time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +16,6 @@ from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 
 pytestmark = pytest.mark.spark
-
-NOON = dt.datetime(2013, 6, 30, 12, 0, 0, 123456)
-TYPES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
-    "flag": (pa.bool_(), "boolean", [True, False]),
-    "i8": (pa.int8(), "tinyint", [-128, 127]),
-    "i16": (pa.int16(), "smallint", [-32768, 32767]),
-    "i32": (pa.int32(), "int", [-(2**31), 2**31 - 1]),
-    "i64": (pa.int64(), "bigint", [-(2**63), 2**63 - 1]),
-    "u8": (pa.uint8(), "smallint", [0, 255]),
-    "u32": (pa.uint32(), "bigint", [0, 2**32 - 1]),
-    "u64": (pa.uint64(), "decimal(20,0)", [Decimal(0), Decimal(2**63)]),
-    "f32": (pa.float32(), "float", [-0.5, float("inf")]),
-    "f64": (pa.float64(), "double", [1e300, float("-inf")]),
-    "dec": (pa.decimal128(12, 3), "decimal(12,3)", [Decimal("-1.500"), Decimal("999999999.999")]),
-    "text": (pa.string(), "string", ["", "grüße\0"]),
-    "large": (pa.large_string(), "string", ["a", "b"]),
-    "bytes": (pa.binary(), "binary", [bytearray(b""), bytearray(range(256))]),
-    "day": (pa.date32(), "date", [dt.date(1582, 10, 15), dt.date(9999, 12, 31)]),
-    "at": (pa.timestamp("us", "UTC"), "timestamp", [NOON, dt.datetime(1969, 12, 31, 23, 59)]),
-    "ms": (
-        pa.timestamp("ms", "Europe/Berlin"),
-        "timestamp",
-        [NOON.replace(microsecond=123000), NOON.replace(microsecond=0)],
-    ),
-    "local": (pa.timestamp("us"), "timestamp_ntz", [NOON, NOON]),
-    "span": (pa.duration("us"), "interval day to second", [dt.timedelta(days=1, microseconds=1), dt.timedelta(0)]),
-    "list": (pa.list_(pa.int32()), "array<int>", [[1, None], []]),
-    "struct": (
-        pa.struct([("a", pa.int64()), ("b", pa.string())]),
-        "struct<a:bigint,b:string>",
-        [(1, None), (None, "x")],
-    ),
-    "map": (pa.map_(pa.string(), pa.float64()), "map<string,double>", [{"a": 1.0, "b": None}, {}]),
-}
 
 
 def options(url: str, **more: Any) -> dict[str, str]:
@@ -67,21 +32,6 @@ def read(spark: Any, url: str, table: str = "t", **more: Any) -> Any:
 
 def ids(frame: Any) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
-
-
-def test_every_type_comes_back(spark: Any, store: StateStore, url: str) -> None:
-    """Values, the ends of ranges and nulls of each type that Spark and Arrow share; what Spark lacks comes wider."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *((n, kind) for n, (kind, _, _) in TYPES.items())])
-    store.create_table("types", schema=schema, primary_key=["id"])
-    ddl = "id bigint, " + ", ".join(f"{name} {sql}" for name, (_, sql, _) in TYPES.items())
-    rows = [(at, *(values[at] for _, _, values in TYPES.values())) for at in (0, 1)]
-    rows.append((2, *[None] * len(TYPES)))
-    write(spark.createDataFrame(rows, ddl), url, "types")
-    back = read(spark, url, "types")
-    assert [f"{f.name} {f.dataType.simpleString()}" for f in back.schema] == [*ddl.split(", ")]
-    assert not back.schema["id"].nullable
-    found = [tuple(tuple(v) if hasattr(v, "asDict") else v for v in row) for row in back.orderBy("id").collect()]
-    assert found == rows
 
 
 def test_key_types_place_rows_where_spark_would(spark: Any, store: StateStore, url: str) -> None:
