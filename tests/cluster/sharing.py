@@ -39,6 +39,31 @@ def shared(name: Path, begin: Callable[[], object], end: Callable[[], object]) -
                 end()
 
 
+class Peace:
+    """Whether the whole node may be harmed: every run keeps the peace, and breaks it while no other one keeps it."""
+
+    def __init__(self, name: Path) -> None:
+        """`name` tells nodes apart."""
+        self._path = Path(f"{name}.peace")
+
+    @contextmanager
+    def kept(self) -> Iterator["Peace"]:
+        """What all runs share works as it should meanwhile."""
+        with self._path.open("w") as self._file:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+            yield self
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Waits until other runs keep it no more, and has them wait; within `kept`."""
+        # The kernel gives the shared lock up before it waits for the other, so two that want this don't hang.
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+
+
 def _only_user(users: int) -> bool:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ from cluster import images
 from cluster.binaries import PROGRAMS, NoCluster, missing
 from cluster.client import Cluster
 from cluster.node import check_machine
-from cluster.sharing import shared, shared_node
+from cluster.sharing import Peace, shared, shared_node
 
 # Where another cluster finds the images that were built from this clone.
 IMAGE_PREFIX = os.environ.get("TUSSOCK_IMAGE_PREFIX", "localhost/")
@@ -50,6 +50,18 @@ def cluster() -> Iterator[Cluster]:
             yield cluster
     except NoCluster as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def peace(cluster: Cluster) -> Iterator[Peace]:
+    """No other run harms what it shares with this one, while the tests of a module run."""
+    with Peace(_of(cluster)).kept() as kept:
+        yield kept
+
+
+def _of(cluster: Cluster) -> Path:
+    """Where runs agree on a cluster."""
+    return Path(tempfile.gettempdir(), f"{OPERATORS}-{zlib.crc32(str(cluster.kubeconfig).encode()):08x}")
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +113,5 @@ def operator(cluster: Cluster, image_names: dict[str, str]) -> Iterator[str]:
         done = cluster.run("helm", "uninstall", "tussock", *where, "--wait", seconds=120)
         assert done.returncode == 0, done.stderr
 
-    one_of_a_cluster = f"{OPERATORS}-{zlib.crc32(str(cluster.kubeconfig).encode()):08x}"
-    with shared(Path(tempfile.gettempdir(), one_of_a_cluster), install, uninstall):
+    with shared(_of(cluster), install, uninstall):
         yield OPERATORS

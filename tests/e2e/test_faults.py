@@ -4,15 +4,31 @@ One platform with three meta nodes goes through all of it, in this order. Proces
 handed over. Times that are wanted are printed, and not held to: a machine may be busy with other things.
 """
 
+import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from cluster.client import Cluster
+from cluster.daemons import wait_for
+from cluster.node import Node
+from cluster.sharing import Peace
 from support.boards import Board
 from support.users import SECONDS, resource
 
 pytestmark = pytest.mark.spark
+
+OF_STORE = "--selector=tussock.dev/store=board"
+QUIET = "networkpolicies,poddisruptionbudgets,roles,rolebindings,serviceaccounts,services,configmaps"
+"""Kinds of children that nothing stands or falls with while it runs."""
+AWAY_SECONDS = 10
+"""Longer than an operator leads that cannot renew its Lease."""
+STATUS = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +50,24 @@ def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Itera
 
 
 @pytest.fixture
+def node(cluster: Cluster) -> Node:
+    """The node, which has to be ours."""
+    if cluster.node is None:
+        pytest.skip("the nodes of another cluster are not ours to harm")
+    return cluster.node
+
+
+@pytest.fixture
 def same_driver(board: Board) -> Iterator[None]:
     """What happens costs the stream no batch: one that failed would have ended its driver."""
-    before = uid(board)
+    before = uid(board, "pod/board-driver")
     yield
     board.await_batches()
-    assert uid(board) == before
+    assert uid(board, "pod/board-driver") == before
 
 
-def uid(board: Board) -> str:
-    """Which driver's pod there is."""
-    return str(board.get("pod/board-driver")["metadata"]["uid"])
+def uid(board: Board, what: str) -> str:
+    return str(board.get(what)["metadata"]["uid"])
 
 
 def settle(board: Board) -> None:
@@ -52,6 +75,37 @@ def settle(board: Board) -> None:
     for what in ("tss/board", "tsm/board", "tsc/board", "tsx/board"):
         board.await_reason(what, "Ready", status="True")
     board.await_batches()
+
+
+def starts(board: Board) -> dict[str, int]:
+    """How often the container of each pod was started again."""
+    found = board.cluster.list("pods", board.namespace, OF_STORE.partition("=")[2])
+    return {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
+
+
+def put_right(board: Board, what: str) -> float:
+    """Delete a child; after how many seconds another one was in its place."""
+    before = uid(board, what)
+    board.kubectl("delete", what, "--wait=false")
+    started = time.monotonic()
+    await_another(board, what, before)
+    return time.monotonic() - started
+
+
+def await_another(board: Board, what: str, before: str) -> None:
+    """Wait until there is an object of this name with another uid than before."""
+
+    def back() -> bool:
+        found = board.cluster.get(*what.split("/"), board.namespace)
+        return found is not None and found["metadata"]["uid"] != before
+
+    board.cluster.wait_for(f"another {what}", back, SECONDS)
+
+
+def children(board: Board, kinds: str) -> dict[str, str]:
+    """The uids of the store's children of some kinds."""
+    found = json.loads(board.kubectl("get", kinds, OF_STORE, "--output=json"))["items"]
+    return {f"{one['kind'].lower()}/{one['metadata']['name']}": one["metadata"]["uid"] for one in found}
 
 
 @pytest.mark.usefixtures("same_driver")
@@ -89,17 +143,110 @@ def test_an_executor_is_killed(cluster: Cluster, board: Board) -> None:
 
 def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
     """The operator makes another one, which goes on at the checkpoint."""
-    before = uid(board)
-
-    def another() -> bool:
-        """Between the two there is none for a moment."""
-        found = cluster.get("pod", "board-driver", board.namespace)
-        return found is not None and found["metadata"]["uid"] != before
-
+    before = uid(board, "pod/board-driver")
     with cluster.phase("faults: driver killed, to two more batches by another one"):
         cluster.kill("board-driver", board.namespace)
-        cluster.wait_for("another driver", another, SECONDS)
+        await_another(board, "pod/board-driver", before)
         settle(board)
+
+
+@pytest.mark.usefixtures("same_driver")
+def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, operator: str) -> None:
+    """Three times, each a little later after it was given work: whoever comes next ends it."""
+    for moment, compactors in ((0.0, 2), (0.2, 3), (0.5, 1)):
+        before = children(board, QUIET)
+        with cluster.phase(f"faults: operator killed {moment} s after it got work, to all done"):
+            board.kubectl("scale", "tsc/board", f"--replicas={compactors}")
+            board.kubectl("delete", *before, "--wait=false")
+            time.sleep(moment)
+            cluster.kill(leading_operator(cluster, operator), operator)
+            cluster.wait_for("all children", lambda: others_for(before, children(board, QUIET)), SECONDS)  # noqa: B023
+            cluster.wait_for(
+                f"{compactors} compactors",
+                lambda: len(board.pods("compactor")) == compactors,  # noqa: B023
+                SECONDS,
+            )
+            settle(board)
+
+
+def leading_operator(cluster: Cluster, operator: str) -> str:
+    """The pod of the operator that works."""
+    lease = cluster.get("lease", "tussock-operator", operator)
+    assert lease is not None
+    return str(lease["spec"]["holderIdentity"])
+
+
+def others_for(before: dict[str, str], now: dict[str, str]) -> bool:
+    """Whether there is another child for each of those that were deleted."""
+    return before.keys() == now.keys() and not set(before.values()) & set(now.values())
+
+
+@pytest.mark.usefixtures("same_driver")
+def test_the_kubelet_is_killed(cluster: Cluster, board: Board, node: Node, peace: Peace) -> None:
+    """What runs goes on without it, and is left alone when it comes back."""
+    with peace.broken():
+        before = starts(board)
+        node.daemon("kubelet").stop(signal.SIGKILL)
+        try:
+            board.await_batches()
+        finally:
+            node.start("kubelet")
+        with cluster.phase("faults: kubelet back, to a pod that it has made"):
+            [compactor] = board.pods("compactor")
+            board.kubectl("delete", f"pod/{compactor['metadata']['name']}", "--wait=false")
+            cluster.wait_for("another compactor", lambda: board.pods("compactor") not in ([], [compactor]), SECONDS)
+            settle(board)
+        after = starts(board)
+    kept = before.keys() - {compactor["metadata"]["name"]}
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+@pytest.mark.usefixtures("same_driver")
+def test_the_api_server_is_away(cluster: Cluster, board: Board, node: Node, peace: Peace) -> None:
+    """The stream does not need it, and the operator survives."""
+    address = board.get("pod/board-driver")["status"]["podIP"]
+
+    def committed() -> int:
+        words = node.network.inside(sys.executable, "-c", STATUS, f"http://{address}:7372/status")
+        told: dict[str, Any] = json.loads(subprocess.run(words, check=True, capture_output=True, timeout=30).stdout)
+        return int(told["committedBatch"])
+
+    with peace.broken():
+        node.daemon("kube-apiserver").stop(signal.SIGKILL)
+        try:
+            since, gone = committed(), time.monotonic()
+            wait_for("batches", lambda: committed() >= since + 5, seconds=SECONDS)
+            wait_for("end of the lease", lambda: time.monotonic() - gone > AWAY_SECONDS)
+        finally:
+            node.start("kube-apiserver")
+        with cluster.phase("faults: API server back, to a child put right"):
+            wait_for("API server", node.api_is_ready, node.daemon("kube-apiserver"))
+            put_right(board, "service/board-meta-peers")
+        settle(board)
+
+
+def test_every_child_that_is_deleted_comes_back(cluster: Cluster, board: Board) -> None:
+    """Of each kind; but the claims of volumes, which Kubernetes keeps as long as a pod has them."""
+    times: dict[str, float] = {}
+
+    def lose(what: str) -> None:
+        kind = what.partition("/")[0]
+        times[kind] = max(times.get(kind, 0), put_right(board, what))
+
+    with cluster.phase("faults: children deleted one after the other"):
+        for what in children(board, QUIET):
+            lose(what)
+        for what in (name for name in children(board, "secrets") if name.endswith("-tls")):
+            lose(what)
+        # Everybody has another one to trust; another user of the bucket; pods that all go at once.
+        for what in ("secret/board-ca", "secret/board-minio", *children(board, "deployments,statefulsets")):
+            lose(what)
+            settle(board)
+        for what in ("compactor/board", "meta/board", "pod/board-driver"):
+            lose(what)
+            settle(board)
+    for kind, seconds in times.items():
+        cluster.note(f"faults: {kind} deleted, to another one (< 5 s wanted)", seconds)
 
 
 def test_the_results_are_exact(cluster: Cluster, board: Board) -> None:
