@@ -5,6 +5,7 @@
 
 from tussock.compute.spark.epoch_writer import upsert, write_epoch
 from tussock.compute.spark.interpreter import settle_worker_python
+from tussock.compute.spark.joining import StreamJoin, stream_join
 from tussock.compute.spark.listener import TussockListener
 from tussock.compute.spark.lookup import lookup
 from tussock.compute.spark.source import TussockDataSource, register
@@ -25,6 +26,7 @@ from tussock.compute.spark.tables import read_table
 __all__ = [
     "KeyedBatch",
     "State",
+    "StreamJoin",
     "Ttl",
     "Turn",
     "TussockDataSource",
@@ -38,6 +40,7 @@ __all__ = [
     "register",
     "sessions",
     "stateful",
+    "stream_join",
     "upsert",
     "write_epoch",
 ]

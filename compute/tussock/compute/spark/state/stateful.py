@@ -32,7 +32,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.errors import TableExists, TableNotFound
 from tussock.statestore.system import RealSystem
 
-__all__ = ["StateFunction", "commit_reports", "stateful"]
+__all__ = ["StateFunction", "commit_reports", "stateful", "table_or_new"]
 
 StateFunction = Callable[[KeyedBatch], Update]
 
@@ -179,7 +179,7 @@ def _placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
 
 def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> tuple[TableSpec, TableSpec]:
     """The tables of timers and of the largest event time of a state table; made if they are not there."""
-    timers = _table(
+    timers = table_or_new(
         store,
         f"{state.name}.timers",
         schema=timers_schema(state.arrow_schema(), key),
@@ -188,10 +188,11 @@ def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> t
         vnodes=TIMER_VNODES,
     )
     schema = watermark_schema()
-    return timers, _table(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
+    return timers, table_or_new(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
 
 
-def _table(store: StateStore, name: str, **options: Any) -> TableSpec:
+def table_or_new(store: StateStore, name: str, **options: Any) -> TableSpec:
+    """The table of that name; made with these arguments of `create_table` if it is not there."""
     try:
         return store.table(name).spec
     except TableNotFound:
