@@ -17,25 +17,28 @@ LONG_PIECES = {
     "node": ("tests/e2e/",),
     # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
-    # One session of Spark; many processes that are killed; thousands of histories: nothing that waits.
-    "computing": (
+    "session": (
         "tests/compute/",
-        "tests/examples/",
-        "tests/chaos/",
-        "tests/simulation/",
         "tests/statestore/test_vnode.py",  # asks Spark for its hashes
     ),
+    # What has a Spark of its own each time.
+    "programs": ("tests/compute/test_spark_crash.py", "tests/compute/test_driver_process.py", "tests/examples/"),
     "documents": ("tests/test_docs.py",),
+    # Many processes that are killed, and thousands of histories: nothing that waits.
+    "histories": ("tests/chaos/", "tests/simulation/"),
 }
-"""Names of pieces, the longest first, and how the ids of their tests begin."""
+"""Names of pieces, the longest first, and how the ids of their tests begin; the longest beginning decides."""
 
 
 def piece_of(test: str) -> str:
     """The piece of work that a test, by its id, belongs to."""
-    for name, beginnings in LONG_PIECES.items():
-        if test.startswith(beginnings):
-            return name
-    return test.split("::")[0]
+    fitting = [
+        (len(beginning), name)
+        for name, beginnings in LONG_PIECES.items()
+        for beginning in beginnings
+        if test.startswith(beginning)
+    ]
+    return max(fitting)[1] if fitting else test.split("::")[0]
 
 
 def rank_of(test: str) -> int:
