@@ -242,15 +242,18 @@ def read(process: Process) -> None:
 
 def _scan_latest(process: Process, table: str) -> None:
     floor = process.floor
-    try:
-        with process.clean_keys(table) as dirty:
-            found = read_table(process.store.table(table), reverse=process.scheduler.random.random() < 0.3)
-    except SnapshotExpired:
-        # The scan had to move to a newer version, and its epoch was compacted away: it says so rather than mix epochs.
-        if process.world.plan.gc_grace > 15:
-            raise
+    for attempt in (1, 2):
+        try:
+            with process.clean_keys(table) as dirty:
+                found = read_table(process.store.table(table), reverse=process.scheduler.random.random() < 0.3)
+        except SnapshotExpired:
+            # The scan had to move to a newer version, and its epoch was compacted away: it says so rather than mix
+            # epochs. With a long grace that happens only to who was out of touch for longer, and knows better now.
+            if process.world.plan.gc_grace > 15 and attempt == 2:
+                raise
+            continue
+        process.check_latest(table, floor, found, dirty, None)
         return
-    process.check_latest(table, floor, found, dirty, None)
 
 
 def _get_latest(process: Process, table: str) -> None:

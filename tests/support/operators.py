@@ -178,6 +178,12 @@ class OperatorProcess:
             )
         self.running.add(self)
 
+    def revive(self) -> None:
+        """Start it again if it has ended, as a kubelet does."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self.start()
+
     def kill(self) -> None:
         """`kill -9`."""
         assert self._process is not None
