@@ -20,7 +20,9 @@ from pyspark.sql.types import (
 )
 
 from tussock.compute.spark import TussockDataSource
+from tussock.compute.spark.connections import working_store
 from tussock.compute.spark.evolving import check_known, schema_changes
+from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.reader import TableReader
 from tussock.compute.spark.schemas import arrow_target
 from tussock.statestore import InvalidOption, SchemaMismatch
@@ -142,6 +144,7 @@ def test_a_write_that_was_planned_before_the_table_was_altered(store: StateStore
     store.wait_epoch(store.committed_epoch)
     again = source.writer(rows_of(v=StringType()), overwrite=False)
     again.commit([again.write(iter([batch.select(["id", "v"])]))])
+    working_store(StoreAddress(url)).version()
     with pytest.raises(SchemaMismatch, match=r"column 'n': expected decimal128\(22, 2\), found int32"):
         source.writer(columns, overwrite=False)
 
