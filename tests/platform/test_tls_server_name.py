@@ -55,7 +55,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 def opened(replicas: Replicas) -> Callable[..., StateStore]:
     """Opens the store through the replica that follows, so that the client is sent to the other one."""
     return lambda **options: connect(
-        f"tussock://{replicas.follower().address}", tls_ca=str(replicas.authority.certificate), deadline=3.0, **options
+        f"tussock://{replicas.follower().address}", tls_ca=str(replicas.authority.certificate), deadline=10.0, **options
     )
 
 
@@ -107,7 +107,7 @@ def test_chain_is_checked_as_before(replicas: Replicas, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     with pytest.raises(MetaUnavailable, match=r"(?i)certificate_verify_failed"):
         connect(
-            f"tussock://{replicas.all[0].address}", tls_ca=str(other.certificate), tls_server_name=NAME, deadline=3.0
+            f"tussock://{replicas.all[0].address}", tls_ca=str(other.certificate), tls_server_name=NAME, deadline=10.0
         )
 
 
