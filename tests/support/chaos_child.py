@@ -100,10 +100,8 @@ def write(store: StateStore, history: History, name: str, seed: int, first: int)
         read_epoch = None
         wrote = rows_of(name, batch, seed)
         if is_conditional(batch):
-            with stubborn(store.pin_snapshot) as snapshot:
-                value = stubborn(lambda snapshot=snapshot: snapshot.table(TABLE).get(COUNTER.encode()))
-                read_epoch = snapshot.epoch
-            saw = {COUNTER: value.decode() if value else None}
+            value, read_epoch = stubborn(lambda: _counter(store))
+            saw = {COUNTER: value}
             wrote = {COUNTER: f"{int(value.split()[0]) + 1 if value else 1} {name}.{batch}"}
         history.add(client=name, batch=batch, at=now(), saw=saw, wrote=wrote)
         try:
@@ -115,6 +113,18 @@ def write(store: StateStore, history: History, name: str, seed: int, first: int)
             print("fenced:", error, flush=True)
             sys.exit(FENCED)
         batch += 1
+
+
+def _counter(store: StateStore) -> tuple[str | None, int]:
+    """The counter, and the epoch in which it was read; read anew if the pin was lost while this process stood still."""
+    while True:
+        with store.pin_snapshot() as snapshot:
+            try:
+                value = snapshot.table(TABLE).get(COUNTER.encode())
+            except SnapshotExpired as error:
+                print("expired:", error, flush=True)
+                continue
+            return value.decode() if value else None, snapshot.epoch
 
 
 def _commit(store: StateStore, who: tuple[str, int, int], wrote: dict[str, str], read_epoch: int | None) -> int:
