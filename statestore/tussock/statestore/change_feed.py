@@ -119,8 +119,7 @@ class ChangeFeed:
 
     def _view_after(self, error: ObjectNotFound, view: TableView, from_epoch: int) -> TableView:
         """The newest version, when vacuum took an SST of `view`; raises if that version names the lost object, too."""
-        if self._core.refresh() is view.version and (lost := self._core.lost(error)):
-            raise lost from error
+        self._core.refresh_after(error, view.version)
         return self._view(from_epoch)
 
     def _walk(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:

@@ -200,8 +200,7 @@ class Core:
             try:
                 return read()
             except ObjectNotFound as error:
-                if self.refresh() is before and (lost := self.lost(error)):
-                    raise lost from error
+                self.refresh_after(error, before)
                 if attempt == _MISSING_RETRIES:
                     raise SnapshotExpired(
                         f"{error}; so it was with {attempt} versions in a row: vacuum deletes what is still read, so "
@@ -210,6 +209,11 @@ class Core:
                 if epoch is not None:
                     self.check_readable(epoch, pinned=pinned)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:
+        """Learn of the newest version, as an object of `version` has gone; raises if that names it, too, as `lost`."""
+        if self.refresh() is version and (lost := self.lost(error)):
+            raise lost from error
 
     def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
         """The error for an object that the newest version, or the shared buffer, names and the bucket does not have.

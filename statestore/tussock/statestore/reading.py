@@ -211,8 +211,7 @@ class TableReader:
                     scan.limit = None if scan.limit is None else scan.limit - len(rows)
                 return
             except ObjectNotFound as error:
-                if self.core.refresh() is version and (lost := self.core.lost(error)):
-                    raise lost from error
+                self.core.refresh_after(error, version)
                 if scan.epoch:
                     self.core.check_readable(scan.epoch, pinned=scan.pinned)
                 buffered = self._buffered(scan.epoch)

@@ -9,14 +9,14 @@ import atexit
 import os
 import threading
 
-from tussock.compute.spark.options import StoreAddress
+from tussock.compute.spark.options import StoreAddress, check_shareable
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore, connect
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.raw_table import RawTable
 from tussock.statestore.typed_table import TypedTable
 
-__all__ = ["Table", "committing_store", "same_table", "working_store"]
+__all__ = ["Table", "address_of", "committing_store", "opened_store", "same_table", "working_store"]
 
 Table = RawTable | TypedTable
 
@@ -32,6 +32,16 @@ def working_store(address: StoreAddress) -> StateStore:
 def committing_store(address: StoreAddress) -> StateStore:
     """This process's connection for commits; after a commit its background thread compacts."""
     return _store(address, compaction=True)
+
+
+def address_of(url: str) -> StoreAddress:
+    """The store as the tasks open it; `InvalidOption` if they cannot."""
+    return check_shareable(StoreAddress(url))
+
+
+def opened_store(store: str | StateStore) -> StateStore:
+    """The store that a user named by its URL, as `committing_store` opens it, or has opened already."""
+    return store if isinstance(store, StateStore) else committing_store(address_of(store))
 
 
 def _store(address: StoreAddress, *, compaction: bool) -> StateStore:

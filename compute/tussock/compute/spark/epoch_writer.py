@@ -17,16 +17,16 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from tussock.compute.spark.commits import note_commit
-from tussock.compute.spark.connections import committing_store
+from tussock.compute.spark.connections import address_of, opened_store
 from tussock.compute.spark.merging import check_merge
-from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan, check_shareable
+from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan
 from tussock.compute.spark.writer import staged_runs
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.vnode import VNODES_MAX
 
-__all__ = ["TableWrite", "address_of", "query_id", "task_count", "upsert", "write_epoch"]
+__all__ = ["TableWrite", "query_id", "task_count", "upsert", "write_epoch"]
 
 TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
 """Rows to upsert, or rows and how each value column is merged with what is stored."""
@@ -91,7 +91,7 @@ def write_epoch(
     """
     if not tables:
         raise InvalidOption("write_epoch was given no tables; expected at least one")
-    open_store = store if isinstance(store, StateStore) else committing_store(address_of(store))
+    open_store = opened_store(store)
     address = address_of(open_store.url)
     writer = writer or query_id(_rows_of(next(iter(tables.values()))))
     committed = open_store.committed_batch(writer, batch_id)
@@ -150,11 +150,6 @@ def _upload(
 
 def _rows_of(part: TableWrite) -> DataFrame:
     return part if isinstance(part, DataFrame) else part[0]
-
-
-def address_of(url: str) -> StoreAddress:
-    """The store as the tasks open it; `InvalidOption` if they cannot."""
-    return check_shareable(StoreAddress(url))
 
 
 def query_id(rows: DataFrame) -> str:

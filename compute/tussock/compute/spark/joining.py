@@ -10,18 +10,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from tussock.compute.spark.connections import committing_store
-from tussock.compute.spark.epoch_writer import address_of
+from tussock.compute.spark.connections import opened_store
 from tussock.compute.spark.schemas import arrow_target
 from tussock.compute.spark.state import KeyedBatch, Update, stateful
 from tussock.compute.spark.state.checks import micros_of, names_of
-from tussock.compute.spark.state.event_time import MICROS
+from tussock.compute.spark.state.event_time import MICROS, watermark_micros
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.stateful import table_or_new
 from tussock.statestore.client import StateStore
@@ -125,8 +123,7 @@ class StreamJoin:
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Work off one micro-batch; nothing if it is in the store already."""
-        store = self._store if isinstance(self._store, StateStore) else committing_store(address_of(self._store))
-        self.make_tables(store, arrow_target(rows.schema))
+        self.make_tables(opened_store(self._store), arrow_target(rows.schema))
         self.write(rows, batch_id)
 
     def make_tables(self, store: StateStore, rows: pa.Schema) -> None:
@@ -170,7 +167,7 @@ class _Join:
         state, timers, deletes = {}, [], {}
         for name, side, number in zip(self.tables, SIDES, ("n", "n_2"), strict=True):
             both = sides[side].with_columns(pl.col("matched") | pl.col("n").is_in(pairs[number].implode()))
-            over = pl.col("until") <= _number(batch.watermark)
+            over = pl.col("until") <= watermark_micros(batch.watermark)
             if side in self.outer:
                 outputs[side] = both.filter(over & ~pl.col("matched")).select(*self.on, "row").unnest("row")
             kept = both.filter(~over)
@@ -197,8 +194,3 @@ def _frame(rows: pa.RecordBatch) -> pl.DataFrame:
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)
     return frame
-
-
-def _number(watermark: np.datetime64 | None) -> int:
-    """Microseconds, less than any time where there is no watermark."""
-    return int(np.iinfo(np.int64).min) if watermark is None else int(watermark.astype(np.int64))

@@ -15,8 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
-from tussock.compute.spark.connections import committing_store, same_table, working_store
-from tussock.compute.spark.epoch_writer import address_of
+from tussock.compute.spark.connections import address_of, opened_store, same_table, working_store
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
 from tussock.statestore.catalog import TableSpec
@@ -52,7 +51,7 @@ def lookup(
     Raises `TableNotFound`, `SchemaMismatch` or `InvalidOption`; the job raises `SnapshotExpired`, and `SchemaMismatch`
     for keys of another kind.
     """
-    opened = store if isinstance(store, StateStore) else committing_store(address_of(store))
+    opened = opened_store(store)
     address = address_of(opened.url)
     found = opened.table(table)
     if not isinstance(found, TypedTable):

@@ -29,12 +29,12 @@ from tussock.compute.spark.partitions import (
     vnode_ranges,
 )
 from tussock.compute.spark.pushdown import filter_tests, portable_tests
-from tussock.compute.spark.schemas import arrow_target, fitted
+from tussock.compute.spark.schemas import arrow_target, check_columns, fitted
 from tussock.compute.spark.where import where_json
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.epochs import epoch_at_ms
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.system import RealSystem
 from tussock.statestore.typed_table import TypedTable
 
@@ -81,11 +81,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         self.epoch = epoch
         self.schema = schema
         self.conditions = conditions_of(options.where, spec.arrow_schema(), spec.name)
-        missing = [name for name in schema.fieldNames() if name not in spec.arrow_schema().names]
-        if missing:
-            raise SchemaMismatch(
-                f"table {spec.name!r} has no columns {missing}; it has {spec.arrow_schema().names}", spec.name
-            )
+        check_columns(schema.fieldNames(), spec.arrow_schema(), spec.name)
 
     def partitions(self) -> list[InputPartition]:
         """One partition per lookup, or ranges of about equal bytes; none if nothing was committed."""

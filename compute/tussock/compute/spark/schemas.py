@@ -5,7 +5,7 @@ checks for equality. What Spark has no type for is read as the next wider one: u
 signed type, a 64-bit unsigned one as `decimal(20,0)`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError, UnsupportedOperationException
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from tussock.statestore.conform import conform
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["arrow_target", "check_writable", "fitted", "shown_type", "spark_schema", "storable"]
+__all__ = ["arrow_target", "check_columns", "check_writable", "fitted", "shown_type", "spark_schema", "storable"]
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -29,6 +29,13 @@ _WIDER = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+
+
+def check_columns(names: Iterable[str], schema: pa.Schema, table: str) -> None:
+    """Raise `SchemaMismatch` unless all these columns are in the table's schema."""
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise SchemaMismatch(f"table {table!r} has no columns {missing}; it has {schema.names}", table)
 
 
 def spark_schema(schema: pa.Schema, required: Collection[str], table: str) -> StructType:

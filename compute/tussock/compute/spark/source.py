@@ -22,10 +22,10 @@ from tussock.compute.spark.options import (
     wants_changes,
 )
 from tussock.compute.spark.reader import FilteringReader, TableReader, resolve_epoch
-from tussock.compute.spark.schemas import spark_schema
+from tussock.compute.spark.schemas import check_columns, spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SnapshotExpired
 
 __all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]
 
@@ -57,9 +57,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
             return change_schema(changes, working_store(changes.address).table(changes.table).spec)
         options, spec, _ = self._resolve()
         schema = spec.arrow_schema()
-        missing = [name for name in options.columns or () if name not in schema.names]
-        if missing:
-            raise SchemaMismatch(f"table {spec.name!r} has no columns {missing}; it has {schema.names}", spec.name)
+        check_columns(options.columns or (), schema, spec.name)
         names = options.columns or schema.names
         picked = schema.empty_table().select(list(names)).schema
         return spark_schema(picked, spec.primary_key, spec.name)

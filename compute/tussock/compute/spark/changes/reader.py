@@ -13,7 +13,7 @@ from tussock.compute.spark.changes.cursor import oldest_kept, pin_after
 from tussock.compute.spark.connections import Table, same_table, working_store
 from tussock.compute.spark.options import ChangeOptions
 from tussock.compute.spark.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
-from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
+from tussock.compute.spark.schemas import arrow_target, check_columns, fitted, spark_schema
 from tussock.statestore.catalog import SubLevel, TableLevels, TableSpec, TableState
 from tussock.statestore.client import StateStore
 from tussock.statestore.epochs import SERIAL_BITS
@@ -51,9 +51,7 @@ def change_schema(options: ChangeOptions, spec: TableSpec) -> StructType:
     """The table's columns, or those of option `columns`, and `_op`, `_epoch`, `_commit_timestamp`."""
     schema = spec.arrow_schema()
     names = list(options.columns or schema.names)
-    missing = [name for name in names if name not in schema.names]
-    if missing:
-        raise SchemaMismatch(f"table {spec.name!r} has no columns {missing}; it has {schema.names}", spec.name)
+    check_columns(names, schema, spec.name)
     taken = [name for name in names if name in _ADDED.names]
     if taken:
         raise SchemaMismatch(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.compute.spark.state.checks import micros_of
-from tussock.compute.spark.state.event_time import MICROS, micros
+from tussock.compute.spark.state.event_time import MICROS, micros, watermark_micros
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.statestore.errors import InvalidOption
@@ -51,8 +51,6 @@ def deduplicate(
 
 def _over(batch: KeyedBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which keys are remembered no longer."""
-    if batch.watermark is None:
-        return np.zeros(batch.keys.num_rows, np.bool_)
-    passed = pc.less_equal(micros(batch.state.column("expires")), batch.watermark.astype(np.int64).item())
+    passed = pc.less_equal(micros(batch.state.column("expires")), watermark_micros(batch.watermark))
     over: np.ndarray[tuple[int], np.dtype[np.bool_]] = passed.fill_null(False).to_numpy(zero_copy_only=False)
     return over

@@ -5,10 +5,11 @@ which is Spark's rule. The largest event time is kept in a table and is written 
 that is run again finds the watermark that it had.
 """
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["MICROS", "micros", "newest", "split_late"]
+__all__ = ["MICROS", "micros", "newest", "split_late", "watermark_micros"]
 
 MICROS = pa.timestamp("us", "UTC")
 
@@ -32,3 +33,8 @@ def newest(batch: pa.RecordBatch, column: str) -> int | None:
     """The largest event time of a batch, in microseconds; `None` if it has none."""
     largest: int | None = pc.max(micros(batch.column(column))).as_py()
     return largest
+
+
+def watermark_micros(watermark: np.datetime64 | None) -> int:
+    """A watermark in microseconds since 1970; less than any time where there is none yet."""
+    return int(np.iinfo(np.int64).min) if watermark is None else int(watermark.astype(np.int64))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tussock.compute.spark.merging import combine_rows
 from tussock.compute.spark.state.checks import check_length, micros_of
-from tussock.compute.spark.state.event_time import MICROS, micros
+from tussock.compute.spark.state.event_time import MICROS, micros, watermark_micros
 from tussock.compute.spark.state.merges import Running, value_of
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
@@ -66,7 +66,7 @@ class _Sessions:
         old, old_group = stored.flatten(), _repeated(np.arange(len(stored)), stored)
         # First, so that a session does not depend on how many batches lie between its end and the next row. Rows that
         # are not late end behind the watermark, so nothing is over that they are part of.
-        over = micros(pc.struct_field(old, END)).to_numpy() <= _number(batch.watermark)
+        over = micros(pc.struct_field(old, END)).to_numpy() <= watermark_micros(batch.watermark)
         closed = old.filter(pa.array(over))
         keys = batch.keys.take(pa.array(old_group[over]))
         names = [*keys.schema.names, *(field.name for field in kind)]
@@ -160,8 +160,3 @@ def _first_end(ends: npt.NDArray[np.int64], group: npt.NDArray[np.int64], count:
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, group, ends)
     return first
-
-
-def _number(watermark: np.datetime64 | None) -> int:
-    """Microseconds, less than any time where there is no watermark."""
-    return np.iinfo(np.int64).min if watermark is None else int(watermark.astype(np.int64))

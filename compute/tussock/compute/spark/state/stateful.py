@@ -19,8 +19,8 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from tussock.compute.spark.commits import note_commit
-from tussock.compute.spark.connections import committing_store
-from tussock.compute.spark.epoch_writer import address_of, query_id, task_count
+from tussock.compute.spark.connections import address_of, opened_store
+from tussock.compute.spark.epoch_writer import query_id, task_count
 from tussock.compute.spark.schemas import arrow_target
 from tussock.compute.spark.state.checks import Ttl, check_options, check_rows, check_tables, micros_of, names_of
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
@@ -111,7 +111,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Work off one micro-batch; nothing if it is in the store already."""
-        store = self.store if isinstance(self.store, StateStore) else committing_store(address_of(self.store))
+        store = opened_store(self.store)
         writer = self.writer or query_id(rows)
         committed = store.committed_batch(writer, batch_id)
         if committed is None:
