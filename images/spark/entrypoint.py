@@ -56,15 +56,10 @@ def executor_command(environment: Mapping[str, str]) -> list[str]:
     wanted = [*BACKEND_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY", "SPARK_HOME"]
     if missing := [name for name in wanted if not environment.get(name)]:
         raise MissingVariable(f"an executor needs {', '.join(missing)}, which Spark sets in the pods that it makes")
-    numbered = {
-        int(found[1]): value
-        for name, value in environment.items()
-        if (found := re.match(r"SPARK_JAVA_OPT_(\d+)$", name))
-    }
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     java_home = environment.get("JAVA_HOME")
     command = [f"{java_home}/bin/java" if java_home else "java"]
-    command += [numbered[number] for number in sorted(numbered)]
+    command += java_options(environment)
     command += [f"-Xms{memory}", f"-Xmx{memory}", "-cp", class_path(environment), BACKEND]
     for option, name in BACKEND_OPTIONS.items():
         command += [option, environment[name]]

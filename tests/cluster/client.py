@@ -13,13 +13,14 @@ from typing import IO, Any, TypeVar
 
 from cluster.binaries import search_path
 from cluster.node import Node
+from cluster.reading import ClusterFailed, Objects
 from support import times
 
 Manifest = Mapping[str, Any]
 WAIT_SECONDS_MAX = 120
 
 
-class KubectlFailed(Exception):
+class KubectlFailed(ClusterFailed):
     """A call of kubectl that failed; the text has the call and what kubectl said."""
 
 
@@ -40,6 +41,7 @@ class Cluster:
         path = os.pathsep.join([search_path(), str(Path(sys.executable).parent)])
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
         self._numbers = count(1)
+        self._objects = Objects(kubeconfig)
 
     # Each call is a process of its own, as users have it: slow, but what they see is what we test.
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
@@ -73,25 +75,32 @@ class Cluster:
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """One object, or `None` if there is none of this name."""
-        found = self.kubectl("get", kind, name, f"--namespace={namespace}", "--ignore-not-found", "--output=json")
-        return json.loads(found) if found else None
+        return self._objects.get(kind, name, namespace)
 
     def list(self, kind: str, namespace: str = "default", selector: str = "") -> "Sequence[dict[str, Any]]":
         """Objects of a kind, by labels if `selector` is given."""
-        chosen = [f"--selector={selector}"] if selector else []
-        items = json.loads(self.kubectl("get", kind, f"--namespace={namespace}", "--output=json", *chosen))["items"]
-        assert isinstance(items, list)
-        return items
+        return self._objects.list(kind, namespace, selector)
+
+    def answer(self, path: str) -> Any:
+        """What the API server answers at a path, from JSON: of a pod's port, for instance."""
+        return self._objects.answer(path)
+
+    def log(self, pod: str, namespace: str) -> str:
+        """What the one container of a pod has printed; empty before it began."""
+        try:
+            return self._objects.text(f"/api/v1/namespaces/{namespace}/pods/{pod}/log")
+        except ClusterFailed:
+            return ""
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = WAIT_SECONDS_MAX) -> T:
-        """The first answer of `probe` that is true; it is asked again when kubectl fails. Raises `NeverHappened`."""
+        """The first answer of `probe` that is true; asked again when the cluster fails. Raises `NeverHappened`."""
         deadline = time.monotonic() + seconds
         last = "nothing yet"
         while time.monotonic() < deadline:
             try:
                 if answer := probe():
                     return answer
-            except KubectlFailed as error:
+            except ClusterFailed as error:
                 last = str(error)
             time.sleep(0.2)
         raise NeverHappened(f"no {what} within {seconds:.0f} s: {last}")

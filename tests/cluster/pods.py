@@ -78,30 +78,3 @@ def claim(name: str, size: str = "1Gi") -> dict[str, Any]:
 def secret(name: str, values: Mapping[str, str]) -> dict[str, Any]:
     """A secret of texts."""
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": dict(values)}
-
-
-def driver_role(name: str) -> list[dict[str, Any]]:
-    """A service account that may do what a Spark driver in client mode does: keep its executors, and no more."""
-    group = "rbac.authorization.k8s.io"
-    rules = [
-        (["pods"], ["create", "get", "list", "watch", "delete", "deletecollection"]),
-        (["configmaps"], ["create", "deletecollection"]),
-        (["services"], ["deletecollection"]),
-        (["persistentvolumeclaims"], ["list", "deletecollection"]),
-    ]
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "Role",
-            "metadata": {"name": name},
-            "rules": [{"apiGroups": [""], "resources": what, "verbs": verbs} for what, verbs in rules],
-        },
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name}],
-        },
-    ]

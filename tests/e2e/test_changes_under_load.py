@@ -17,6 +17,18 @@ from support.users import SECONDS, resource
 
 pytestmark = pytest.mark.spark
 
+AUTOSCALER = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "board"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compactor", "name": "board"},
+        "minReplicas": 3,
+        "maxReplicas": 3,
+    },
+}
+"""Its limits are kept without metrics, which a cluster need not have."""
+
 
 @pytest.fixture(scope="module")
 def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iterator[Board]:
@@ -123,11 +135,9 @@ def test_images_that_are_not_there_stop_the_roll(
 
 
 def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> None:
-    """`kubectl scale` up and down under load; the status tells as many as the selector finds, and slots that work."""
+    """Up and down under load, by `kubectl scale` and an autoscaler; the status tells as many as the selector finds."""
 
-    def scale(compactors: int, executors: int) -> None:
-        board.kubectl("scale", "tsc/board", f"--replicas={compactors}")
-        board.kubectl("scale", "tsx/board", f"--replicas={executors}")
+    def expect(compactors: int, executors: int) -> None:
         for what, count in (("tsc/board", compactors), ("tsx/board", executors)):
             cluster.wait_for(f"{count} of {what}", partial(scaled, what, count), SECONDS)
         cluster.wait_for(f"{executors} executors", lambda: board.driver()["executors"] == executors, SECONDS)
@@ -139,13 +149,17 @@ def test_compactors_and_executors_are_scaled(cluster: Cluster, board: Board) -> 
         return status["replicas"] == status["readyReplicas"] == count == len(found)
 
     driver = board.get("pod/board-driver")["metadata"]["uid"]
-    with cluster.phase("scaled up: 1 to 3 compactors, 1 to 2 executors"):
-        scale(3, 2)
+    with cluster.phase("scaled up: 1 to 3 compactors by an autoscaler, 1 to 2 executors"):
+        cluster.apply(AUTOSCALER, namespace=board.namespace)
+        board.kubectl("scale", "tsx/board", "--replicas=2")
+        expect(3, 2)
+    board.kubectl("delete", "hpa/board")
     board.await_batches()
     with cluster.phase("a table compacted by hand"):
         assert board.kubectl("tussock", "compact", "board", "board") == "Table board of board is compacted.\n"
     with cluster.phase("scaled down: 3 to 1 compactors, 2 to 1 executors"):
-        scale(1, 1)
+        board.kubectl("scale", "tsc/board", "tsx/board", "--replicas=1")
+        expect(1, 1)
     board.await_batches()
     assert board.get("pod/board-driver")["metadata"]["uid"] == driver
     board.expect_exact()

@@ -23,7 +23,7 @@ from support.users import SECONDS, resource
 
 pytestmark = pytest.mark.spark
 
-OF_STORE = "--selector=tussock.dev/store=board"
+OF_STORE = "tussock.dev/store=board"
 QUIET = "networkpolicies,poddisruptionbudgets,roles,rolebindings,serviceaccounts,services,configmaps"
 """Kinds of children that nothing stands or falls with while it runs."""
 AWAY_SECONDS = 10
@@ -79,33 +79,40 @@ def settle(board: Board) -> None:
 
 def starts(board: Board) -> dict[str, int]:
     """How often the container of each pod was started again."""
-    found = board.cluster.list("pods", board.namespace, OF_STORE.partition("=")[2])
+    found = board.cluster.list("pods", board.namespace, OF_STORE)
     return {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
 
 
-def put_right(board: Board, what: str) -> float:
-    """Delete a child; after how many seconds another one was in its place."""
-    before = uid(board, what)
-    board.kubectl("delete", what, "--wait=false")
+def is_another(board: Board, what: str, before: str) -> bool:
+    """Whether there is an object of this name with another uid than before."""
+    found = board.cluster.get(*what.split("/"), board.namespace)
+    return found is not None and found["metadata"]["uid"] != before
+
+
+def put_right(board: Board, *lost: str) -> dict[str, float]:
+    """Delete children at once; after how many seconds another one was in the place of each."""
+    before = {what: uid(board, what) for what in lost}
+    board.kubectl("delete", *lost, "--wait=false")
     started = time.monotonic()
-    await_another(board, what, before)
-    return time.monotonic() - started
+    after: dict[str, float] = {}
 
+    def all_back() -> bool:
+        for what in before.keys() - after.keys():
+            if is_another(board, what, before[what]):
+                after[what] = time.monotonic() - started
+        return before.keys() == after.keys()
 
-def await_another(board: Board, what: str, before: str) -> None:
-    """Wait until there is an object of this name with another uid than before."""
-
-    def back() -> bool:
-        found = board.cluster.get(*what.split("/"), board.namespace)
-        return found is not None and found["metadata"]["uid"] != before
-
-    board.cluster.wait_for(f"another {what}", back, SECONDS)
+    board.cluster.wait_for(f"others for {', '.join(lost)}", all_back, SECONDS)
+    return after
 
 
 def children(board: Board, kinds: str) -> dict[str, str]:
     """The uids of the store's children of some kinds."""
-    found = json.loads(board.kubectl("get", kinds, OF_STORE, "--output=json"))["items"]
-    return {f"{one['kind'].lower()}/{one['metadata']['name']}": one["metadata"]["uid"] for one in found}
+    return {
+        f"{kind}/{one['metadata']['name']}": one["metadata"]["uid"]
+        for kind in kinds.split(",")
+        for one in board.cluster.list(kind, board.namespace, OF_STORE)
+    }
 
 
 @pytest.mark.usefixtures("same_driver")
@@ -146,7 +153,7 @@ def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
     before = uid(board, "pod/board-driver")
     with cluster.phase("faults: driver killed, to two more batches by another one"):
         cluster.kill("board-driver", board.namespace)
-        await_another(board, "pod/board-driver", before)
+        cluster.wait_for("another driver", lambda: is_another(board, "pod/board-driver", before), SECONDS)
         settle(board)
 
 
@@ -228,22 +235,18 @@ def test_the_api_server_is_away(cluster: Cluster, board: Board, node: Node, peac
 def test_every_child_that_is_deleted_comes_back(cluster: Cluster, board: Board) -> None:
     """Of each kind; but the claims of volumes, which Kubernetes keeps as long as a pod has them."""
     times: dict[str, float] = {}
-
-    def lose(what: str) -> None:
-        kind = what.partition("/")[0]
-        times[kind] = max(times.get(kind, 0), put_right(board, what))
-
-    with cluster.phase("faults: children deleted one after the other"):
-        for what in children(board, QUIET):
-            lose(what)
-        for what in (name for name in children(board, "secrets") if name.endswith("-tls")):
-            lose(what)
-        # Everybody has another one to trust; another user of the bucket; pods that all go at once.
-        for what in ("secret/board-ca", "secret/board-minio", *children(board, "deployments,statefulsets")):
-            lose(what)
-            settle(board)
-        for what in ("compactor/board", "meta/board", "pod/board-driver"):
-            lose(what)
+    leaves = [name for name in children(board, "secrets") if name.endswith("-tls")]
+    for named, lost in (
+        ("nothing stands or falls with", [*children(board, QUIET), *leaves]),
+        ("everybody trusts: a new authority", ["secret/board-ca"]),
+        ("the bucket knows: a new user", ["secret/board-minio"]),
+        ("pods belong to", children(board, "deployments,statefulsets")),
+        ("platform and job consist of", ["compactor/board", "meta/board", "pod/board-driver"]),
+    ):
+        with cluster.phase(f"faults: deleted what {named}; to all in order"):
+            for what, seconds in put_right(board, *lost).items():
+                kind = what.partition("/")[0]
+                times[kind] = max(times.get(kind, 0), seconds)
             settle(board)
     for kind, seconds in times.items():
         cluster.note(f"faults: {kind} deleted, to another one (< 5 s wanted)", seconds)

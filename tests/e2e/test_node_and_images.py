@@ -3,7 +3,6 @@
 Every pod is of the restricted profile (the namespace enforces it) with a root file system that can't be written.
 """
 
-import json
 import signal
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 
 from cluster import images
 from cluster.client import Cluster
-from cluster.pods import SECURITY, driver_role, pod, service
+from cluster.pods import pod, service
 from support.programs_in_pods import PROGRAMS, result_of, run_program, start_minio
 
 META = "tussock://meta:7370"
@@ -94,71 +93,3 @@ def test_client_commits_and_reads_epochs(cluster: Cluster, platform: str, image_
     with cluster.phase("client pod commits, reads and compacts"):
         result = run_program(cluster, platform, "commit_and_read", image_names["node"], secret_names=["bucket"])
     assert result == {"now": {"a": "2", "b": None}, "before": {"a": "1", "b": "1"}, "runs": 1}
-
-
-def test_spark_job_keeps_state(cluster: Cluster, platform: str, image_names: dict[str, str]) -> None:
-    """A driver pod in client mode and one executor write a table through the platform and read it back."""
-    text = (PROGRAMS / "spark_job.py").read_text()
-    executor = pod("executor", image_names["spark"], secrets=["bucket"])["spec"]
-    [container] = executor["containers"]
-    template = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "spec": {
-            "automountServiceAccountToken": False,
-            "securityContext": executor["securityContext"],
-            "volumes": executor["volumes"],
-            "containers": [
-                {
-                    "name": "executor",
-                    "envFrom": container["envFrom"],
-                    "securityContext": SECURITY,
-                    "volumeMounts": container["volumeMounts"],
-                }
-            ],
-        },
-    }
-    files = {"program.py": text, "executor.json": json.dumps(template)}
-    settings = {
-        "spark.master": "k8s://https://kubernetes.default.svc",
-        "spark.kubernetes.namespace": platform,
-        "spark.kubernetes.container.image": image_names["spark"],
-        "spark.kubernetes.executor.podTemplateFile": "/program/executor.json",
-        "spark.kubernetes.executor.podTemplateContainerName": "executor",
-        "spark.kubernetes.driver.pod.name": "driver",
-        "spark.driver.host": f"driver.{platform}.svc",
-        "spark.driver.port": "7078",
-        "spark.driver.blockManager.port": "7079",
-        "spark.driver.bindAddress": "0.0.0.0",
-        # Else Spark 4.3 tells executors the address that the driver binds, and forgets its host.
-        "spark.kubernetes.executor.useDriverPodIP": "false",
-        "spark.driver.memory": "512m",
-        "spark.executor.instances": "1",
-        "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
-        "spark.kubernetes.executor.request.cores": "100m",
-        "spark.ui.enabled": "false",
-        "spark.decommission.enabled": "true",
-    }
-    conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    with cluster.phase("Spark driver and executor: apply to results"):
-        cluster.apply(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "spark-job"}, "data": files},
-            *driver_role("driver"),
-            service("driver", 7078, 7079, headless=True),
-            pod(
-                "driver",
-                image_names["spark"],
-                arguments=["driver", *conf, "/program/program.py", META],
-                secrets=["bucket"],
-                service_account="driver",
-                volumes={"/program": {"configMap": {"name": "spark-job"}}},
-            ),
-            namespace=platform,
-        )
-        result = result_of(cluster, platform, "driver", seconds=300)
-    assert result["rows"] == 1000
-    assert result["sum"] == sum(range(1000))
-    hosts = result["hosts"]
-    assert isinstance(hosts, list)
-    assert all("-exec-" in host for host in hosts), f"tasks ran elsewhere than in the executor: {hosts}"

@@ -103,6 +103,8 @@ def test_obstacles_say_what_to_do(cluster: Cluster, bucket: Bucket) -> None:
     for store, reason in (("late", "Ready"), ("lost", "BucketNotFound"), ("large", "Unschedulable")):
         assert [line for line in said.splitlines() if line.split()[:4:3] == ["StateStore", reason] and store in line]
     assert WRONG not in said + bucket.kubectl("get", "tss,events", "--output=yaml")
+    # A driver that is told to stop waits for its batch, which here never ends.
+    bucket.kubectl("delete", "tsx/waits", "--wait=false")
     with cluster.phase("obstacles: room made for the meta node"):
         bucket.patch("tss/large", meta={"resources": None})
         bucket.await_reason("tss/large", "Ready", status="True")

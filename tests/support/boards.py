@@ -1,6 +1,5 @@
 """The stream of `examples/board` as a `Compute` of a user's: how far it is, and whether its results are the truth."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Board(User):
     def driver(self) -> dict[str, Any]:
         """What the driver says of itself, through the API server's proxy."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/board-driver:7372/proxy/status"
-        found = json.loads(self.cluster.kubectl("get", "--raw", path))
+        found = self.cluster.answer(path)
         assert isinstance(found, dict)
         return found
 

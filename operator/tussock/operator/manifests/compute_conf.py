@@ -71,6 +71,8 @@ def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
+        # An executor leaves when it has looked for blocks once more after its last task; Spark looks every 30 s.
+        "spark.storage.decommission.replicationReattemptInterval": "2s",
         "spark.executor.decommission.forceKillTimeout": "60s",
         # The program begins while executors start, and its first tasks wait for them instead of itself.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
