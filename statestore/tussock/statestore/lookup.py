@@ -165,9 +165,10 @@ def _find_in_segments(
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(segments)], strict=True):
         segment = int(segments[start])
-        wanted_blocks = np.unique(blocks[start:end])
+        # Ascending, as the keys are.
+        wanted_blocks = np.count_nonzero(np.diff(blocks[start:end])) + 1
         size = int(borders[segment + 1] - borders[segment])
-        if len(wanted_blocks) * _SEGMENT_SHARE >= size or sstables.has_segment(sst, segment):
+        if wanted_blocks * _SEGMENT_SHARE >= size or sstables.has_segment(sst, segment):
             groups = [(sstables.segment(sst, meta, segment), start, end)]
         else:
             groups = _by_block(sstables, sst, meta, blocks, start, end)
