@@ -2,7 +2,7 @@
 
 Built on `arrow_udf` over an iterator: only the key columns cross to Python, an Arrow batch at a time, and a struct
 comes back. Each Python worker keeps its connection, so the blocks of the table are read and decoded once a worker and
-serve all its later batches.
+serve all its later batches. A worker that is asked for very many keys reads the table whole (`build_side.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
+from tussock.compute.spark.build_side import BuildSides
 from tussock.compute.spark.connections import address_of, opened_store, same_table, working_store
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
@@ -27,6 +28,8 @@ __all__ = ["lookup"]
 
 KEYS_AT_ONCE = 1 << 16
 """Keys that are looked up together: Spark's batches have 10,000 rows, and one lookup of several costs less."""
+
+_sides = BuildSides()
 
 
 def lookup(
@@ -135,19 +138,19 @@ class _Task:
                     names=list(self.spec.primary_key),
                 )
                 try:
-                    found = self._found(table, keys, epoch)
+                    found = self._found(store, table, keys, epoch)
                 except SnapshotExpired:
                     # Past the retention; but a pin of the job's user may keep it, and one of this task's own then does.
                     pinned = pins.enter_context(store.pin_snapshot(epoch)).table(self.spec.name)
                     assert isinstance(pinned, TypedTable)
                     table = pinned
-                    found = self._found(table, keys, epoch)
+                    found = self._found(store, table, keys, epoch)
                 start = 0
                 for columns in group:
                     yield found.slice(start, len(columns[0]))
                     start += len(columns[0])
 
-    def _found(self, table: TypedTable, keys: pa.RecordBatch, epoch: int) -> pa.StructArray:
+    def _found(self, store: StateStore, table: TypedTable, keys: pa.RecordBatch, epoch: int) -> pa.StructArray:
         """The struct for each row of `keys`, in Spark's types; null where a key has a null or is not there."""
         whole = np.ones(keys.num_rows, np.bool_)
         for column in keys.columns:
@@ -155,6 +158,11 @@ class _Task:
                 whole &= column.is_valid().to_numpy(zero_copy_only=False)
         if not epoch or not whole.any():
             return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
+        side = _sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
+        if side is not None:
+            # Asked for no key, the table still refuses an epoch that it does not keep, and says if it was dropped.
+            table.multi_get(keys.slice(0, 0), epoch=epoch, columns=self.columns)
+            return side.find(keys, whole)
         asked = keys if whole.all() else keys.filter(pa.array(whole))
         rows = table.multi_get(asked, epoch=epoch, columns=self.columns)
         if asked is not keys:
