@@ -46,7 +46,7 @@ class KeyIndex:
         place = np.maximum.accumulate(home - count) + count
         drift = place - home
         self.collides = bool(len(drift)) and int(drift.max()) > _DRIFT_MAX
-        """Whether so many keys have almost one hash that finding them would take long, as somebody may have made them."""
+        """Whether so many keys have almost one hash that finding one takes long, as somebody may have made them."""
         # A place that stays empty ends each search, so there is one after the last key.
         size = max(1 << bits, int(place[-1]) + 1 if len(place) else 0) + 1
         self._rows = np.full(size, -1, np.int32)
