@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.compute.spark.key_index import KeyIndex
 from tussock.compute.spark.options import StoreAddress
@@ -66,9 +67,10 @@ class BuildSide:
         if asked is not keys:
             rows = np.full(keys.num_rows, -1, np.int32)
             rows[whole] = found
-        missing = pa.array(rows < 0)
-        fields = self._values.take(pa.array(rows, mask=rows < 0)).columns
-        return pa.StructArray.from_arrays(fields, fields=list(self._values.schema), mask=missing)
+        missing = rows < 0
+        at = pa.array(rows, mask=missing)
+        fields = [pc.take(column, at, boundscheck=False) for column in self._values.columns]
+        return pa.StructArray.from_arrays(fields, fields=list(self._values.schema), mask=pa.array(missing))
 
 
 class _Read(NamedTuple):

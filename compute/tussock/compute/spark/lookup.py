@@ -160,8 +160,8 @@ class _Task:
             return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
         side = _sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
         if side is not None:
-            # Asked for no key, the table still refuses an epoch that it does not keep, and says if it was dropped.
-            table.multi_get(keys.slice(0, 0), epoch=epoch, columns=self.columns)
+            # Asked for no row, the table still refuses an epoch that it does not keep, and says if it was dropped.
+            table.read(self.columns, epoch=epoch, limit=0)
             return side.find(keys, whole)
         asked = keys if whole.all() else keys.filter(pa.array(whole))
         rows = table.multi_get(asked, epoch=epoch, columns=self.columns)
