@@ -5,6 +5,7 @@ configuration file and the probes' paths are real.
 """
 
 import base64
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -123,12 +124,12 @@ def test_a_managed_store_runs_as_its_manifests_say(
         admin.make_bucket(MANAGED_BUCKET)
         with (
             platform.run("shop-meta", **{"status.podIP": HOST}) as meta,
-            platform.run("shop-compactor", **{"metadata.name": "shop-compactor-1"}) as compactor,
+            platform.run("shop-compactor") as compactor,
         ):
             platform.wait_until_ready("shop-meta")
             platform.wait_until_ready("shop-compactor")
             assert meta.wait_for(event="serving")["address"] == f"{HOST}:{platform.ports[7370]}"
-            assert compactor.wait_for(event="compacting")["name"] == "shop-compactor-1"
+            assert compactor.wait_for(event="compacting")["name"].startswith(f"{socket.gethostname()}:")
             with platform.client("client-writer", tls_server_name=server_name(STORE)) as store:
                 table = store.create_table("kv")
                 for batch in range(3):

@@ -5,6 +5,7 @@ A slot that is stopped by SIGSTOP holds its task for as long as the test likes.
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -188,6 +189,18 @@ def test_two_nodes_of_one_name(cluster: Cluster) -> None:
     second = CompactorProcess(cluster.meta, "twin")
     assert second.wait() == 1
     assert "a compactor named 'twin' is connected already; give each its own --name" in "\n".join(second.raw)
+
+
+def test_a_killed_node_without_a_name_is_back_before_its_session_lapses(cluster: Cluster) -> None:
+    """What restarts in a container has host and process id of the one before, so its name is not made of these."""
+    nodes = [cluster.compactor("")]
+    nodes[0].process.kill()
+    nodes.append(cluster.compactor(""))
+    names = [node.wait_for(event="compacting")["name"] for node in nodes]
+    assert names[0] != names[1]
+    for node, name in zip(nodes, names, strict=True):
+        assert name.partition(":")[0] == socket.gethostname()
+        assert name != f"{socket.gethostname()}:{node.process.pid}"
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ class CompactorProcess(ServiceProcess):
     def __init__(
         self, meta: MetaProcess, name: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
+        """One that is named "" names itself."""
         super().__init__("compactor", "--meta", meta.address, "--name", name, *arguments, environment=environment)
 
     def wait_until_connected(self) -> Self:

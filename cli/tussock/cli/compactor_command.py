@@ -26,7 +26,10 @@ def compactor(
         int, typer.Option(envvar=_PREFIX + "SLOTS", min=1, max=1024, help="Processes; 0.5 GB of memory each.")
     ] = 1,
     name: Annotated[
-        str, typer.Option(envvar=_PREFIX + "NAME", help="Unique among compactors; host and process by default.")
+        str,
+        typer.Option(
+            envvar=_PREFIX + "NAME", help="Unique among compactors; by default the host, and digits by chance."
+        ),
     ] = "",
     memory_mib: Annotated[
         int, typer.Option(envvar=_PREFIX + "MEMORY_MIB", min=0, help="For all slots together; 0: no limit.")
@@ -55,6 +58,7 @@ def compactor(
     """
     from tussock.compactor.serve import CompactorSettings, serve
     from tussock.meta.client.addresses import addresses_in
+    from tussock.statestore.system import RealSystem
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter("--log-level is debug, info, warning or error")
@@ -62,7 +66,7 @@ def compactor(
         raise typer.BadParameter("--log-format is json or text")
     settings = CompactorSettings(
         addresses=tuple(addresses_in(meta)),
-        name=name or f"{socket.gethostname()}:{os.getpid()}",
+        name=name or f"{socket.gethostname()}:{RealSystem().random_bytes(2).hex()}",
         slots=slots,
         memory_bytes=memory_mib << 20,
         deadline_seconds=deadline,

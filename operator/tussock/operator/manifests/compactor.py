@@ -46,11 +46,8 @@ def compactor_manifests(
         component="compactor",
         image=image,
         args=("compactor",),
-        env=(
-            # Unique, and the same in the status of the store and in `kubectl get pods`.
-            {"name": "TUSSOCK_COMPACTOR_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            *({"name": variable, "value": value} for variable, value in values.items()),
-        ),
+        # Not its name: a node calls itself after its pod, and after a kill otherwise than the one whose session lives.
+        env=tuple({"name": variable, "value": value} for variable, value in values.items()),
         ports={"health": HEALTH_PORT},
         probes=_probes(),
         resources=resources,
