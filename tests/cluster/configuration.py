@@ -92,6 +92,8 @@ def _kubelet(folder: Path, keys: Keys, cgroup: str) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,  # no registry would give an image back
         # New secrets and config maps reach pods within this time; the default is a minute.
         "syncFrequency": "10s",
+        # A kubelet clears its folder of what is not its own, and the usual one would be that of all nodes here.
+        "podLogsDir": str(folder / "pods"),
         "volumeStatsAggPeriod": "1h",  # walking the volumes would cost time that is measured
         "tlsCertFile": str(folder / "pki" / "node.pem"),
         "tlsPrivateKeyFile": str(folder / "pki" / "node.key"),

@@ -237,11 +237,12 @@ def test_every_child_that_is_deleted_comes_back(cluster: Cluster, board: Board) 
     times: dict[str, float] = {}
     leaves = [name for name in children(board, "secrets") if name.endswith("-tls")]
     for named, lost in (
-        ("nothing stands or falls with", [*children(board, QUIET), *leaves]),
-        ("everybody trusts: a new authority", ["secret/board-ca"]),
+        ("nothing else stands or falls with", [*children(board, QUIET), "pod/board-driver"]),
+        ("everybody trusts: a new authority", ["secret/board-ca", *leaves]),
         ("the bucket knows: a new user", ["secret/board-minio"]),
-        ("pods belong to", children(board, "deployments,statefulsets")),
-        ("platform and job consist of", ["compactor/board", "meta/board", "pod/board-driver"]),
+        ("the pods of nodes belong to", children(board, "deployments")),
+        ("the pods of the bucket belong to", children(board, "statefulsets")),
+        ("a platform consists of", ["compactor/board", "meta/board"]),
     ):
         with cluster.phase(f"faults: deleted what {named}; to all in order"):
             for what, seconds in put_right(board, *lost).items():

@@ -28,10 +28,9 @@ class Quickstart:
         log = self._cluster.log("flights-driver", self._namespace)
         return len(re.findall(r"^\d{4}-\d\d-\d\d: \d+ events, epoch \d+$", log, re.MULTILINE))
 
-    def await_days(self, more: int) -> None:
-        """Wait until so many more days are written by the driver."""
-        wanted = self.days() + more
-        self._cluster.wait_for(f"{wanted} days", lambda: self.days() >= wanted, SECONDS)
+    def await_days(self, total: int) -> None:
+        """Wait until the driver has written so many days."""
+        self._cluster.wait_for(f"{total} days", lambda: self.days() >= total, SECONDS)
 
     def kill_meta(self) -> None:
         """The meta node, which has no other beside it."""
@@ -57,14 +56,17 @@ def test_quickstart_from_chart_to_results(cluster: Cluster) -> None:
         try:
             with cluster.phase("quickstart: apply to the first committed epoch"):
                 cluster.kubectl("apply", where, "-f", str(ROOT / "examples/kubernetes/quickstart.yaml"))
-                cluster.wait_for("first day", lambda: quickstart.days() > 0, SECONDS)
+                quickstart.await_days(1)
             cluster.wait_ready(
                 "tss/flights", "tsm/flights", "tsc/flights", "tsx/flights", namespace=namespace, seconds=120
             )
             print(cluster.kubectl("get", "tussock", where))
             with cluster.phase("quickstart: the only meta node killed, to two more days"):
+                before = quickstart.days()
                 quickstart.kill_meta()
-                quickstart.await_days(2)
+                quickstart.await_days(before + 2)
+            with cluster.phase("quickstart: ten days"):
+                quickstart.await_days(10)
             with cluster.phase("quickstart: suspend"):
                 patch = '{"spec": {"suspend": true}}'
                 cluster.kubectl("patch", "tsx/flights", where, "--type=merge", "-p", patch)
