@@ -34,7 +34,7 @@ test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"
 
 e2e: setup-no-java build-cluster ## Tests on a Kubernetes node of our own (root on Linux, with Go), or on the cluster of KUBECONFIG
-	@$(PYTHON) -m pytest tests/e2e
+	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest tests/e2e
 
 build-cluster: setup-no-java
 	@cd tests && ../$(PYTHON) -m cluster build --where-possible

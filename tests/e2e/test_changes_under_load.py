@@ -15,7 +15,7 @@ from support.boards import Board
 from support.pod_watch import watched_pods
 from support.users import SECONDS, resource
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2",

@@ -21,7 +21,7 @@ from cluster.sharing import Peace
 from support.boards import Board
 from support.users import SECONDS, resource
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 OF_STORE = "tussock.dev/store=board"
 QUIET = "networkpolicies,poddisruptionbudgets,roles,rolebindings,serviceaccounts,services,configmaps"
