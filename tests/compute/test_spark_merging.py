@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.compute.spark.merging import check_merge, combine_rows, merged_batches
+from tussock.compute.spark.spent import Meter
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 
@@ -79,7 +80,9 @@ def test_stored_rows_join_in(tmp_path: Path) -> None:
             ],
             ["k", "n", "low", "high", "born", "seen"],
         )
-        merged = pa.Table.from_batches(merged_batches(second.to_batches(), table, MERGE, read_epoch)).to_pylist()
+        merged = pa.Table.from_batches(
+            merged_batches(second.to_batches(), table, MERGE, read_epoch, Meter())
+        ).to_pylist()
     empty = dict.fromkeys(SCHEMA.names)
     assert merged == [
         # `first` is the value of the first row, which was null.
@@ -142,7 +145,7 @@ def test_sums_that_do_not_fit_are_refused(tmp_path: Path, kind: pa.DataType) -> 
         table.upsert(row, epoch := store.new_epoch())
         store.commit_epoch(epoch)
         with pytest.raises(InvalidBatch, match="column 'n': a sum does not fit"):
-            list(merged_batches(row.to_batches(), table, {"n": "sum"}, epoch))
+            list(merged_batches(row.to_batches(), table, {"n": "sum"}, epoch, Meter()))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tussock.statestore.system import RealSystem
 
 QUERY = "5f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
 EPOCH = 117655851395907584
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "spark" / "watching.md"
 
 
 def progress(batch: int, end: str, rows: int = 20, written: int = 10) -> QueryProgressEvent:
@@ -94,6 +96,20 @@ def test_a_failed_stream_is_an_error_of_one_line(caplog: pytest.LogCaptureFixtur
     TussockListener().onQueryTerminated(QueryTerminatedEvent.fromJson(ended))
     (line,) = lines(caplog)
     assert (line["level"], line["event"], line["error"]) == ("error", "stream failed", "it broke")
+
+
+@pytest.mark.usefixtures("fresh")
+def test_every_metric_of_streams_is_documented() -> None:
+    """`docs/spark/watching.md` has a row for each metric, with its type and its labels; and no row too many."""
+    from prometheus_client.metrics import MetricWrapperBase
+
+    kept = [value for value in vars(listener.Metrics()).values() if isinstance(value, MetricWrapperBase)]
+    found = {
+        metric._name + ("_total" if metric._type == "counter" else ""): (metric._type, list(metric._labelnames))
+        for metric in kept
+    }
+    rows = re.findall(r"^\| `(tussock_\w+)` \| (\w+) \| ?([^|]*?) ?\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name: (kind, re.findall(r"`(\w+)`", labels)) for name, kind, labels in rows} == found
 
 
 @pytest.mark.usefixtures("fresh")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tussock.compute.spark.batch_work import MicroBatch
 from tussock.compute.spark.state.stateful import commit_reports
 from tussock.compute.spark.state.tasks import run_task
 from tussock.statestore.client import StateStore
@@ -26,7 +27,7 @@ def run_batch(
         partitions = np.mod(spark_hash(columns).view(np.int32), np.int32(tasks))
         parts = [rows.filter(pa.array(partitions == task)) for task in range(tasks)]
         reports = [run_task(plan, task, part.to_batches(batch_rows)) for task, part in enumerate(parts)]
-        return commit_reports(store, plan, reports, "tests")
+        return commit_reports(store, plan, reports, MicroBatch("tests", batch_id, None))
 
 
 def table_rows(table: Any) -> list[dict[str, Any]]:

@@ -100,6 +100,10 @@ def _batches(rows: Rows) -> Iterator[Rows]:
     return (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
 
 
+def _sorted(parts: list[Rows]) -> Iterator[Rows]:
+    return _batches(sorted_newest(Rows.concat(parts)))
+
+
 def _expired(epoch: int, oldest: int) -> SnapshotExpired:
     return SnapshotExpired(
         f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or pin "
@@ -252,10 +256,13 @@ class Core:
                 self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
         self.buffer.add(table, epoch, rows)
 
-    def upload_rows(self, spec: TableSpec, parts: Iterator[Rows]) -> list[SubLevel]:
+    def upload_rows(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None = None
+    ) -> list[SubLevel]:
         """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.
 
-        A run is cut when `buffer_bytes` of rows are collected: rows that come later win, in a newer run.
+        A run is cut when `buffer_bytes` of rows are collected: rows that come later win, in a newer run. `waited` is
+        told the seconds that went by waiting for the bucket.
         """
         self.check_usable()
         levels: list[SubLevel] = []
@@ -266,10 +273,10 @@ class Core:
                 held.append(part)
                 size += part.nbytes
             if size > self.settings.buffer_bytes:
-                levels.insert(0, self._upload_run(spec, _batches(sorted_newest(Rows.concat(held))), UNCOMMITTED_EPOCH))
+                levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
                 held, size = [], 0
         if held:
-            levels.insert(0, self._upload_run(spec, _batches(sorted_newest(Rows.concat(held))), UNCOMMITTED_EPOCH))
+            levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
         return levels
 
     def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[SubLevel, ...]]:
@@ -336,10 +343,11 @@ class Core:
         epoch: int,
         payloads: dict[str, bytes] | None = None,
         payload_bytes_max: int = 0,
+        waited: Callable[[float], object] | None = None,
     ) -> SubLevel:
         self.buffer.note_upload(epoch, id_floor(self.system.now_ms()))
         writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
-        infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max)
+        infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max, waited)
         return SubLevel(
             ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
         )

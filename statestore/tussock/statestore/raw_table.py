@@ -1,6 +1,6 @@
 """A raw table: `key: binary` to `value: binary`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -69,10 +69,16 @@ class RawTable:
         unsorted = raw_rows(rows, self.name, ordered=False)
         self._core.write(self.spec.id, epoch, sorted_newest(unsorted))
 
-    def upload(self, rows: Iterable[pa.RecordBatch]) -> list[SubLevel]:
-        """Write `{key, value[, op]}` in any order straight to SSTs; only `StateStore.commit_uploaded` shows them."""
+    def upload(
+        self, rows: Iterable[pa.RecordBatch], *, waited: Callable[[float], object] | None = None
+    ) -> list[SubLevel]:
+        """Write `{key, value[, op]}` in any order straight to SSTs; only `StateStore.commit_uploaded` shows them.
+
+        `waited` is told, each time, the seconds that the caller had to wait for the bucket.
+        """
         self._check_writable()
-        return self._core.upload_rows(self.spec, (raw_rows(batch, self.name, ordered=False) for batch in rows))
+        unsorted = (raw_rows(batch, self.name, ordered=False) for batch in rows)
+        return self._core.upload_rows(self.spec, unsorted, waited)
 
     def get(self, key: bytes, epoch: int | None = None) -> bytes | None:
         """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""

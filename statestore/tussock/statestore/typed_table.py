@@ -1,6 +1,6 @@
 """A typed table: rows of an Arrow schema under a primary key; value columns stay columns, down into the blocks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -122,15 +122,23 @@ class TypedTable:
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
         self._core.write(self._id, epoch, sorted_newest(rows))
 
-    def upload(self, rows: Iterable[pa.RecordBatch], *, delete_column: str | None = None) -> list[SubLevel]:
+    def upload(
+        self,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        delete_column: str | None = None,
+        waited: Callable[[float], object] | None = None,
+    ) -> list[SubLevel]:
         """Write rows in any order straight to SSTs that nobody sees until `StateStore.commit_uploaded` names them.
 
         For writers in other processes than the committer's, such as Spark's tasks: the answer is small and can be
         pickled. `delete_column` names a boolean column, not of the table, that marks rows to delete by their key.
+        `waited` is told, each time, the seconds that the caller had to wait for the bucket.
         """
         self._check_writable()
         shape = self._now()
-        return self._core.upload_rows(shape.spec, (self._marked(batch, shape, delete_column) for batch in rows))
+        marked = (self._marked(batch, shape, delete_column) for batch in rows)
+        return self._core.upload_rows(shape.spec, marked, waited)
 
     def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
         if delete_column is None:

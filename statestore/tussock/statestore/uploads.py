@@ -30,22 +30,27 @@ class Uploader:
         self._pool = system.pool("tussock-upload", 2 * _IN_FLIGHT)
 
     def upload(
-        self, ssts: Iterable[EncodedSst], payloads: dict[str, bytes] | None = None, payload_bytes_max: int = 0
+        self,
+        ssts: Iterable[EncodedSst],
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+        waited: Callable[[float], object] | None = None,
     ) -> tuple[SstInfo, ...]:
         """Upload all of a sorted run, in order; when this returns, every object is durable.
 
         Those that are one object of at most `payload_bytes_max` bytes are put into `payloads` by their id instead.
+        `waited` is told each time that the caller had to wait for the bucket, in seconds.
         """
         done: list[SstInfo] = []
         flying: list[tuple[SstInfo, list[Future[None]]]] = []
         try:
             for sst in ssts:
                 if len(flying) == _IN_FLIGHT:
-                    done.append(_landed(*flying[0]))
+                    done.append(self._landed(*flying[0], waited))
                     del flying[0]
                 started = self._start(sst, payloads, payload_bytes_max)
                 flying.append(started)
-            done.extend(_landed(*one) for one in flying)
+            done.extend(self._landed(*one, waited) for one in flying)
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
             for _, puts in flying:
@@ -63,12 +68,14 @@ class Uploader:
             return info, []
         return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
 
+    def _landed(self, info: SstInfo, puts: list[Future[None]], waited: Callable[[float], object] | None) -> SstInfo:
+        began = self._system.monotonic()
+        for put in puts:
+            put.result()
+        if waited is not None:
+            waited(self._system.monotonic() - began)
+        return info
+
     def close(self) -> None:
         """Stop the upload threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _landed(info: SstInfo, puts: list[Future[None]]) -> SstInfo:
-    for put in puts:
-        put.result()
-    return info

@@ -16,17 +16,18 @@ from typing import TypeAlias
 import msgspec
 from pyspark.sql import DataFrame
 
-from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
 from tussock.compute.spark.connections import address_of, opened_store
 from tussock.compute.spark.merging import check_merge
 from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan
-from tussock.compute.spark.writer import staged_runs
+from tussock.compute.spark.spent import Spent
+from tussock.compute.spark.writer import staged
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.vnode import VNODES_MAX
 
-__all__ = ["TableWrite", "query_id", "task_count", "upsert", "write_epoch"]
+__all__ = ["TableWrite", "micro_batch", "task_count", "upsert", "write_epoch"]
 
 TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
 """Rows to upsert, or rows and how each value column is merged with what is stored."""
@@ -93,10 +94,9 @@ def write_epoch(
         raise InvalidOption("write_epoch was given no tables; expected at least one")
     open_store = opened_store(store)
     address = address_of(open_store.url)
-    writer = writer or query_id(_rows_of(next(iter(tables.values()))))
-    committed = open_store.committed_batch(writer, batch_id)
+    batch = micro_batch(_rows_of(next(iter(tables.values()))), batch_id, writer)
+    committed = is_committed(open_store, batch)
     if committed is not None:
-        note_commit(writer, batch_id, committed)
         return committed
     shares = [_share(open_store, name, part) for name, part in tables.items()]
     tasks = task_count(partitions, shares[0].rows)
@@ -108,13 +108,14 @@ def write_epoch(
             expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
         uploads: dict[str, list[SubLevel]] = {}
+        spent: list[Spent] = []
         for at, share in enumerate(shares):
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
             _upload(share, address, plan, op_column, order_by, tasks)
-            uploads[share.spec.name] = staged_runs(Path(plan.stage))
-        epoch = open_store.commit_uploaded(uploads, writer=writer, batch_id=batch_id, expect=expect)
-    note_commit(writer, batch_id, epoch)
-    return epoch
+            answers = staged(Path(plan.stage))
+            uploads[share.spec.name] = answers.levels
+            spent += answers.spent
+        return commit_batch(open_store, batch, uploads, spent, expect)
 
 
 def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
@@ -152,15 +153,15 @@ def _rows_of(part: TableWrite) -> DataFrame:
     return part if isinstance(part, DataFrame) else part[0]
 
 
-def query_id(rows: DataFrame) -> str:
-    """The id of the streaming query whose batch this is; `InvalidOption` if it is none's."""
-    found = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not found:
+def micro_batch(rows: DataFrame, number: int, writer: str | None) -> MicroBatch:
+    """The batch that a function of `foreachBatch` was given; `InvalidOption` without a writer, if it is no query's."""
+    query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or None
+    if not (writer or query):
         raise InvalidOption(
             "writer is missing, and this is not a streaming query's batch, whose id would do; give a writer, so that "
             "a repeated batch is recognised"
         )
-    return str(found)
+    return MicroBatch(str(writer or query), number, query)
 
 
 def task_count(partitions: int | None, rows: DataFrame) -> int:

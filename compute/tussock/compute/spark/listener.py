@@ -1,13 +1,15 @@
 """`TussockListener`: one line in the log for each micro-batch of a session's streams, and metrics of them.
 
-What a batch did comes from Spark's own progress, which names each step and its milliseconds. Metrics are kept where
-`prometheus-client` is installed; the driver that the operator starts answers them at `/metrics`.
+What a batch did comes from Spark's own progress, which names each step and its milliseconds, and from what its tasks
+and its commit have noted (`batch_work`). Metrics are kept where `prometheus-client` is installed; the driver that the
+operator starts answers them at `/metrics`.
 """
 
 import importlib.util
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -18,6 +20,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from tussock.compute.spark.batch_work import BatchWork, batch_work
+from tussock.compute.spark.spent import Spent
 from tussock.statestore.logs import get_logger
 
 __all__ = ["TussockListener", "metrics_text"]
@@ -41,16 +45,26 @@ class Metrics:
         self._input = Counter("tussock_stream_input_rows", "Rows that micro-batches read.", **named)
         self._output = Counter("tussock_stream_output_rows", "Rows that micro-batches wrote, where known.", **named)
         self._epoch = Gauge("tussock_stream_read_epoch", "The epoch up to which a change stream has read.", **named)
+        self._rows = Counter("tussock_stream_written_rows", "Rows and deletes in the SSTs of batches.", **named)
+        self._bytes = Counter("tussock_stream_written_bytes", "Size of the SSTs of micro-batches.", **named)
+        self._written = Gauge("tussock_stream_written_epoch", "The epoch of the newest batch in the store.", **named)
+        self._repeated = Counter("tussock_stream_repeated_batches", "Batches that were in the store already.", **named)
+        named["buckets"] = _SECONDS
+        self._slowest = Histogram("tussock_stream_slowest_task_seconds", "Time of a batch's slowest task.", **named)
+        named["labelnames"] = ["query", "step"]
         self._seconds = Histogram(
             "tussock_stream_step_seconds",
             "Time of a micro-batch's steps, as Spark names them; triggerExecution is the whole.",
-            labelnames=["query", "step"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            **named,
+        )
+        self._work = Histogram(
+            "tussock_stream_write_seconds",
+            "Time of read, function, encode and upload in all tasks of a micro-batch together, and of its commit.",
+            **named,
         )
 
-    def count(self, query: str, told: dict[str, Any]) -> None:
-        """Count a batch, as the log tells it."""
+    def count(self, query: str, told: dict[str, Any], work: BatchWork | None) -> None:
+        """Count a batch, as the log tells it, and what its writing was."""
         self._batches.labels(query).inc()
         self._input.labels(query).inc(told["input_rows"])
         self._output.labels(query).inc(told["output_rows"] or 0)
@@ -58,6 +72,16 @@ class Metrics:
             self._epoch.labels(query).set(told["read_epoch"])
         for step, milliseconds in told["steps_ms"].items():
             self._seconds.labels(query, step).observe(milliseconds / 1000)
+        if work is None:
+            return
+        self._written.labels(query).set(work.epoch)
+        self._repeated.labels(query).inc(work.repeated)
+        if work.tasks:
+            self._rows.labels(query).inc(work.rows)
+            self._bytes.labels(query).inc(work.bytes)
+            self._slowest.labels(query).observe(work.slowest.total)
+            for step, seconds in (*asdict(work.spent).items(), ("commit", work.commit)):
+                self._work.labels(query, step).observe(seconds)
 
 
 def metrics_text() -> bytes | None:
@@ -91,9 +115,10 @@ class TussockListener(StreamingQueryListener):  # type: ignore[misc]
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """One line a batch."""
         told = _told(event.progress)
-        log.info("batch", **told)
+        work = batch_work(told["query"], told["batch"])
+        log.info("batch", **told, **({} if work is None else _written(work)))
         if self._metrics is not None:
-            self._metrics.count(told["name"] or told["query"], told)
+            self._metrics.count(told["name"] or told["query"], told, work)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing: an idle stream has nothing to tell."""
@@ -121,6 +146,26 @@ def _told(progress: StreamingQueryProgress) -> dict[str, Any]:
         "read_epoch": min(epochs, default=None),
         "steps_ms": dict(progress.durationMs),
     }
+
+
+def _written(work: BatchWork) -> dict[str, Any]:
+    """What the log says of a batch's writing; of one that was in the store already, only that and its epoch."""
+    told: dict[str, Any] = {"written_epoch": work.epoch, "repeated": work.repeated}
+    if not work.tasks:
+        return told
+    return {
+        **told,
+        "written_rows": work.rows,
+        "written_bytes": work.bytes,
+        "tasks": work.tasks,
+        **{f"{step}_ms": milliseconds for step, milliseconds in _milliseconds(work.spent).items()},
+        "commit_ms": round(work.commit * 1000, 1),
+        "slowest_task_ms": _milliseconds(work.slowest),
+    }
+
+
+def _milliseconds(spent: Spent) -> dict[str, float]:
+    return {step: round(seconds * 1000, 1) for step, seconds in asdict(spent).items()}
 
 
 def _epoch(source: SourceProgress) -> int | None:

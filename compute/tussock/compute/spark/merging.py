@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tussock.compute.spark.spent import Meter
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.typed_table import TypedTable
 
@@ -51,7 +52,7 @@ def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: It
 
 
 def merged_batches(
-    batches: Iterable[pa.RecordBatch], table: TypedTable, functions: Mapping[str, str], read_epoch: int
+    batches: Iterable[pa.RecordBatch], table: TypedTable, functions: Mapping[str, str], read_epoch: int, meter: Meter
 ) -> Iterator[pa.RecordBatch]:
     """The rows to write for a task's `batches`: each key once, combined with its row at `read_epoch` (0: none).
 
@@ -64,7 +65,8 @@ def merged_batches(
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
         chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
         if read_epoch:
-            found = table.multi_get(chunk.select(list(table.primary_key)), epoch=read_epoch)
+            with meter.reading():
+                found = table.multi_get(chunk.select(list(table.primary_key)), epoch=read_epoch)
             chunk = merge_with_stored(chunk, found, table, functions)
         yield from chunk.to_batches()
 

@@ -5,6 +5,9 @@ the epoch and the table that the DataFrame was made with.
 """
 
 import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -12,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.reader import ChangeReader, Span, change_schema, resolve_span
 from tussock.compute.spark.changes.stream import ChangeStreamReader
+from tussock.compute.spark.commits import keep_notes
 from tussock.compute.spark.connections import working_store
 from tussock.compute.spark.options import (
     ChangeOptions,
@@ -25,12 +29,28 @@ from tussock.compute.spark.reader import FilteringReader, TableReader, resolve_e
 from tussock.compute.spark.schemas import check_columns, spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.errors import InvalidOption, SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound
 
 __all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]
 
 FILTER_SWITCH = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting that decides whether sources in Python are asked about filters; off unless somebody sets it."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _plainly(method: F) -> F:
+    """The method, with errors about what the user gave raised as if here: Spark shows all frames above the message."""
+
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except (InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound) as error:
+            raise error.with_traceback(None) from None
+
+    return called  # type: ignore[return-value]
 
 
 class TussockDataSource(DataSource):  # type: ignore[misc]
@@ -47,6 +67,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         """What stands in `format(...)` and in SQL after `USING`."""
         return "tussock"
 
+    @_plainly
     def schema(self) -> StructType:
         """The table's columns, or those of option `columns`; the epoch of the DataFrame is resolved here."""
         if wants_changes(self.options):
@@ -62,6 +83,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         picked = schema.empty_table().select(list(names)).schema
         return spark_schema(picked, spec.primary_key, spec.name)
 
+    @_plainly
     def reader(self, schema: StructType) -> TableReader | ChangeReader:
         """A reader of the columns of `schema` at the DataFrame's epoch, or of changes."""
         if wants_changes(self.options):
@@ -72,6 +94,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         # A reader that has `pushFilters` fails where Spark's switch is off, so only who asks for it gets one.
         return (FilteringReader if options.pushdown else TableReader)(options, spec, epoch, schema)
 
+    @_plainly
     def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802 - Spark's name
         """A source of the table's changes."""
         if not wants_changes(self.options):
@@ -82,10 +105,12 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         changes = parse_changes(self.options, is_stream=True)
         return ChangeStreamReader(changes, working_store(changes.address).table(changes.table).spec, schema)
 
+    @_plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`; with `overwrite` they become the whole table."""
         return BatchWriter(plan_upload(parse_write(self.options), schema), overwrite)
 
+    @_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A sink for rows of `schema`; with `overwrite` (complete mode) each batch becomes the whole table."""
         return StreamWriter(plan_upload(parse_write(self.options), schema), overwrite)
@@ -109,7 +134,11 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
 def register(spark: SparkSession) -> None:
     """Make the format `tussock` known to a session, and let Spark push filters down to sources in Python.
 
-    The format is found without this, too; the switch is what the option `pushdown` and `read_table` need.
+    The format is found without this, too; the switch is what the option `pushdown` and `read_table` need. What sinks
+    tell a `TussockListener` goes through a folder that is made here.
     """
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:  # A client of Spark Connect has none, and its workers are elsewhere.
+        keep_notes(context)
     spark.dataSource.register(TussockDataSource)
     spark.conf.set(FILTER_SWITCH, "true")

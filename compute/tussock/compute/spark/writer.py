@@ -17,19 +17,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
 from tussock.compute.spark.connections import committing_store, same_table, working_store
 from tussock.compute.spark.evolving import check_known, schema_changes
 from tussock.compute.spark.merging import merged_batches
 from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
-from tussock.compute.spark.options import WriteOptions
+from tussock.compute.spark.options import WriteOptions, WritePlan
 from tussock.compute.spark.schemas import check_writable, storable
+from tussock.compute.spark.spent import Meter, Spent
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 from tussock.statestore.typed_table import TypedTable
 
-__all__ = ["BatchWriter", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged_runs"]
+__all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged"]
 
 _QUERY_ID = "sql.streaming.queryId"
 """Local property of Spark's streaming tasks; stable over restarts of one checkpoint."""
@@ -37,10 +38,19 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class Uploaded(WriterCommitMessage):  # type: ignore[misc]
-    """A task's answer: its sorted runs, newest first, and the streaming query that it ran for."""
+    """A task's answer: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
 
     levels: list[SubLevel]
     query_id: str | None
+    spent: Spent
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What all tasks of a write answered, for `write_epoch`."""
+
+    levels: list[SubLevel]
+    """Newest first."""
+    spent: list[Spent]
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,11 @@ class Upload:
         """Upload a task's rows; memory is bounded by the store's `buffer_bytes` (a merge holds its task's keys)."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        store = working_store(self.options.address)
-        return Uploaded(self._upload(store, batches), query_id)
+        meter = Meter()
+        levels = self._upload(working_store(self.options.address), meter.rows(batches), meter)
+        return Uploaded(levels, query_id, meter.spent())
 
-    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch]) -> list[SubLevel]:
+    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[SubLevel]:
         table: Any = same_table(store, self.spec)
         plan = self.options.plan
         schema = table.schema
@@ -67,25 +78,26 @@ class Upload:
         elif self.options.delete_all:
             batches = (_all_marked(batch, self.spec) for batch in batches)
         elif plan is not None and plan.merge is not None:
-            return self._merge(store, table, batches, plan.merge, plan.read_epoch)
+            return self._merge(store, table, batches, plan, meter)
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
-            return table.upload(gathered(batches), delete_column=DELETE_COLUMN if marked else None)
-        return table.upload(gathered(map(_raw_operations, batches) if marked else batches))
+            delete_column = DELETE_COLUMN if marked else None
+            return table.upload(gathered(batches), delete_column=delete_column, waited=meter.waited)
+        return table.upload(gathered(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
 
     @staticmethod
     def _merge(
-        store: StateStore, table: TypedTable, batches: Iterator[pa.RecordBatch], merge: dict[str, str], epoch: int
+        store: StateStore, table: TypedTable, batches: Iterator[pa.RecordBatch], plan: WritePlan, meter: Meter
     ) -> list[SubLevel]:
-        held = list(batches)
+        held, merge, epoch = list(batches), plan.merge or {}, plan.read_epoch
         try:
-            return table.upload(merged_batches(held, table, merge, epoch))
+            return table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.waited)
         except SnapshotExpired:
             # The batch takes longer than the retention; the driver pins its epoch, so this task can do so, too.
             with store.pin_snapshot(epoch) as snapshot:
                 pinned = snapshot.table(table.name)
                 assert isinstance(pinned, TypedTable)
-                return table.upload(merged_batches(held, pinned, merge, epoch))
+                return table.upload(merged_batches(held, pinned, merge, epoch, meter), waited=meter.waited)
 
 
 def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
@@ -123,24 +135,24 @@ class _Committer:
         """Runs in a task."""
         return self.upload.run(iterator)
 
-    def commit_runs(self, messages: Sequence[Uploaded | None], writer: str | None, batch_id: int | None) -> None:
-        """Commit what the tasks uploaded as one epoch; a repeated (writer, batch) changes nothing."""
+    def commit_runs(self, messages: Sequence[Uploaded | None], batch: MicroBatch | None) -> None:
+        """Commit what the tasks uploaded as one epoch; a repeated batch changes nothing."""
         options = self.upload.options
         store = committing_store(options.address)
-        runs = runs_of(messages)
-        if writer is not None and batch_id is not None:
-            committed = store.committed_batch(writer, batch_id)
-            if committed is not None:
-                note_commit(writer, batch_id, committed)
-                return
+        runs, spent = runs_of(messages), _spent_of(messages)
+        if batch is not None and is_committed(store, batch) is not None:
+            return
         same_table(store, self.upload.spec)
         expect = None
         if self.overwrite:
-            deletes, read_epoch = _delete_all(store, self.upload.spec)
+            meter = Meter()
+            deletes, read_epoch = _delete_all(store, self.upload.spec, meter)
             runs, expect = runs + deletes, {options.table: read_epoch}
-        epoch = store.commit_uploaded({options.table: runs}, writer=writer, batch_id=batch_id, expect=expect)
-        if writer is not None and batch_id is not None:
-            note_commit(writer, batch_id, epoch)
+            spent.append(meter.spent())
+        if batch is None:
+            store.commit_uploaded({options.table: runs}, expect=expect)
+        else:
+            commit_batch(store, batch, {options.table: runs}, spent, expect)
 
 
 class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
@@ -155,9 +167,11 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
         """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
         plan = self.upload.options.plan
         if plan is not None:
-            Path(plan.stage).write_bytes(msgspec.msgpack.encode(runs_of(messages)))
+            staged = Staged(runs_of(messages), _spent_of(messages))
+            Path(plan.stage).write_bytes(msgspec.msgpack.encode(staged))
             return
-        self.commit_runs(messages, self.upload.options.writer, self.upload.options.batch_id)
+        writer, number = self.upload.options.writer, self.upload.options.batch_id
+        self.commit_runs(messages, None if writer is None or number is None else MicroBatch(writer, number, None))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""
@@ -165,6 +179,14 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
 
 class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """`df.writeStream.format("tussock")`."""
+
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        if upload.options.batch_id is not None:
+            raise InvalidOption(
+                f"option writerVersion is {upload.options.batch_id}, and the write is a stream, which numbers its "
+                "batches itself; leave it out"
+            )
+        super().__init__(upload, overwrite)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a micro-batch, once for each (query or `writerId`, batch)."""
@@ -174,7 +196,7 @@ class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[mis
             raise InvalidOption(
                 "no task told its streaming query, so a repeated batch could not be recognised; give option writerId"
             )
-        self.commit_runs(messages, writer, batchId)
+        self.commit_runs(messages, MicroBatch(writer, batchId, query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""
@@ -185,20 +207,34 @@ def runs_of(messages: Sequence[Any]) -> list[SubLevel]:
     return [run for message in reversed(messages) if message is not None for run in message.levels]
 
 
-def staged_runs(stage: Path) -> list[SubLevel]:
-    """The runs that a `BatchWriter` left in that file."""
-    return msgspec.msgpack.decode(stage.read_bytes(), type=list[SubLevel])
+def _spent_of(messages: Sequence[Any]) -> list[Spent]:
+    return [message.spent for message in messages if message is not None]
 
 
-def _delete_all(store: StateStore, spec: TableSpec) -> tuple[list[SubLevel], int]:
+def staged(stage: Path) -> Staged:
+    """What a `BatchWriter` left in that file."""
+    return msgspec.msgpack.decode(stage.read_bytes(), type=Staged)
+
+
+def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[SubLevel], int]:
     """Runs that delete each row that is there now, and the epoch that was read; as older runs they hide no new row."""
     with store.pin_snapshot() as snapshot:
         there: Any = snapshot.table(spec.name)
         table: Any = store.table(spec.name)
         if isinstance(table, TypedTable):
-            keys = (_all_marked(batch, spec) for batch in there.read(list(spec.primary_key)))
-            return table.upload(keys, delete_column=DELETE_COLUMN), snapshot.epoch
-        return table.upload(_raw_operations(_all_marked(batch, spec)) for batch in there.scan()), snapshot.epoch
+            keys = (_all_marked(batch, spec) for batch in _read(there.read(list(spec.primary_key)), meter))
+            return table.upload(keys, delete_column=DELETE_COLUMN, waited=meter.waited), snapshot.epoch
+        gone = (_raw_operations(_all_marked(batch, spec)) for batch in _read(there.scan(), meter))
+        return table.upload(gone, waited=meter.waited), snapshot.epoch
+
+
+def _read(batches: Iterator[pa.RecordBatch], meter: Meter) -> Iterator[pa.RecordBatch]:
+    while True:
+        with meter.reading():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _all_marked(batch: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.compute.spark.options import StoreAddress
+from tussock.compute.spark.spent import Spent
 from tussock.statestore.catalog import SubLevel, TableSpec
 
 __all__ = ["AT", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
@@ -66,6 +67,7 @@ class Report(msgspec.Struct):
     uploads: dict[str, list[SubLevel]] = {}
     """By table the sorted runs, newest first."""
     newest_event: int | None = None
+    spent: Spent = Spent()
 
 
 def timers_schema(state: pa.Schema, key: Sequence[str]) -> pa.Schema:

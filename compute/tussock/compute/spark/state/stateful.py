@@ -18,9 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
 from tussock.compute.spark.connections import address_of, opened_store
-from tussock.compute.spark.epoch_writer import query_id, task_count
+from tussock.compute.spark.epoch_writer import micro_batch, task_count
 from tussock.compute.spark.schemas import arrow_target
 from tussock.compute.spark.state.checks import Ttl, check_options, check_rows, check_tables, micros_of, names_of
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
@@ -112,15 +112,13 @@ class _Stateful(msgspec.Struct, kw_only=True):
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Work off one micro-batch; nothing if it is in the store already."""
         store = opened_store(self.store)
-        writer = self.writer or query_id(rows)
-        committed = store.committed_batch(writer, batch_id)
-        if committed is None:
+        batch = micro_batch(rows, batch_id, self.writer)
+        if is_committed(store, batch) is None:
             tasks = self.partitions or task_count(None, rows)
             with store.pin_snapshot() as snapshot:
                 plan = self.plan(store, arrow_target(rows.schema), batch_id, snapshot.epoch, tasks)
                 reports = _reports(_placed(rows, plan), plan)
-                committed = commit_reports(store, plan, reports, writer)
-        note_commit(writer, batch_id, committed)
+                commit_reports(store, plan, reports, batch)
 
     def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, read_epoch: int, tasks: int) -> TaskPlan:
         """What all tasks of a batch are told, after checking tables and columns."""
@@ -157,7 +155,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
         )
 
 
-def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report], writer: str) -> int:
+def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report], batch: MicroBatch) -> int:
     """Commit what the tasks uploaded as one epoch, and answer it; `Conflict` if the state was written meanwhile."""
     uploads: dict[str, list[SubLevel]] = {}
     for report in reports:
@@ -165,7 +163,7 @@ def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report],
             uploads.setdefault(name, []).extend(levels)
     read = (*plan.states, plan.timers, plan.progress)
     expect = {spec.name: plan.read_epoch for spec in read if spec is not None}
-    return store.commit_uploaded(uploads, writer=writer, batch_id=plan.batch_id, expect=expect)
+    return commit_batch(store, batch, uploads, [report.spent for report in reports], expect)
 
 
 def _placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark import TaskContext, cloudpickle
 from tussock.compute.spark.connections import same_table, working_store
 from tussock.compute.spark.operations import DELETE_COLUMN
 from tussock.compute.spark.schemas import fitted
+from tussock.compute.spark.spent import Meter
 from tussock.compute.spark.state.answers import batch_of, one_batch
 from tussock.compute.spark.state.event_time import MICROS, newest, split_late
 from tussock.compute.spark.state.expiry import expired_keys, oldest_kept, stamped, without_expired
@@ -62,6 +63,7 @@ def run_task(plan: TaskPlan, partition: int, batches: Iterable[pa.RecordBatch]) 
     task = _Task(plan, partition, working_store(plan.address))
     try:
         task.run(batches)
+        task.report.spent = task.meter.spent()
         return task.report
     finally:
         task.reads.close()
@@ -80,7 +82,8 @@ class _Task:
         self.plan = plan
         self.partition = partition
         self.store = store
-        self.reads = EpochReads(store, plan.read_epoch)
+        self.meter = Meter()
+        self.reads = EpochReads(store, plan.read_epoch, self.meter)
         self.report = Report(partition)
         first = plan.states[0]
         self.key_schema = pa.schema([first.arrow_schema().field(name) for name in plan.key])
@@ -118,7 +121,7 @@ class _Task:
 
     def _in_time(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = self.plan
-        for raw in batches:
+        for raw in self.meter.rows(batches):
             if not raw.num_rows:
                 continue
             batch = raw if raw.schema == plan.rows else fitted(raw, plan.rows, plan.states[0].name)
@@ -163,7 +166,9 @@ class _Task:
             fired = fired_times(due, at, keys.num_rows)
         watermark = None if plan.watermark is None else np.datetime64(plan.watermark, "us")
         states = {spec.name: self._state(spec, keys) for spec in plan.states}
-        update = _function(plan.function)(KeyedBatch(rows, starts, keys, states, plan.batch_id, watermark, fired))
+        batch = KeyedBatch(rows, starts, keys, states, plan.batch_id, watermark, fired)
+        with self.meter.calling():
+            update = _function(plan.function)(batch)
         if not isinstance(update, Update):
             raise InvalidBatch(
                 f"the function for table {plan.states[0].name!r} answered a {type(update).__name__}; expected an "
@@ -271,16 +276,23 @@ class _Task:
         else:
             with ThreadPoolExecutor(len(wanted)) as pool:
                 runs = list(pool.map(lambda item: _uploaded(self.store, *item), wanted))
-        for (spec, _), levels in zip(wanted, runs, strict=True):
+        # Tables that are uploaded at the same time are waited for at the same time.
+        self.meter.waited(max((waited for _, waited in runs), default=0.0))
+        for (spec, _), (levels, _) in zip(wanted, runs, strict=True):
             self.report.uploads[spec.name] = levels + self.report.uploads.get(spec.name, [])
 
 
-def _uploaded(store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBatch, bool]]) -> list[SubLevel]:
-    """The sorted runs of one table's rows and deletes, newest first; where they share a key the later part wins."""
+def _uploaded(
+    store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBatch, bool]]
+) -> tuple[list[SubLevel], float]:
+    """The sorted runs of one table's rows and deletes, newest first, and the seconds of waiting for the bucket.
+
+    Where rows share a key the later part wins.
+    """
     table: Any = same_table(store, spec)
+    waits: list[float] = []
     if not any(deletes for _, deletes in parts):
-        runs: list[SubLevel] = table.upload(batch for batch, _ in parts)
-        return runs
+        return table.upload((batch for batch, _ in parts), waited=waits.append), sum(waits)
     marked = [
         (_with_all_columns(batch, spec) if deletes else batch).append_column(
             DELETE_COLUMN, pa.repeat(deletes, batch.num_rows)
@@ -288,8 +300,7 @@ def _uploaded(store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBat
         for batch, deletes in parts
         if batch.num_rows
     ]
-    marked_runs: list[SubLevel] = table.upload(marked, delete_column=DELETE_COLUMN)
-    return marked_runs
+    return table.upload(marked, delete_column=DELETE_COLUMN, waited=waits.append), sum(waits)
 
 
 def _with_all_columns(keys: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:

@@ -1,0 +1,132 @@
+"""What the commit of a micro-batch cost, for listeners of its query: added up where it commits, and left as a note.
+
+A sink commits in a Python worker, and `foreachBatch` in the driver's own process. So the notes lie beside those of
+`commits`, one a batch and writer, in a folder that all of these see; old ones of a query go as new ones come.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tussock.compute.spark.commits import NOTES_FOLDER, note_commit
+from tussock.compute.spark.spent import Spent
+from tussock.statestore.catalog import SubLevel, stored_bytes
+from tussock.statestore.client import StateStore
+from tussock.statestore.logs import get_logger
+from tussock.statestore.system import RealSystem
+
+__all__ = ["BatchWork", "MicroBatch", "batch_work", "commit_batch", "is_committed"]
+
+log = get_logger("tussock.compute")
+
+_KEPT = 64
+"""Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
+
+
+class MicroBatch(NamedTuple):
+    """A batch that is to be committed."""
+
+    writer: str
+    number: int
+    query: str | None
+    """The streaming query that it is of; its listeners can hear of it."""
+
+
+class BatchWork(msgspec.Struct, frozen=True):
+    """What one micro-batch wrote, by one commit or several."""
+
+    epoch: int
+    repeated: bool = False
+    """It was in the store already: nothing was committed now, and what that took then is not known any more."""
+    rows: int = 0
+    """Rows and deletes in the SSTs: those of one key count once a task."""
+    bytes: int = 0
+    """Size of the SSTs in the bucket."""
+    tasks: int = 0
+    spent: Spent = Spent()
+    """Of all tasks together."""
+    slowest: Spent = Spent()
+    """Of the task that took longest."""
+    commit: float = 0.0
+    """Seconds until the epoch was in the store, waits for compaction included."""
+
+
+def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
+    """The epoch of a batch that is in the store already, which is noted; else `None`."""
+    epoch = store.committed_batch(batch.writer, batch.number)
+    if epoch is not None:
+        _note(store, batch, BatchWork(epoch, repeated=True))
+    return epoch
+
+
+def commit_batch(
+    store: StateStore,
+    batch: MicroBatch,
+    uploads: Mapping[str, list[SubLevel]],
+    spent: Sequence[Spent],
+    expect: Mapping[str, int] | None = None,
+) -> int:
+    """Commit what tasks uploaded, and note what it took; `spent` is of each task. Raises as `commit_uploaded` does."""
+    now = RealSystem().monotonic
+    began = now()
+    epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
+    took = now() - began
+    ssts = [sst for runs in uploads.values() for run in runs for sst in run.ssts]
+    work = BatchWork(
+        epoch,
+        rows=sum(sst.rows for sst in ssts),
+        bytes=sum(map(stored_bytes, ssts)),
+        tasks=len(spent),
+        spent=Spent.sum(spent),
+        slowest=max(spent, key=lambda task: task.total, default=Spent()),
+        commit=took,
+    )
+    _note(store, batch, work)
+    return epoch
+
+
+def batch_work(query: str, number: int) -> BatchWork | None:
+    """What was noted of a query's batch; `None` if nothing was: it did not write to a store, or nobody keeps notes."""
+    folder = os.environ.get(NOTES_FOLDER)
+    found = [work for path in Path(folder).glob(f"{query}-{number}-*.work") if (work := _read(path))] if folder else []
+    if len(found) < 2:
+        return found[0] if found else None
+    return BatchWork(
+        max(work.epoch for work in found),
+        any(work.repeated for work in found),
+        sum(work.rows for work in found),
+        sum(work.bytes for work in found),
+        sum(work.tasks for work in found),
+        Spent.sum([work.spent for work in found]),
+        max((work.slowest for work in found), key=lambda task: task.total),
+        sum(work.commit for work in found),
+    )
+
+
+def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
+    """Leave a note for listeners and for the watcher of the driver. Never fails, as the commit has not failed."""
+    note_commit(batch.writer, batch.number, work.epoch)
+    folder = os.environ.get(NOTES_FOLDER)
+    if not folder or batch.query is None:
+        return
+    # One function of `foreachBatch` may write to several stores, and as several writers.
+    whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
+    path = Path(folder) / f"{batch.query}-{batch.number}-{whose}.work"
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        draft.write_bytes(msgspec.json.encode(work))
+        draft.replace(path)
+        (Path(folder) / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("a batch could not be noted", query=batch.query, batch=batch.number, error=str(error))
+
+
+def _read(path: Path) -> BatchWork | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=BatchWork)
+    except (OSError, msgspec.DecodeError):
+        return None

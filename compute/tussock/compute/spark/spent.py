@@ -1,0 +1,86 @@
+"""Where the time of a task goes: reads of what is stored, the user's function, encoding, and waits for the bucket."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+
+from tussock.statestore.system import RealSystem
+
+__all__ = ["Meter", "Spent"]
+
+T = TypeVar("T")
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Seconds of one task, or of several together, by step. What is the same at the same time counts once a task.
+
+    The steps of a task add up to its time but for its waits for rows: those are of whatever computes them.
+    """
+
+    read: float = 0.0
+    """Reads of stored rows, state and timers."""
+    function: float = 0.0
+    """The function that was given to `stateful`."""
+    encode: float = 0.0
+    """The rest: rows are sorted, merged and built into SSTs."""
+    upload: float = 0.0
+    """Waits for SSTs to be in the bucket; not what was uploaded while others were encoded."""
+
+    @property
+    def total(self) -> float:
+        """All steps together."""
+        return self.read + self.function + self.encode + self.upload
+
+    @classmethod
+    def sum(cls, parts: Sequence["Spent"]) -> "Spent":
+        """What several tasks spent together."""
+        return cls(*(sum(getattr(part, name) for part in parts) for name in cls.__struct_fields__))
+
+
+class Meter:
+    """Measures one task from now on. For the thread that does its work only."""
+
+    def __init__(self) -> None:
+        self._now = RealSystem().monotonic
+        self._began = self._now()
+        self._idle = self._read = self._function = self._upload = 0.0
+
+    def rows(self, batches: Iterable[T]) -> Iterator[T]:
+        """The batches; waits for them are not the task's."""
+        source = iter(batches)
+        while True:
+            began = self._now()
+            batch = next(source, None)
+            self._idle += self._now() - began
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What happens inside is a read."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._read += self._now() - began
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """What happens inside is the user's."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._function += self._now() - began
+
+    def waited(self, seconds: float) -> None:
+        """The task waited so long for the bucket to take its SSTs."""
+        self._upload += seconds
+
+    def spent(self) -> Spent:
+        """What the task has spent until now."""
+        rest = self._now() - self._began - self._idle - self._read - self._function - self._upload
+        return Spent(self._read, self._function, max(rest, 0.0), self._upload)
