@@ -56,7 +56,9 @@ class Network(NamedTuple):
         ):
             for line in command.splitlines():
                 _ip("-n", self.name, *line.split())
-        subprocess.run(self.inside("sysctl", "-qw", "net.ipv4.ip_forward=1"), check=True)
+        # Without the second, packets from pod to pod pass the bridge unseen by the rules of services and policies.
+        settings = ("net.ipv4.ip_forward=1", "net.bridge.bridge-nf-call-iptables=1")
+        subprocess.run(self.inside("sysctl", "-qw", *settings), check=True)
 
     def down(self) -> None:
         """Remove the namespace, and with it all interfaces."""

@@ -1,4 +1,4 @@
-"""One real Kubernetes node on this machine: control plane, kubelet, containerd, DNS, services and volumes.
+"""One real Kubernetes node on this machine: control plane, kubelet, containerd, DNS, services, volumes and policies.
 
 Needs root on Linux with the packages of `PACKAGES`; the rest is built (`binaries`). Everything lies in one folder and
 one network namespace, both named after the clone of the project, so nodes of two clones don't meet. `down` removes all
@@ -49,6 +49,8 @@ def check_machine() -> None:
         raise NoCluster("a Kubernetes node runs on Linux only; set KUBECONFIG to test on another cluster")
     if os.geteuid() != 0:
         raise NoCluster("a Kubernetes node needs root; set KUBECONFIG to test on another cluster")
+    if not Path("/proc/sys/net/bridge").exists():
+        raise NoCluster("a bridge of pods needs br_netfilter of the kernel: run `modprobe br_netfilter`")
 
 
 class Node:
@@ -192,6 +194,10 @@ class Node:
                 *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.volumes"),
                 str(folder / "inside.kubeconfig"),
                 str(folder / "volumes"),
+            ],
+            "cluster.policies": [
+                *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.policies"),
+                str(folder / "inside.kubeconfig"),
             ],
         }
         for name, command in commands.items():
