@@ -17,6 +17,11 @@ def test_names_ignore_case_and_underscores() -> None:
         assert parse_write({**BASE, name: "op"}).op_column == "op"
 
 
+def test_a_read_may_say_that_it_is_not_of_changes() -> None:
+    """What is the default can be said, too."""
+    assert parse_read({**BASE, "readChangeFeed": "false"}) == parse_read(BASE)
+
+
 def test_what_spark_adds_is_accepted() -> None:
     """Spark passes path, query name and checkpoint on to the source."""
     options = parse_write({**BASE, "checkpointlocation": "/c", "queryname": "q"})

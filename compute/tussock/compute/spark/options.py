@@ -18,6 +18,7 @@ from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import InvalidOption
 
 __all__ = [
+    "ACCEPTED",
     "FILTER_STAGE_OPTION",
     "MOMENTS",
     "PLAN_OPTION",
@@ -26,6 +27,7 @@ __all__ = [
     "StoreAddress",
     "WriteOptions",
     "WritePlan",
+    "not_committed",
     "option_name",
     "parse_changes",
     "parse_read",
@@ -41,7 +43,7 @@ FILTER_STAGE_OPTION = "tussockFilterStage"
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
 MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
 """Options that say at which moment to read: by epoch, or by time, each by either of two names."""
-_READ = (*_ADDRESS, *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
+_READ = (*_ADDRESS, "readChangeFeed", *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
 _WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion", "mergeSchema")
 _STARTS = ("startingEpoch", "startingVersion")
 _ENDS = ("endingEpoch", "endingVersion")
@@ -49,6 +51,13 @@ _ENDS = ("endingEpoch", "endingVersion")
 _CHANGES = (*_ADDRESS, "readChangeFeed", *_STARTS, "columns", "beforeImages")
 _CHANGES_BATCH = (*_CHANGES, *_ENDS)
 _CHANGES_STREAM = (*_CHANGES, "maxEpochsPerTrigger", "consumerId", "failOnDataLoss")
+ACCEPTED = {
+    "read": _READ,
+    "write": _WRITE,
+    "batch read of changes": _CHANGES_BATCH,
+    "stream of changes": _CHANGES_STREAM,
+}
+"""The options that users may set, by what is done."""
 _FROM_SPARK = ("path", "checkpointLocation", "queryName")
 _SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
 _BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
@@ -128,7 +137,7 @@ class WriteOptions:
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Check the options of a read; `InvalidOption` names the one that does not fit."""
-    given = _normalised(options, (*_READ, FILTER_STAGE_OPTION), "read")
+    given = _normalised(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION), "read")
     address, table = _address(given)
     moments = [name for name in MOMENTS if name in given]
     if len(moments) > 1:
@@ -159,10 +168,11 @@ def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) 
 
     `is_stream=None` takes those of batches and of streams: Spark asks for the columns before it says which it is.
     """
-    known: tuple[str, ...] = _CHANGES_STREAM if is_stream else _CHANGES_BATCH
+    action = "stream of changes" if is_stream else "batch read of changes"
+    known = ACCEPTED[action]
     if is_stream is None:
         known = tuple(dict.fromkeys((*_CHANGES_BATCH, *_CHANGES_STREAM)))
-    given = _normalised(options, known, "stream of changes" if is_stream else "batch read of changes")
+    given = _normalised(options, known, action)
     address, table = _address(given)
     start, end = (_either(given, names) for names in (_STARTS, _ENDS))
     word = given[start].strip().lower() if start else "earliest"
@@ -175,7 +185,7 @@ def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) 
         columns=_columns(given["columns"]) if "columns" in given else None,
         before_images=_flag(given, "beforeImages") if "beforeImages" in given else True,
         epochs_max=_integer(given, "maxEpochsPerTrigger", 1, 1 << 31) if "maxEpochsPerTrigger" in given else None,
-        consumer=given.get("consumerId") or None,
+        consumer=_name(given, "consumerId"),
         fail_on_loss=_flag(given, "failOnDataLoss") if "failOnDataLoss" in given else True,
     )
 
@@ -197,7 +207,7 @@ def _epoch(given: Mapping[str, str], name: str, words: str) -> int:
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Check the options of a write; `InvalidOption` names the one that does not fit."""
-    given = _normalised(options, (*_WRITE, PLAN_OPTION), "write")
+    given = _normalised(options, (*ACCEPTED["write"], PLAN_OPTION), "write")
     address, table = _address(given)
     mode = given.get("mode", "upsert").lower()
     if mode not in ("upsert", "delete"):
@@ -214,7 +224,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         table,
         mode == "delete",
         given.get("opColumn"),
-        given.get("writerId") or None,
+        _name(given, "writerId"),
         batch_id,
         plan,
         merge_schema="mergeSchema" in given and _flag(given, "mergeSchema"),
@@ -293,6 +303,12 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
     return word == "true"
 
 
+def _name(given: Mapping[str, str], name: str) -> str | None:
+    if name in given and not given[name].strip():
+        _refuse(name, given[name], "a name that stays the same whenever the job is started again, or no such option")
+    return given.get(name)
+
+
 def _timestamp_ms(name: str, text: str) -> int:
     """Milliseconds since the Unix epoch, from such a number or from ISO 8601; without an offset it is UTC."""
     plain = text.strip()
@@ -320,6 +336,14 @@ def _columns(text: str) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         _refuse("columns", text, "names without repetition, separated by commas, or a JSON list of them")
     return tuple(names)
+
+
+def not_committed(name: str, epoch: int, newest: int, url: str) -> InvalidOption:
+    """The error for an epoch that is not there yet."""
+    return InvalidOption(
+        f"{name} {epoch} is not committed in the store at {url}, whose newest committed epoch is {newest}; "
+        + ("give that or an older one" if newest else "nothing was committed there yet")
+    )
 
 
 def _refuse(name: str, value: str, expected: str) -> NoReturn:

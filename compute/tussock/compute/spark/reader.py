@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.conditions import Conditions, conditions_of
 from tussock.compute.spark.connections import Table, same_table, working_store
-from tussock.compute.spark.options import ReadOptions
+from tussock.compute.spark.options import ReadOptions, not_committed
 from tussock.compute.spark.partitions import (
     PARTITION_BYTES,
     KeyLookup,
@@ -49,9 +49,12 @@ def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
     """
     newest = store.committed_epoch
     if options.epoch is not None and options.epoch > newest:
-        raise InvalidOption(f"epoch {options.epoch} is not committed; the newest committed epoch is {newest}")
+        raise not_committed("epoch", options.epoch, newest, store.url)
     if options.timestamp_ms is not None and options.timestamp_ms > RealSystem().now_ms():
-        raise InvalidOption(f"timestamp {options.timestamp_ms} lies in the future: what it shows would still change")
+        raise InvalidOption(
+            f"timestamp {options.timestamp_ms} lies in the future: what it shows would still change; give a time that "
+            "has passed, or none for the newest epoch"
+        )
     wanted = options.epoch
     if options.timestamp_ms is not None:
         wanted = min(epoch_at_ms(options.timestamp_ms), newest)

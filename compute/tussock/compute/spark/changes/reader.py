@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.cursor import oldest_kept, pin_after
 from tussock.compute.spark.connections import Table, same_table, working_store
-from tussock.compute.spark.options import ChangeOptions
+from tussock.compute.spark.options import ChangeOptions, not_committed
 from tussock.compute.spark.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.compute.spark.schemas import arrow_target, check_columns, fitted, spark_schema
 from tussock.statestore.catalog import SubLevel, TableLevels, TableSpec, TableState
@@ -78,7 +78,7 @@ def start_of(store: StateStore, table: Table, options: ChangeOptions) -> Span:
         return Span(oldest, newest, snapshot=oldest > 0)
     first = int(options.start)
     if first > newest:
-        raise InvalidOption(f"startingEpoch {first} is not committed; the newest committed epoch is {newest}")
+        raise not_committed("startingEpoch", first, newest, store.url)
     # Not the epoch before: only a bound, below `first` and at or above every smaller epoch.
     return Span(first - 1, newest)
 
@@ -88,7 +88,7 @@ def resolve_span(store: StateStore, table: Table, options: ChangeOptions) -> Spa
     begin = start_of(store, table, options)
     until = begin.until if options.end is None else options.end
     if until > begin.until:
-        raise InvalidOption(f"endingEpoch {until} is not committed; the newest committed epoch is {begin.until}")
+        raise not_committed("endingEpoch", until, begin.until, store.url)
     if until < begin.after:
         if options.start == "earliest":
             raise SnapshotExpired(
@@ -96,7 +96,10 @@ def resolve_span(store: StateStore, table: Table, options: ChangeOptions) -> Spa
                 until,
                 begin.after,
             )
-        raise InvalidOption(f"endingEpoch {until} lies before startingEpoch {options.start}")
+        raise InvalidOption(
+            f"endingEpoch {until} lies before startingEpoch {options.start}; both are part of what is read, so give an "
+            "end that is not smaller"
+        )
     try:
         table.change_feed(begin.after, until)
     except SnapshotExpired:
