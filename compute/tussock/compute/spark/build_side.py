@@ -1,11 +1,11 @@
 """The build side of a hash join: all rows of a table at one epoch, in a worker's memory, found by key.
 
 A task that looks up many keys pays for each: sorting, searching and gathering in every segment. Reading the whole table
-once and hashing its keys costs about as much as looking up one key for each of its rows, and then a key costs a fourth.
-How many keys will come is not known. So they are looked up until they are as many as the table has rows, and then the
-table is read: that is never more than about twice the cost of knowing beforehand, and nothing that decides as it goes
-promises less. It is the ski-rental problem (rent until the rent has reached the price, then buy); see Karlin, Manasse,
-Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3 (1988).
+once and hashing its keys costs no more than looking up one key for each of its rows, and then a key costs a third or
+less. How many keys will come is not known. So they are looked up until they are as many as the table has rows, and then
+the table is read: that is never more than about twice the cost of knowing beforehand, and no rule that does not throw
+dice promises less. It is the ski-rental problem (rent until the rent has reached the price, then buy); see Karlin,
+Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3 (1988).
 
 A Python worker serves many tasks, so what is counted and what is built lives as long as the process, within
 `BYTES_MAX`. It is known by the last epoch that wrote to the table where that is not after the epoch that is read:

@@ -1,8 +1,8 @@
 """`KeyIndex`: which row of many has a key, asked for many keys at once; a hash table that is nothing but arrays.
 
-Polars and Arrow hash the whole table again in each join or `index_in`, some 60 to 100 ms for a million keys, so they
-cannot serve one group of keys after another; NumPy's `searchsorted` can, at a third of this one's rate. Here building
-and asking are steps over whole arrays. Open addressing with linear probing, placed in the order of the hashes as in
+Polars and Arrow hash the whole table again in each join or `index_in`, 60 to 110 ms for a million keys, so they cannot
+serve one group of keys after another; NumPy's `searchsorted` can, at an eighth of this one's rate. Here building and
+asking are steps over whole arrays. Open addressing with linear probing, placed in the order of the hashes as in
 Amble and Knuth, "Ordered hash tables", The Computer Journal 17 (1974): sorted by where they belong, each key stands
 there or right after the key before it, so a running maximum says where.
 """
