@@ -17,7 +17,6 @@ import pytest
 import tussock.compute.spark as ts
 from tussock.compute.spark import listener
 from tussock.compute.spark.commits import NOTES_FOLDER
-from tussock.compute.spark.spent import Spent
 from tussock.meta.commits import CommitEpoch
 from tussock.meta.framing import decode_entry, sequence_of
 from tussock.statestore import connect
@@ -178,7 +177,9 @@ def test_complete_mode_counts_what_it_deletes(stream: Stream, quiet: StateStore,
     lines = stream.told()
     assert [line["written_rows"] for line in lines] == [KEYS, 2 * KEYS, 2 * KEYS]
     for line in lines:
-        check(line, quiet, str(query.id), {"encode", "upload", "commit"} | ({"read"} if line["batch"] else set()))
+        # The first finds an empty table, which is too short a read for the clock.
+        read = {"read"} if line["batch"] or line["read_ms"] else set()
+        check(line, quiet, str(query.id), {"encode", "upload", "commit"} | read)
     check_metrics(lines)
 
 
@@ -278,11 +279,3 @@ def test_a_sink_tells_it_outside_of_the_operator(quiet: StateStore, url: str, tm
     assert [line["written_rows"] for line in told] == [10] * len(told)
     assert told[-1]["written_epoch"] == quiet.committed_epoch
     assert list((tmp_path / "tmp").glob("tussock-commits-*")) == []
-
-
-def test_times_are_added_by_step() -> None:
-    """The whole of several tasks is the whole of each of them together."""
-    parts = [Spent(1.0, 2.0, 3.0, 4.0), Spent(0.5, 0.0, 0.25, 0.125)]
-    assert Spent.sum(parts) == Spent(1.5, 2.0, 3.25, 4.125)
-    assert Spent.sum(parts).total == sum(part.total for part in parts)
-    assert Spent.sum([]) == Spent()

@@ -1,0 +1,120 @@
+"""What is noted of a batch where it commits, and what a listener finds; without Spark's processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from tussock.compute.spark import TussockDataSource
+from tussock.compute.spark.batch_work import BatchWork, MicroBatch, batch_work, commit_batch, is_committed
+from tussock.compute.spark.commits import NOTES_FOLDER, latest_commit
+from tussock.compute.spark.spent import Meter, Spent
+from tussock.compute.spark.state.plan import Report
+from tussock.statestore import connect
+from tussock.statestore.catalog import stored_bytes
+from tussock.statestore.client import StateStore
+
+QUERY = "5f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
+ROWS = StructType().add("id", LongType(), nullable=False).add("v", LongType())
+
+
+@pytest.fixture
+def numbers(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateStore]:
+    """A store with a table of {id, v}, and a folder for notes."""
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path / "notes"))
+    with connect(url, compaction=False) as opened:
+        opened.create_table("t", schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=["id"])
+        yield opened
+
+
+def batch_of(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(range(rows), pa.int64()), "v": pa.array(range(rows), pa.int64())})
+
+
+def test_a_sink_notes_what_it_committed_and_that_it_had(numbers: StateStore, url: str) -> None:
+    """With complete mode's reads and deletes; a repeated batch has its epoch and nothing else."""
+    source = TussockDataSource({"store": url, "table": "t"})
+    for number, rows in enumerate((50, 20)):
+        sink = source.streamWriter(ROWS, overwrite=True)
+        answer = sink.write(iter([batch_of(rows)]))
+        assert answer.spent.encode > 0
+        assert answer.spent.upload > 0
+        answer.query_id = QUERY
+        sink.commit([answer], number)
+        work = batch_work(QUERY, number)
+        assert work is not None
+        numbers.version()
+        assert work.epoch == numbers.committed_epoch
+        # The driver deletes what the batch before wrote, as a task of its own.
+        assert (work.rows, work.tasks, work.repeated) == (rows + 50 * number, 2, False)
+        assert work.spent.read > 0
+        assert 0 < work.slowest.total <= work.spent.total
+        assert work.commit > 0
+    source.streamWriter(ROWS, overwrite=True).commit([answer], 1)
+    assert batch_work(QUERY, 1) == BatchWork(work.epoch, repeated=True)
+    known = latest_commit()
+    assert known is not None
+    assert known[:3] == (QUERY, 1, work.epoch)
+
+
+def test_commits_of_one_batch_are_added_and_old_ones_go(numbers: StateStore, tmp_path: Path) -> None:
+    """By two writers in one function of `foreachBatch`; notes are few however long the stream is."""
+    spent = {"first": [Spent(1.0, 0.0, 2.0, 0.5), Spent(0.0, 0.0, 1.0, 4.0)], "second": [Spent(0.0, 8.0, 0.25, 0.0)]}
+    sizes, epochs = [], []
+    for writer, tasks in spent.items():
+        runs = numbers.table("t").upload([batch_of(30)])
+        sizes.append(sum(stored_bytes(sst) for run in runs for sst in run.ssts))
+        epochs.append(commit_batch(numbers, MicroBatch(writer, 3, QUERY), {"t": runs}, tasks))
+    work = batch_work(QUERY, 3)
+    assert work is not None
+    assert (work.epoch, work.rows, work.bytes, work.tasks) == (epochs[1], 60, sum(sizes), 3)
+    assert work.spent == Spent(1.0, 8.0, 3.25, 4.5)
+    assert work.slowest == Spent(0.0, 8.0, 0.25, 0.0)
+    assert not work.repeated
+    assert is_committed(numbers, MicroBatch("second", 3, QUERY)) == epochs[1]
+    half = batch_work(QUERY, 3)
+    assert half is not None
+    assert (half.repeated, half.rows, half.tasks) == (True, 30, 2)
+    for number in range(4, 80):
+        commit_batch(numbers, MicroBatch("first", number, QUERY), {}, [])
+    assert batch_work(QUERY, 15) is None
+    assert len(list((tmp_path / "notes").glob("*.work"))) == 64 + 1
+    assert batch_work(QUERY, 4_000) is None
+
+
+def test_without_a_query_nothing_is_noted_for_listeners(numbers: StateStore, tmp_path: Path) -> None:
+    """A batch that a program numbers itself is no stream's."""
+    commit_batch(numbers, MicroBatch("job", 1, None), {"t": numbers.table("t").upload([batch_of(1)])}, [Spent()])
+    assert list((tmp_path / "notes").glob("*.work")) == []
+
+
+def test_times_are_added_by_step() -> None:
+    """The whole of several tasks is the whole of each of them together; it survives the way to the driver."""
+    parts = [Spent(1.0, 2.0, 3.0, 4.0), Spent(0.5, 0.0, 0.25, 0.125)]
+    assert Spent.sum(parts) == Spent(1.5, 2.0, 3.25, 4.125)
+    assert Spent.sum(parts).total == sum(part.total for part in parts)
+    assert Spent.sum([]) == Spent()
+    report = Report(3, {}, 7, parts[0])
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=Report) == report
+
+
+def test_the_steps_of_a_task_are_its_time_without_its_waits_for_rows() -> None:
+    """Whatever is no read, no call and no wait for the bucket is counted as encoding."""
+    meter = Meter()
+    for _ in meter.rows([1, 2, 3]):
+        with meter.reading():
+            sum(range(20_000))
+        with meter.calling():
+            sum(range(20_000))
+    before = meter.spent()
+    assert before.read > 0
+    assert before.function > 0
+    assert before.encode > 0
+    meter.waited(0.0)
+    after = meter.spent()
+    assert (after.read, after.function, after.upload) == (before.read, before.function, 0.0)
+    assert after.encode >= before.encode
