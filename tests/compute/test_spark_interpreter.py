@@ -1,12 +1,18 @@
 """Which Python Spark's workers run."""
 
+import json
 import os
+import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tussock.compute.spark.interpreter import settle_worker_python
+from tussock.statestore import connect
 
 
 @pytest.fixture
@@ -51,3 +57,61 @@ def test_what_the_user_says_stands(environment: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     settle_worker_python()
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+
+
+@pytest.fixture
+def without_tussock(tmp_path: Path) -> Path:
+    """A Python with every package of this one but Tussock, as an executor's may be."""
+    folder = tmp_path / "executor"
+    venv.create(folder, symlinks=True, with_pip=False)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        # Files `.pth` lead to the project's own folders.
+        if "tussock" not in package.name and package.suffix != ".pth" and not (packages / package.name).exists():
+            (packages / package.name).symlink_to(package)
+    return folder / "bin" / "python3"
+
+
+PROGRAM = """
+import json, sys
+import tussock.compute.spark as ts
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+rows = spark.range(1).selectExpr("id AS k", "1L AS n")
+
+def read():
+    spark.read.format("tussock").option("store", sys.argv[1]).load("state").collect()
+
+def keep_state():
+    ts.stateful("state", key="k", fn=ts.merges(n="count"), store=sys.argv[1], writer="w", partitions=1)(rows, 0)
+
+def tried(job):
+    try:
+        job()
+    except (PySparkException, Py4JJavaError) as error:
+        return str(error).splitlines()
+
+print(json.dumps({"found": tried(read), "state": tried(keep_state), "registered": ts.register(spark) or tried(read)}))
+"""
+
+
+@pytest.mark.spark
+def test_an_executor_without_the_package_is_told_so(without_tussock: Path, url: str, tmp_path: Path) -> None:
+    """Not found as a format if nobody has registered it; else what is missing is named, without our frames."""
+    with connect(url) as store:
+        store.create_table("state", schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]), primary_key=["k"])
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environ = {**os.environ, "PYSPARK_PYTHON": str(without_tussock)}
+    command = [sys.executable, str(tmp_path / "program.py"), url]
+    ran = subprocess.run(command, env=environ, capture_output=True, check=False, text=True)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    told = json.loads(ran.stdout.splitlines()[-1])
+    # Spark does not turn this one into an exception of Python's, so a line of py4j's comes first.
+    assert "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: tussock." in told["found"][1]
+    for job in ("registered", "state"):
+        assert "ModuleNotFoundError: No module named 'tussock'" in told[job], told[job]
+        assert not [line for line in told[job] if "/tussock/" in line]
