@@ -1,10 +1,13 @@
 """Tables whose schema changes under Spark: what reads show, what `mergeSchema` adds, and what a write is told."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -168,3 +171,40 @@ def test_a_table_evolves_under_spark(spark: Any, store: StateStore, url: str) ->
     writer.option("mergeSchema", True).save("t")
     assert before.collect() == [(1, None, None, 7)]
     assert sorted(load().collect()) == [(1, None, None, 7, None), (2, None, None, 2 << 40, "new")]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_table_that_changes_under_a_sink(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
+    """New columns become null and the stream goes on; another table of that name stops it, and says why."""
+    files = tmp_path / "files"
+    files.mkdir()
+
+    def add(number: int) -> None:
+        rows = pa.table({"id": [number], "v": ["a"]})
+        pq.write_table(rows, tmp_path / "new.parquet")
+        (tmp_path / "new.parquet").rename(files / f"{number}.parquet")
+
+    rows = spark.readStream.schema("id bigint, v string").parquet(str(files))
+    sink = rows.writeStream.format("tussock").option("store", url).option("table", "t")
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        add(0)
+        query.processAllAvailable()
+        store.alter_table("t", add={"note": pa.string()})
+        add(1)
+        query.processAllAvailable()
+        store.version()
+        assert store.table("t").get(1) == {"id": 1, "v": "a", "x": None, "note": None}
+        store.drop_table("t")
+        store.create_table("t", schema=pa.schema([("id", pa.int64()), ("v", pa.int64())]), primary_key=["id"])
+        add(2)
+        with pytest.raises(StreamingQueryException) as caught:
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    lines = str(caught.value).splitlines()
+    # Spark plans the write of each batch anew.
+    wrong = "table 't': column 'v': expected int64, found string; nothing was stored"
+    assert lines[3] == f"tussock.statestore.errors.SchemaMismatch: {wrong}"
+    assert store.table("t").get(2) is None
