@@ -1,138 +1,170 @@
-"""Killed drivers, workers and executors leave each micro-batch in the store exactly once."""
+"""Killed drivers, workers, executors and meta services leave each micro-batch in the store exactly once.
 
-import contextlib
-import os
-import random
-import signal
-import subprocess
-import sys
+One program runs the sink, `write_epoch` with `upsert`, and `stateful` as three streams, so each kill hits all of them.
+"""
+
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from support import spark_stream
+from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
+from support.minio import MinioServer, free_port
+from support.spark_truth import POINTS, check_exact, create_tables
+from support.spark_victim import CLUSTER, LOCAL, STREAMS, Victim
+from support.times import note
 from tussock.statestore import connect
-from tussock.statestore.client import StateStore
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3000)]
 
-SEED = 20130630
-LOCAL, CLUSTER = "local[2, 4]", "local-cluster[2,1,640]"
-NEVER = 1 << 30
-
-# What is killed in each run: the driver with all its processes at a random moment ("all"), right after a commit to
-# the store that Spark has not noted yet ("committed"), a random Python worker ("python"), an executor ("executor").
-KILLS = ["executor", "committed", "python", "all", "executor", "committed", "python", "all"]
+REST_SECONDS = (0.0, 1.0)
 
 
-def start(folder: Path, master: str, batches: int, die_after: int) -> subprocess.Popen[bytes]:
-    """The streaming program in a process group of its own."""
-    log = (folder / "output").open("ab")
-    arguments = [str(folder), master, str(batches), str(die_after)]
-    return subprocess.Popen(
-        [sys.executable, spark_stream.__file__, *arguments], start_new_session=True, stdout=log, stderr=log
-    )
+@dataclass(frozen=True)
+class Life:
+    """One run of the driver: where its tasks run, who is killed meanwhile, and how it ends."""
+
+    master: str
+    kills: tuple[str, ...]
+    end: str
 
 
-def members(session: int, words: str) -> list[int]:
-    """Processes of that session whose command line holds `words`; Python workers are in process groups of their own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if os.getsid(int(entry.name)) == session and words in command:
-                    found.append(int(entry.name))
-            except (OSError, ProcessLookupError):
-                continue
-    return sorted(found)
+# "driver" is killed with all its processes at a random moment, or, as "commit", right after a commit to the store that
+# Spark has not noted yet; "python" is any Python worker, also those that plan and commit.
+LIVES = [
+    Life(CLUSTER, ("executor", "python", "executor"), "driver"),
+    Life(LOCAL, ("python", "python", "python"), "commit"),
+    Life(CLUSTER, ("python", "executor", "executor"), "commit"),
+    Life(LOCAL, ("python", "python", "python"), "driver"),
+]
+EVERYDAY = [Life(LOCAL, ("python",), "commit")]
+META_KILLS_PER_LIFE = 2
 
 
-def progress(folder: Path) -> int:
-    """The newest batch of the totals that the program has committed; -1 if none."""
-    try:
-        return int((folder / "progress").read_text() or -1)
-    except FileNotFoundError:
-        return -1
+class Replicas:
+    """Two processes of the meta service on one bucket."""
+
+    def __init__(self, stage: Stage, store_url: str) -> None:
+        self._stage = stage
+        self._replicas = [self._start(store_url, free_port()) for _ in range(2)]
+        for replica in self._replicas:
+            replica.wait_until_begun()
+        addresses = [replica.name.removeprefix("meta ") for replica in self._replicas]
+        self.url = f"tussock://{','.join(addresses)}"
+
+    def _start(self, store_url: str, port: int) -> Actor:
+        name = f"127.0.0.1:{port}"
+        command = [*COMMAND, "meta", "serve", "--store", store_url, "--listen", name, "--http-listen", ""]
+        return self._stage.add(f"meta {name}", *command, begun='"event": "serving"')
+
+    def kill_one(self) -> None:
+        """`kill -9` of either, leader or not, and another process in its place."""
+        replica = self._stage.chance.choice(self._replicas)
+        self._stage.say(f"kill -9 {replica.name}")
+        replica.kill()
+        replica.start()
 
 
-def wait_for_batch(child: subprocess.Popen[bytes], folder: Path, batch: int) -> None:
-    """Return when the program has committed that batch, or has ended."""
-    deadline = time.monotonic() + 180
-    while progress(folder) < batch and child.poll() is None:
-        assert time.monotonic() < deadline, (folder / "output").read_text()[-3000:]
-        time.sleep(0.02)
+@dataclass(frozen=True)
+class Run:
+    """A store, the program that streams into it, and what of the platform can be killed."""
+
+    stage: Stage
+    url: str
+    victim: Victim
+    kill_meta: Callable[[], None] | None
+
+    def live(self, lives: list[Life]) -> Counter[str]:
+        """Kill as the lives say, in an order by chance, and compare after each; answers who was killed how often."""
+        killed: Counter[str] = Counter()
+        for life in lives:
+            kills = list(life.kills)
+            self.stage.chance.shuffle(kills)
+            meta = self.stage.chance.sample(range(len(kills) + 1), META_KILLS_PER_LIFE) if self.kill_meta else []
+            self.victim.start(life.master)
+            for at, kind in enumerate([*kills, life.end]):
+                self._rest()
+                if at in meta:
+                    # The next kill comes while the service is away, or elects a leader.
+                    self.kill_meta()
+                    killed["meta"] += 1
+                    self._rest()
+                self._kill(kind)
+                killed[kind] += 1
+            self.check()
+        self.victim.start(LOCAL)
+        self.victim.stop()
+        self.check()
+        return killed
+
+    def _rest(self) -> None:
+        time.sleep(self.stage.chance.uniform(*REST_SECONDS))
+
+    def _kill(self, kind: str) -> None:
+        if kind == "driver":
+            self.victim.kill_all()
+        elif kind == "commit":
+            self.victim.kill_after_commit(self.stage.chance.choice(POINTS))
+        else:
+            self.victim.kill_one(kind)
+            # Tasks run again, or a query fails and is started again.
+            self.victim.wait_for_batches()
+
+    def check(self) -> None:
+        """Every table is exact, as of the batches that are in the store; and these are those that Spark has noted."""
+        noted = self.victim.noted()
+        with connect(self.url, compaction=False) as store:
+            batches = check_exact(store)
+        self.stage.say(f"exact: {batches}")
+        # Of each stream Spark has noted all batches in the store, or all but the newest.
+        assert all(batches[writer] - noted[STREAMS[writer]] in (1, 2) for writer in POINTS)
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Kill the driver, Python and Java, at once, then whatever is left; and wait for it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    for process in members(child.pid, ""):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    child.wait()
+def run(folder: Path, seed: int, lives: list[Life], store_url: str, *, meta: bool = False) -> Counter[str]:
+    """Kill the program, and maybe the service, while it streams into the store; answers who was killed how often."""
+    began = time.monotonic()
+    with Stage(folder, seed) as stage:
+        replicas = Replicas(stage, store_url) if meta else None
+        url = store_url if replicas is None else replicas.url
+        with connect(url, compaction=False) as store:
+            create_tables(store)
+        victim = Victim(stage, url, folder)
+        try:
+            killed = Run(stage, url, victim, None if replicas is None else replicas.kill_one).live(lives)
+        finally:
+            victim.end()
+        failures = victim.failures()
+        stage.say(f"seed {stage.seed}: {killed.total()} kills, {dict(killed)}; {len(failures)} queries ended by it")
+    assert problems_in_bucket(store_url) == []
+    note(f"{killed.total()} kills of a stream into {url.partition(':')[0]}://", time.monotonic() - began)
+    return killed
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a store that has the program's tables."""
-    with connect((tmp_path / "store").as_uri()) as store:
-        totals = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("total", pa.int64())])
-        store.create_table("totals", schema=totals, primary_key=["k"])
-        store.create_table("seen", schema=pa.schema([("id", pa.int64()), ("batch", pa.int64())]), primary_key=["id"])
-        store.create_table("sink", schema=pa.schema([("id", pa.int64()), ("v", pa.string())]), primary_key=["id"])
-    return tmp_path
-
-
-def check_exact(store: StateStore) -> int:
-    """Compare all tables with plain arithmetic; answers how many batches there are."""
-    seen = store.table("seen").changes(0)
-    batches = seen.num_rows // spark_stream.ROWS_PER_BATCH
-    ids = range(batches * spark_stream.ROWS_PER_BATCH)
-    assert sorted(seen.column("id").to_pylist()) == list(ids), "a number was written twice or never"
-    found = {row["k"]: (row["n"], row["total"]) for batch in store.table("totals").read() for row in batch.to_pylist()}
-    keys = range(spark_stream.KEYS if batches else 0)
-    assert found == {k: (len(ids[k :: spark_stream.KEYS]), sum(ids[k :: spark_stream.KEYS])) for k in keys}
-    sink = store.table("sink").changes(0)
-    assert sorted(sink.column("id").to_pylist()) == list(range(sink.num_rows)), "the sink has a row twice or lacks one"
-    assert sink.num_rows % spark_stream.ROWS_PER_BATCH == 0
-    return batches
+def test_a_killed_worker_and_a_driver_killed_after_a_commit(tmp_path: Path) -> None:
+    """Few kills, for every day: each table of three streams is exact after each of them."""
+    assert run(tmp_path, 20130629, EVERYDAY, (tmp_path / "store").as_uri()).total() == 2
 
 
 @pytest.mark.long
-def test_kills_at_random_points_lose_and_repeat_nothing(folder: Path) -> None:
-    """Eight kills of drivers, workers and executors, and after each every table is exact; then it runs to its end."""
-    chance = random.Random(SEED)
-    for what in KILLS:
-        newest = progress(folder)
-        die_after = newest + 2 if what == "committed" else -1
-        child = start(folder, CLUSTER if what == "executor" else LOCAL, NEVER, die_after)
-        try:
-            wait_for_batch(child, folder, newest + 2)
-            if what == "committed":
-                assert child.wait(60) == -signal.SIGKILL, "it should have died between our commit and Spark's"
-            elif what != "all":
-                time.sleep(chance.random())
-                victims = members(child.pid, "pyspark.daemon" if what == "python" else "ExecutorBackend")
-                assert victims, f"nothing to kill: {(folder / 'output').read_text()[-3000:]}"
-                os.kill(chance.choice(victims), signal.SIGKILL)
-                # It goes on, or its query fails, which the next run repairs.
-                wait_for_batch(child, folder, progress(folder) + 2)
-            else:
-                time.sleep(chance.random())
-        finally:
-            end(child)
-        with connect((folder / "store").as_uri(), compaction=False) as store:
-            assert check_exact(store) > newest
-    goal = progress(folder) + 3
-    child = start(folder, LOCAL, goal, -1)
-    try:
-        assert child.wait(180) == 0, (folder / "output").read_text()[-3000:]
-    finally:
-        end(child)
-    with connect((folder / "store").as_uri()) as store:
-        assert check_exact(store) >= goal
+def test_kills_at_random_points_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """Drivers, Python workers and executors, on a file store."""
+    assert run(tmp_path, 20130630, LIVES, (tmp_path / "store").as_uri()).total() == 16
+
+
+@pytest.mark.long
+@pytest.mark.minio
+def test_kills_at_random_points_with_a_bucket(minio: MinioServer, tmp_path: Path) -> None:
+    """The same on MinIO."""
+    assert run(tmp_path, 20130701, LIVES, minio.fresh_url()).total() == 16
+
+
+@pytest.mark.long
+@pytest.mark.minio
+def test_kills_at_random_points_with_a_platform(minio: MinioServer, tmp_path: Path) -> None:
+    """The same through a meta service, whose replicas are killed shortly before others are."""
+    killed = run(tmp_path, 20130702, LIVES, minio.fresh_url(), meta=True)
+    assert killed.total() == 24
+    assert killed["meta"] == 8

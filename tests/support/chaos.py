@@ -18,7 +18,7 @@ from support.chaos_child import READY, is_conditional
 CHILD = Path(__file__).with_name("chaos_child.py")
 COMMAND = (sys.executable, "-c", "from tussock.cli.main import main; main()")
 """`tussock`, whatever is on the PATH."""
-START_SECONDS_MAX = 120
+START_SECONDS_MAX = 300
 STOP_SECONDS_MAX = 120
 CHECK_SECONDS_MAX = 120
 LOG_BYTES_SHOWN = 3000

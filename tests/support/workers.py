@@ -22,7 +22,12 @@ LONG_PIECES = {
         "tests/statestore/test_vnode.py",  # asks Spark for its hashes
     ),
     # What has a Spark of its own each time.
-    "programs": ("tests/compute/test_spark_crash.py", "tests/compute/test_driver_process.py", "tests/examples/"),
+    "programs": (
+        "tests/compute/test_spark_crash.py",
+        "tests/compute/test_spark_speculation.py",
+        "tests/compute/test_driver_process.py",
+        "tests/examples/",
+    ),
     "documents": ("tests/test_docs.py",),
     # Many processes that are killed, and thousands of histories: nothing that waits.
     "histories": ("tests/chaos/", "tests/simulation/"),
