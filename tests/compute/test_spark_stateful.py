@@ -1,6 +1,7 @@
 """`stateful` beside Spark's own stateful operators on the same events, and exactly once through restarts."""
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 import tussock.compute.spark as ts
+from support.minio import MinioServer
+from support.platforms import Platform
 from support.spark_events import DDL, DELAY, END, GAP, add_file, event_batches, spark_results
 from support.stateful_batches import run_batch, table_rows
+from tussock.compute.spark import connections
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption
@@ -44,6 +48,36 @@ def spark_said(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         "distinct": ("append", lambda events: events.dropDuplicates(["k", "at"])),
     }
     return dict(spark_results(spark, tmp_path_factory.mktemp("builtin"), event_batches(SEED), queries))
+
+
+ON_ANY_STORE = pytest.mark.parametrize(
+    "url", ["file", pytest.param("s3", marks=pytest.mark.minio), "tussock"], indirect=True
+)
+"""For a few tests through Spark itself; all others have a store on disk."""
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty place for a store: on disk, in a bucket, or behind a meta service."""
+    kind = getattr(request, "param", "file")
+    if kind == "s3":
+        server: MinioServer = request.getfixturevalue("minio")
+        for name, value in server.environment.items():
+            # Spark was started before MinIO, so its workers have to be told where that is.
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        yield server.fresh_url()
+    elif kind == "tussock":
+        with Platform((tmp_path / "store").as_uri()) as platform:
+            yield platform.url
+            close_connections(platform.url)
+    else:
+        yield (tmp_path / "store").as_uri()
+
+
+def close_connections(url: str) -> None:
+    """Those that functions for `foreachBatch` have opened in this process: they would look for the service for ever."""
+    for key in [key for key in connections._stores if key[0].url == url]:
+        connections._stores.pop(key).close()
 
 
 @pytest.fixture
@@ -115,6 +149,7 @@ def test_deduplication_is_that_of_spark(
     assert {row["k"] for row in table_rows(quiet.table("seen"))} == {END}
 
 
+@ON_ANY_STORE
 def test_a_stream_is_exactly_once_over_restarts(
     spark: Any, spark_said: dict[str, Any], store: StateStore, url: str, tmp_path: Path
 ) -> None:
@@ -142,6 +177,7 @@ def test_a_stream_is_exactly_once_over_restarts(
     assert {row["k"]: row for row in table_rows(table)} == expected_aggregates(spark_said)
 
 
+@ON_ANY_STORE
 def test_one_job_writes_state_and_outputs(spark: Any, store: StateStore) -> None:
     """Python logic in Spark's tasks; a repeated batch computes nothing; a task without rows fires its timers."""
     store.create_table("bank", schema=pa.schema([("id", pa.int64()), ("sum", pa.int64())]), primary_key=["id"])
@@ -158,11 +194,12 @@ def test_one_job_writes_state_and_outputs(spark: Any, store: StateStore) -> None
     write = ts.stateful("bank", key="id", fn=ts.per_key(account), store=store, writer="w", order_by="at", **options)
     tracker = spark.sparkContext.statusTracker()
     rows = spark.range(8).selectExpr("id % 4 id", "id x", "timestamp_seconds(id) at")
-    spark.sparkContext.setJobGroup("stateful-test", "one batch")
+    group = f"one batch into {store.url}"
+    spark.sparkContext.setJobGroup(group, "stateful")
     write(rows, 0)
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     # One job, or two where Spark runs the exchange as a job of its own.
-    assert 1 <= len(tracker.getJobIdsForGroup("stateful-test")) <= 2
+    assert 1 <= len(tracker.getJobIdsForGroup(group)) <= 2
     assert [row["sum"] for row in table_rows(store.table("bank"))] == [4, 6, 8, 10]
     epoch = store.committed_epoch
     write(spark.range(1).selectExpr("assert_true(false, 'again') is null id", "1L x", "now() at"), 0)
