@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tussock.compute.spark.commits import NOTES_FOLDER, latest_commit
+from tussock.compute.spark.commits import latest_commit
+from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.statestore.client import StateStore
 
 NOTER = """

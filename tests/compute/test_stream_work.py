@@ -16,7 +16,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from tussock.compute.spark import listener
-from tussock.compute.spark.commits import NOTES_FOLDER
+from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.meta.commits import CommitEpoch
 from tussock.meta.framing import decode_entry, sequence_of
 from tussock.statestore import connect

@@ -12,6 +12,7 @@ from tussock.compute.driver.answering import serve_status
 from tussock.compute.driver.scaling import Scaler
 from tussock.compute.driver.watching import Status, Watch
 from tussock.compute.spark import commits
+from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
 from tussock.statestore.system import RealSystem
@@ -45,7 +46,7 @@ def test_a_driver_that_does_not_answer_is_no_error() -> None:
 
 def test_the_newest_commit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is run again after a restart is in an older epoch, and is no news; another writer's may be."""
-    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path))
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path))
     assert commits.latest_commit() is None
     commits.note_commit("w", 3, 12)
     commits.note_commit("w", 2, 9)
@@ -61,16 +62,16 @@ def told(commit: commits.Commit | None) -> tuple[str, int, int] | None:
 
 
 def test_a_commit_that_cannot_be_noted_is_one_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path / "gone"))
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path / "gone"))
     commits.note_commit("w", 3, 12)
     assert commits.latest_commit() is None
     (tmp_path / "broken.json").write_text("{")
-    monkeypatch.setenv(commits.NOTES_FOLDER, str(tmp_path))
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path))
     assert commits.latest_commit() is None
 
 
 def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(commits.NOTES_FOLDER, raising=False)
+    monkeypatch.delenv(NOTES_FOLDER, raising=False)
     monkeypatch.chdir(tmp_path)
     commits.note_commit("w", 3, 12)
     assert commits.latest_commit() is None

@@ -32,7 +32,7 @@ from tussock.compute.driver.context import SPARK_GONE, active_queries, running_c
 from tussock.compute.driver.draining import stop_queries
 from tussock.compute.driver.scaling import Scaler, wanted_executors
 from tussock.compute.driver.watching import Watch
-from tussock.compute.spark.commits import NOTES_FOLDER
+from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
 from tussock.statestore.system import System

@@ -1,27 +1,23 @@
 """What the commit of a micro-batch cost, for listeners of its query: added up where it commits, and left as a note.
 
-A sink commits in a Python worker, and `foreachBatch` in the driver's own process. So the notes lie beside those of
-`commits`, one a batch and writer, in a folder that all of these see; old ones of a query go as new ones come.
+The notes lie beside those of `commits`, one a batch and writer; old ones of a query go as new ones come.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
-from tussock.compute.spark.commits import NOTES_FOLDER, note_commit
+from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.notes import leave_note, notes_folder, read_note
 from tussock.compute.spark.spent import Spent
 from tussock.statestore.catalog import SubLevel, stored_bytes
 from tussock.statestore.client import StateStore
-from tussock.statestore.logs import get_logger
 from tussock.statestore.system import RealSystem
 
 __all__ = ["BatchWork", "MicroBatch", "batch_work", "commit_batch", "is_committed"]
-
-log = get_logger("tussock.compute")
 
 _KEPT = 64
 """Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
@@ -91,8 +87,9 @@ def commit_batch(
 
 def batch_work(query: str, number: int) -> BatchWork | None:
     """What was noted of a query's batch; `None` if nothing was: it did not write to a store, or nobody keeps notes."""
-    folder = os.environ.get(NOTES_FOLDER)
-    found = [work for path in Path(folder).glob(f"{query}-{number}-*.work") if (work := _read(path))] if folder else []
+    folder = notes_folder()
+    paths = folder.glob(f"{query}-{number}-*.work") if folder is not None else ()
+    found = [work for path in paths if (work := read_note(path, BatchWork)) is not None]
     if len(found) < 2:
         return found[0] if found else None
     return BatchWork(
@@ -110,23 +107,11 @@ def batch_work(query: str, number: int) -> BatchWork | None:
 def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
     """Leave a note for listeners and for the watcher of the driver. Never fails, as the commit has not failed."""
     note_commit(batch.writer, batch.number, work.epoch)
-    folder = os.environ.get(NOTES_FOLDER)
-    if not folder or batch.query is None:
+    folder = notes_folder()
+    if folder is None or batch.query is None:
         return
     # One function of `foreachBatch` may write to several stores, and as several writers.
     whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
-    path = Path(folder) / f"{batch.query}-{batch.number}-{whose}.work"
-    draft = path.with_suffix(f".{os.getpid()}")
-    try:
-        draft.write_bytes(msgspec.json.encode(work))
-        draft.replace(path)
-        (Path(folder) / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink(missing_ok=True)
-    except OSError as error:
-        log.warning("a batch could not be noted", query=batch.query, batch=batch.number, error=str(error))
-
-
-def _read(path: Path) -> BatchWork | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=BatchWork)
-    except (OSError, msgspec.DecodeError):
-        return None
+    if leave_note(folder / f"{batch.query}-{batch.number}-{whose}.work", work):
+        with suppress(OSError):
+            (folder / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink()

@@ -5,8 +5,8 @@ comes back. Each Python worker keeps its connection, so the blocks of the table 
 serve all its later batches. A worker that is asked for very many keys reads the table whole (`build_side.py`).
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,13 @@ from pyspark.sql.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 from tussock.compute.spark.build_side import BuildSides
-from tussock.compute.spark.connections import address_of, opened_store, same_table, working_store
+from tussock.compute.spark.connections import address_of, opened_store, working_store
+from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.typed_table import TypedTable
 
 __all__ = ["lookup"]
@@ -128,29 +129,20 @@ class _Task:
     def run(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """For each batch of key columns the structs found, several batches at once."""
         store = working_store(self.address)
-        table = same_table(store, self.spec)
-        assert isinstance(table, TypedTable)
         epoch = store.committed_epoch if self.epoch is None else self.epoch
-        with ExitStack() as pins:
+        with EpochReads(store, epoch) as reads:
             for group in _groups(batches):
                 keys = pa.record_batch(
                     [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
                     names=list(self.spec.primary_key),
                 )
-                try:
-                    found = self._found(store, table, keys, epoch)
-                except SnapshotExpired:
-                    # Past the retention; but a pin of the job's user may keep it, and one of this task's own then does.
-                    pinned = pins.enter_context(store.pin_snapshot(epoch)).table(self.spec.name)
-                    assert isinstance(pinned, TypedTable)
-                    table = pinned
-                    found = self._found(store, table, keys, epoch)
+                found = reads.run(self.spec, functools.partial(self._found, store, keys, epoch))
                 start = 0
                 for columns in group:
                     yield found.slice(start, len(columns[0]))
                     start += len(columns[0])
 
-    def _found(self, store: StateStore, table: TypedTable, keys: pa.RecordBatch, epoch: int) -> pa.StructArray:
+    def _found(self, store: StateStore, keys: pa.RecordBatch, epoch: int, table: TypedTable) -> pa.StructArray:
         """The struct for each row of `keys`, in Spark's types; null where a key has a null or is not there."""
         whole = np.ones(keys.num_rows, np.bool_)
         for column in keys.columns:

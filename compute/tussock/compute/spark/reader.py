@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.conditions import Conditions, conditions_of
 from tussock.compute.spark.connections import Table, same_table, working_store
+from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import ReadOptions, not_committed
 from tussock.compute.spark.partitions import (
     PARTITION_BYTES,
@@ -111,18 +112,13 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
             # What Spark makes of an empty list of partitions.
             return
         store = working_store(self.options.address)
-        table = same_table(store, self.spec)
         target = arrow_target(self.schema)
-        try:
-            rows = _rows(table, partition, self.epoch, target.names, self.conditions)
-        except SnapshotExpired:
-            # Past the retention, but a pin of the job's user may keep it; one of this task's own then does so, too.
-            with store.pin_snapshot(self.epoch) as snapshot:
-                pinned = _rows(snapshot.table(self.spec.name), partition, self.epoch, target.names, self.conditions)
-                yield from (fitted(batch, target, self.spec.name) for batch in pinned)
-            return
-        for batch in rows:
-            yield fitted(batch, target, self.spec.name)
+        with EpochReads(store, self.epoch) as reads:
+            rows = reads.run(
+                self.spec, lambda table: _rows(table, partition, self.epoch, target.names, self.conditions)
+            )
+            for batch in rows:
+                yield fitted(batch, target, self.spec.name)
 
 
 class FilteringReader(TableReader):

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.reader import ChangeReader, Span, change_schema, resolve_span
 from tussock.compute.spark.changes.stream import ChangeStreamReader
-from tussock.compute.spark.commits import keep_notes
 from tussock.compute.spark.connections import working_store
+from tussock.compute.spark.notes import keep_notes
 from tussock.compute.spark.options import (
     ChangeOptions,
     ReadOptions,

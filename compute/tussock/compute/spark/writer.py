@@ -19,15 +19,16 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
 from tussock.compute.spark.connections import committing_store, same_table, working_store
+from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.evolving import check_known, schema_changes
 from tussock.compute.spark.merging import merged_batches
 from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
-from tussock.compute.spark.options import WriteOptions, WritePlan
+from tussock.compute.spark.options import WriteOptions
 from tussock.compute.spark.schemas import check_writable, storable
 from tussock.compute.spark.spent import Meter, Spent
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.typed_table import TypedTable
 
 __all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged"]
@@ -78,26 +79,17 @@ class Upload:
         elif self.options.delete_all:
             batches = (_all_marked(batch, self.spec) for batch in batches)
         elif plan is not None and plan.merge is not None:
-            return self._merge(store, table, batches, plan, meter)
+            held, merge, epoch = list(batches), plan.merge, plan.read_epoch
+            with EpochReads(store, epoch) as reads:
+                return reads.run(
+                    self.spec,
+                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.waited),
+                )
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
             delete_column = DELETE_COLUMN if marked else None
             return table.upload(gathered(batches), delete_column=delete_column, waited=meter.waited)
         return table.upload(gathered(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
-
-    @staticmethod
-    def _merge(
-        store: StateStore, table: TypedTable, batches: Iterator[pa.RecordBatch], plan: WritePlan, meter: Meter
-    ) -> list[SubLevel]:
-        held, merge, epoch = list(batches), plan.merge or {}, plan.read_epoch
-        try:
-            return table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.waited)
-        except SnapshotExpired:
-            # The batch takes longer than the retention; the driver pins its epoch, so this task can do so, too.
-            with store.pin_snapshot(epoch) as snapshot:
-                pinned = snapshot.table(table.name)
-                assert isinstance(pinned, TypedTable)
-                return table.upload(merged_batches(held, pinned, merge, epoch, meter), waited=meter.waited)
 
 
 def plan_upload(options: WriteOptions, schema: StructType) -> Upload:

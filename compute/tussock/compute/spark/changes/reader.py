@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.cursor import oldest_kept, pin_after
 from tussock.compute.spark.connections import Table, same_table, working_store
+from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import ChangeOptions, not_committed
 from tussock.compute.spark.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.compute.spark.schemas import arrow_target, check_columns, fitted, spark_schema
@@ -141,16 +142,10 @@ class ChangeTasks:
             # What Spark makes of an empty list of partitions.
             return
         store = working_store(self.options.address)
-        table = same_table(store, self.spec)
         store.wait_epoch(partition.span.until)
-        try:
-            changes = self._changes(table, partition)
-        except SnapshotExpired:
-            # Past the retention; the stream's cursor may keep it, and then a pin of this task's own does so, too.
-            with pin_after(store, partition.span.after) as snapshot:
-                yield from self._changes(snapshot.table(self.spec.name), partition)
-            return
-        yield from changes
+        # The stream's cursor pins nothing below 1, either.
+        with EpochReads(store, max(partition.span.after, 1)) as reads:
+            yield from reads.run(self.spec, lambda table: self._changes(table, partition))
 
     def _changes(self, table: Table, partition: ChangesOf) -> Iterator[pa.RecordBatch]:
         span, part = partition.span, partition.part

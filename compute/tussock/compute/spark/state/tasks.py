@@ -5,9 +5,9 @@ ids of its own, so attempts that fail, or that are slower than another one of th
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from tussock.compute.spark.connections import same_table, working_store
+from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.operations import DELETE_COLUMN
 from tussock.compute.spark.schemas import fitted
 from tussock.compute.spark.spent import Meter
@@ -25,7 +26,6 @@ from tussock.compute.spark.state.expiry import expired_keys, oldest_kept, stampe
 from tussock.compute.spark.state.gathering import Share, pieces_of, sorted_by_key
 from tussock.compute.spark.state.placement import check_placed, own_rows, own_vnodes
 from tussock.compute.spark.state.plan import Report, TaskPlan
-from tussock.compute.spark.state.reads import EpochReads
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
 from tussock.compute.spark.state.timers import due_timers, fired_times
 from tussock.statestore.catalog import SubLevel, TableSpec
@@ -34,6 +34,8 @@ from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.key_encoding import KeyEncoder
 
 __all__ = ["LATE", "REPORT_COLUMN", "run_in_spark", "run_task"]
+
+T = TypeVar("T")
 
 Writes: TypeAlias = dict[str, list[tuple[pa.RecordBatch, bool]]]
 """By table the rows to write, oldest first, each with whether they are deletes."""
@@ -83,7 +85,7 @@ class _Task:
         self.partition = partition
         self.store = store
         self.meter = Meter()
-        self.reads = EpochReads(store, plan.read_epoch, self.meter)
+        self.reads = EpochReads(store, plan.read_epoch)
         self.report = Report(partition)
         first = plan.states[0]
         self.key_schema = pa.schema([first.arrow_schema().field(name) for name in plan.key])
@@ -145,7 +147,7 @@ class _Task:
             return pa.RecordBatch.from_pylist([], schema)
         vnodes = own_vnodes(self.partition, plan.tasks, plan.timers.vnodes)
         watermark = plan.watermark
-        due = self.reads.run(plan.timers, lambda table: due_timers(table, plan.read_epoch, watermark, vnodes))
+        due = self._read(plan.timers, lambda table: due_timers(table, plan.read_epoch, watermark, vnodes))
         batch = one_batch(due)
         return batch.filter(pa.array(own_rows(self._distribution(batch), self.partition, plan.tasks)))
 
@@ -186,6 +188,10 @@ class _Task:
         first = np.flatnonzero(np.diff(np.maximum.accumulate(place), prepend=-1) > 0)
         return joined.take(pa.array(first)), place[keys.num_rows :]
 
+    def _read(self, spec: TableSpec, read: Callable[[Any], T]) -> T:
+        with self.meter.reading():
+            return self.reads.run(spec, read)
+
     def _state(self, spec: TableSpec, keys: pa.RecordBatch) -> State:
         plan = self.plan
         schema = spec.arrow_schema()
@@ -196,7 +202,7 @@ class _Task:
             ]
             state = State(pa.RecordBatch.from_arrays(columns, names=schema.names), np.zeros(keys.num_rows, np.bool_))
         else:
-            rows = self.reads.run(spec, lambda table: table.multi_get(keys, epoch=plan.read_epoch))
+            rows = self._read(spec, lambda table: table.multi_get(keys, epoch=plan.read_epoch))
             found = rows.is_valid().to_numpy(zero_copy_only=False)
             columns = [
                 keys.column(name) if name in plan.key else values
@@ -260,7 +266,7 @@ class _Task:
         column = plan.expiry.column
         for spec in plan.states:
             vnodes = own_vnodes(self.partition, plan.tasks, spec.vnodes)
-            expired = self.reads.run(spec, functools.partial(expired_keys, column, oldest, plan, vnodes))
+            expired = self._read(spec, functools.partial(expired_keys, column, oldest, plan, vnodes))
             for keys in expired:
                 own = keys.filter(pa.array(own_rows(self._distribution(keys), self.partition, plan.tasks)))
                 writes.setdefault(spec.name, []).append((own, True))
