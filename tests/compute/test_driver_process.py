@@ -82,12 +82,12 @@ def test_a_program_has_its_arguments_its_name_and_its_folder(tmp_path: Path) -> 
 END_SECONDS_MAX = 40
 """Less than a driver takes that is not told how long it may drain."""
 SLEEPER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)\n"
-ENDER = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('stop'): time.sleep(0.1)\n"
+TOLD = "import time\nprint('up', flush=True)\nwhile True:\n    try: time.sleep(0.1)\n    except SystemExit: "
 
 
-@pytest.mark.parametrize("program", [SLEEPER, ENDER])
+@pytest.mark.parametrize("program", [f"{TOLD}pass", f"{TOLD}break"], ids=["goes on", "ends"])
 def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: str) -> None:
-    """Also if the program ends by itself when it is told to: it has not come to its end."""
+    """Whether the program takes no notice, or ends by itself when it is told to: it has not come to its end."""
     process, port = start(tmp_path, program)
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
@@ -97,8 +97,35 @@ def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: s
     with pytest.raises(urllib.error.HTTPError, match="503"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60)
     process.send_signal(signal.SIGTERM)
-    (tmp_path / "stop").touch()
     assert process.wait(timeout=END_SECONDS_MAX) == DRAINED
+    assert not (tmp_path / "termination").exists(), "it has not failed"
+
+
+STARTS_SPARK = """
+from pyspark.sql import SparkSession
+try:
+    print("up", flush=True)
+    SparkSession.builder.master("local[1]").getOrCreate()
+    print("Spark runs")
+finally:
+    print("put away")
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [SLEEPER, pytest.param(STARTS_SPARK, marks=pytest.mark.spark)], ids=["before", "meanwhile"]
+)
+def test_sigterm_before_spark_has_started_ends_it_at_once(tmp_path: Path, program: str) -> None:
+    """There is nothing to drain, however long it may take; what the program puts away it does."""
+    process, _ = start(tmp_path, program, drain=4 * END_SECONDS_MAX)
+    assert process.stdout is not None
+    while "up" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    log, _ = process.communicate(timeout=END_SECONDS_MAX)
+    assert process.returncode == DRAINED
+    assert "Spark runs" not in log
+    assert ("put away" in log) == (program == STARTS_SPARK)
     assert not (tmp_path / "termination").exists(), "it has not failed"
 
 

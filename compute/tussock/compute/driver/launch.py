@@ -110,9 +110,14 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
     ended, told = threading.Event(), threading.Event()
 
     def on_sigterm(*_: object) -> None:
-        if not told.is_set():
-            told.set()
-            system.spawn("drain", lambda: _drain(watch, ended, settings.drain_seconds, system))
+        if told.is_set():
+            return
+        told.set()
+        system.spawn("drain", lambda: _drain(watch, ended, settings.drain_seconds, system))
+        if not watch.has_seen_spark and running_context() is None:
+            # Nothing is there to drain, and what now would start has to be stopped again: some 20 s for nothing. The
+            # handler runs in the application's own thread, so the application ends where it is.
+            raise SystemExit(DRAINED)
 
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)

@@ -56,6 +56,8 @@ class Watch:
         self._is_stream = is_stream
         self._seen = system.monotonic()
         self._draining = threading.Event()
+        self.has_seen_spark = False
+        """Whether Spark has ever run; the application may have stopped it since."""
         self.status = Status()
 
     def run(self) -> None:
@@ -78,6 +80,7 @@ class Watch:
         if context is None:
             self.status = Status(is_draining=self._draining.is_set())
             return
+        self.has_seen_spark = True
         executors = Executors(context)
         if not self._draining.is_set():
             leaving = self._scaler.step(executors)
