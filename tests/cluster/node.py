@@ -168,6 +168,8 @@ class Node:
                 f"--service-account-private-key-file={keys.service_accounts.key}",
                 "--use-service-account-credentials",
                 "--leader-elect=false",
+                # An autoscaler is looked at as often; the default is 15 s.
+                "--horizontal-pod-autoscaler-sync-period=2s",
             ],
             "kube-scheduler": [
                 inside,

@@ -2,7 +2,7 @@
 
 Everything is as a user has it: the chart as it is, `examples/kubernetes/quickstart.yaml` as it is. While the stream
 runs, its one meta node is killed; then its epochs are compared with the timetable of 2013. Where a platform has more
-to lose, `test_faults` kills the rest.
+to lose, `under_load/test_faults.py` kills the rest.
 """
 
 import re

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.client import Cluster
 from cluster.pods import secret
+from support.boards import QUICK_START
 from support.programs_in_pods import BucketServer, start_minio
 from support.users import User, resource
 
@@ -74,6 +75,7 @@ def test_obstacles_say_what_to_do(cluster: Cluster, bucket: Bucket) -> None:
         storeRef={"name": "late"},
         application={"configMap": {"name": "waits", "key": "job.py"}},
         checkpoint={"emptyDir": {}},
+        sparkConf={"spark.driver.extraJavaOptions": QUICK_START},
         driver={"memory": "512Mi", "resources": {"requests": {"cpu": "100m"}}},
         executor={"replicas": 1, "memory": "512Mi", "resources": much},
     )
