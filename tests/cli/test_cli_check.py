@@ -23,9 +23,11 @@ from tussock.meta.framing import (
     marker_path,
     snapshot_path,
 )
-from tussock.statestore import bloom, connect, sst_writer
+from tussock.statestore import connect
 from tussock.statestore.backend import PinInfo
-from tussock.statestore.sst_meta import BlockIndex, SstMeta, encode_meta
+from tussock.statestore.sst import bloom
+from tussock.statestore.sst import writer as sst_writer
+from tussock.statestore.sst.meta import BlockIndex, SstMeta, encode_meta
 
 COMMITS = 74
 MARKED = 10

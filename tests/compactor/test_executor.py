@@ -15,14 +15,14 @@ from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, 
 from support.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version import CompactionTask
-from tussock.statestore import sst_meta
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 from tussock.statestore.uploads import Uploader
 

@@ -14,9 +14,9 @@ from tussock.compactor.parts import Part, borders, cut
 from tussock.meta.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo
-from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.uploads import Uploader
 
 

@@ -23,7 +23,7 @@ from support.spark_victim import members
 from support.versions import live_objects
 from support.waiting import eventually
 from tussock.statestore import connect
-from tussock.statestore.spark_hash import spark_hash
+from tussock.statestore.keys.spark_hash import spark_hash
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 

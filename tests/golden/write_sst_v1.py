@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sst.writer import SstWriter
 
 CODECS = ("none", "lz4", "zstd")
 

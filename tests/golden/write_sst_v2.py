@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sst.writer import SstWriter
 
 _V1 = runpy.run_path(str(Path(__file__).with_name("write_sst_v1.py")))
 CODECS = _V1["CODECS"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from support.stores import InlineExecutor
 from tussock.statestore.catalog import SstInfo
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 __all__ = ["SstContents"]

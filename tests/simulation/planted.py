@@ -17,7 +17,8 @@ from tussock.meta import claims, commits, follower, grouping, log, pins, recover
 from tussock.meta.client import backend
 from tussock.meta.server import commits as server_commits
 from tussock.meta.server import node, pinning
-from tussock.statestore import core, reading, shared_buffer
+from tussock.statestore import core, shared_buffer
+from tussock.statestore.tables import reading
 
 __all__ = ["BUGS", "Bug", "planted"]
 

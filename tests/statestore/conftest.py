@@ -6,7 +6,7 @@ import pytest
 
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 

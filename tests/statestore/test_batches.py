@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.batches import key_array, raw_rows
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.tables.batches import key_array, raw_rows
 
 
 def pairs(batch: Any) -> list[tuple[bytes, bytes | None]]:

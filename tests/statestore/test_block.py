@@ -13,10 +13,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.block import CODECS, TRAILER_BYTES, decode_block, encode_block
-from tussock.statestore.column_codec import storage_type
 from tussock.statestore.errors import CorruptSst, SchemaMismatch
 from tussock.statestore.rows import Rows
+from tussock.statestore.sst.block import CODECS, TRAILER_BYTES, decode_block, encode_block
+from tussock.statestore.sst.column_codec import storage_type
 
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int8": (pa.int8(), [-128, 0, 127]),

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.bloom import Bloom, build
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.hashing import hash_key, hash_keys
+from tussock.statestore.sst.bloom import Bloom, build
+from tussock.statestore.sst.hashing import hash_key, hash_keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "hashing-and-bloom.md"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.cache import ByteCache
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.sst.cache import ByteCache
 
 KEYS = st.tuples(st.sampled_from(["s1", "s2", "s3"]), st.integers(0, 12))
 STEPS = st.lists(

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.conform import conform, key_rows
 from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.tables.conform import conform, key_rows
 
 SCHEMA = pa.schema(
     [

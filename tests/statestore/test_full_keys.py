@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, ordered, to_puts, to_rows
 from support.versions import FakeSystem
-from tussock.statestore.comparator import VersionedComparator, full_key, split_full_key
 from tussock.statestore.ids import id_floor, new_sst_id
+from tussock.statestore.keys.comparator import VersionedComparator, full_key, split_full_key
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest
 

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, ordered, store_run, to_puts, to_rows, visible
-from tussock.statestore import sst_meta
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.catalog import SstInfo
-from tussock.statestore.iterators import (
+from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.rows import Rows
+from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.sst.iterators import (
     BlockIterator,
     ConcatIterator,
     MergeIterator,
@@ -19,9 +21,7 @@ from tussock.statestore.iterators import (
     SSTableIterator,
     UserIterator,
 )
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 EVERYTHING = (1 << 63) - 1

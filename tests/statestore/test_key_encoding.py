@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.key_encoding import KeyEncoder, upper_bound
-from tussock.statestore.vnode import vnodes
+from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
+from tussock.statestore.keys.vnode import vnodes
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "keys.md"
 

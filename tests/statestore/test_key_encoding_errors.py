@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tussock.statestore import key_codecs
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.keys import codecs as key_codecs
+from tussock.statestore.keys.encoding import KeyEncoder
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string())), ("d", pa.decimal128(4, 1))]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows import key_order
 
 COUNT = 5000

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, newest, ordered, store_run, to_puts, to_rows
-from tussock.statestore import sst_meta
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.lookup import RunIndex, find, find_many, locate
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import take_pieces
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.sst.lookup import RunIndex, find, find_many, locate
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 

@@ -11,11 +11,11 @@ from support.versions import FakeSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, data_path, meta_object, meta_path, object_sizes
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.iterators import ConcatIterator, ReadRange
-from tussock.statestore.lookup import RunIndex, find
-from tussock.statestore.sst_meta import META_LENGTH
-from tussock.statestore.sst_writer import ONE_OBJECT_BYTES, SstWriter
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.lookup import RunIndex, find
+from tussock.statestore.sst.meta import META_LENGTH
+from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.writer import ONE_OBJECT_BYTES, SstWriter
 from tussock.statestore.uploads import Uploader
 
 PUTS = [Put(b"%04d" % at, 5, b"value %d" % at) for at in range(300)]

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from tussock.statestore import block as block_module
-from tussock.statestore import sst_meta
-from tussock.statestore.block import CODECS, TRAILER_BYTES, decode_block
-from tussock.statestore.bloom import Bloom
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
-from tussock.statestore.hashing import hash_key
-from tussock.statestore.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst_meta import BlockIndex, SstMeta, decode_meta
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst import block as block_module
+from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.sst.block import CODECS, TRAILER_BYTES, decode_block
+from tussock.statestore.sst.bloom import Bloom
+from tussock.statestore.sst.hashing import hash_key
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.meta import BlockIndex, SstMeta, decode_meta
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.spark_hash import hash_value, spark_hash, value_hasher
-from tussock.statestore.vnode import partition_vnodes, vnode_of, vnodes
+from tussock.statestore.keys.spark_hash import hash_value, spark_hash, value_hasher
+from tussock.statestore.keys.vnode import partition_vnodes, vnode_of, vnodes
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "vnodes.md"
 UTC = dt.UTC

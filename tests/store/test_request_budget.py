@@ -8,7 +8,8 @@ import pytest
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.statestore import StateStore, sst_writer
+from tussock.statestore import StateStore
+from tussock.statestore.sst import writer as sst_writer
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_writer import SstWriter
+from tussock.statestore.sst.writer import SstWriter
 
 
 class Put(NamedTuple):

@@ -12,7 +12,7 @@ from tussock.compute.spark.batch_work import MicroBatch
 from tussock.compute.spark.state.stateful import commit_reports
 from tussock.compute.spark.state.tasks import run_task
 from tussock.statestore.client import StateStore
-from tussock.statestore.spark_hash import spark_hash
+from tussock.statestore.keys.spark_hash import spark_hash
 
 
 def run_batch(

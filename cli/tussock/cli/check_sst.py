@@ -24,13 +24,13 @@ from tussock.statestore.catalog import (
     stored_bytes,
 )
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.evolution import is_earlier
-from tussock.statestore.hashing import hash_keys
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
-from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.sst.evolution import is_earlier
+from tussock.statestore.sst.hashing import hash_keys
+from tussock.statestore.sst.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
+from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["check_alone", "check_sst"]
 

@@ -14,12 +14,12 @@ from tussock.cli.sst_blocks import read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text, batch_rows
 from tussock.meta.version import Version
 from tussock.statestore.catalog import SstInfo, TableState, data_object, data_path
-from tussock.statestore.comparator import full_key
 from tussock.statestore.errors import CorruptSst, InvalidOption
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.keys.comparator import full_key
+from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import LoadedMeta
+from tussock.statestore.sst.meta import LoadedMeta
 
 __all__ = ["dump"]
 

@@ -31,7 +31,7 @@ from tussock.statestore.errors import (
     WaitTimeout,
 )
 from tussock.statestore.logs import get_logger
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from tussock.compactor.retention import retained
 from tussock.meta.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableSpec
-from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_writer import SstWriter, value_schema
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange
+from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.uploads import Uploader
 
 __all__ = ["OUTPUT_SST_BYTES", "CompactionCancelled", "execute"]

@@ -22,7 +22,7 @@ from tussock.meta.rpc.errors import encode_error
 from tussock.statestore.errors import CorruptSst, Fenced, MetaUnavailable, ObjectNotFound, TussockError
 from tussock.statestore.ids import id_floor
 from tussock.statestore.logs import get_logger
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import System, Task
 
 __all__ = ["CompactorNode"]

@@ -13,7 +13,7 @@ import msgspec
 from tussock.meta.ranges import total_bytes
 from tussock.meta.version import CompactionTask
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 
 __all__ = ["PART_BYTES", "Part", "borders", "cut"]
 

@@ -25,7 +25,7 @@ from tussock.statestore.access import Access
 from tussock.statestore.errors import InvalidOption, MetaUnavailable
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
 
 __all__ = ["CompactorSettings", "serve", "sst_bytes_for"]

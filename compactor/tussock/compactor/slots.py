@@ -11,7 +11,7 @@ from tussock.compactor.executor import OUTPUT_SST_BYTES, execute
 from tussock.compactor.parts import Part
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
 

@@ -1,6 +1,6 @@
 """Altering a table: the delta that gives it another schema, decided on the version that it lands on.
 
-What may change, and why no row is written anew, is in `tussock.statestore.evolution`.
+What may change, and why no row is written anew, is in `tussock.statestore.sst.evolution`.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tussock.meta.version import Version
 from tussock.statestore.catalog import TableState
 from tussock.statestore.errors import TableNotFound
-from tussock.statestore.evolution import altered_schema, check_evolved
+from tussock.statestore.sst.evolution import altered_schema, check_evolved
 
 __all__ = ["AlterTable", "alter", "apply_alter", "validate_alter"]
 

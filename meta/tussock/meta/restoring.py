@@ -43,7 +43,7 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
 __all__ = ["begin_store", "begun_before", "check_place", "find_backup", "restore", "with_ssts_changed"]

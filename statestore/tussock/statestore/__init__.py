@@ -47,12 +47,12 @@ from tussock.statestore.errors import (
 )
 
 if TYPE_CHECKING:
+    from tussock.statestore.buckets.copies import clone, restore
     from tussock.statestore.checkpoint import Checkpoint
     from tussock.statestore.client import StateStore, connect
-    from tussock.statestore.copies import clone, restore
-    from tussock.statestore.raw_table import RawTable
     from tussock.statestore.snapshot import Snapshot
-    from tussock.statestore.typed_table import TypedTable
+    from tussock.statestore.tables.raw_table import RawTable
+    from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = [
     "AccessDenied",
@@ -100,13 +100,13 @@ __all__ = [
 
 _MODULES = {
     "Checkpoint": "checkpoint",
-    "RawTable": "raw_table",
+    "RawTable": "tables.raw_table",
     "Snapshot": "snapshot",
     "StateStore": "client",
-    "TypedTable": "typed_table",
-    "clone": "copies",
+    "TypedTable": "tables.typed_table",
+    "clone": "buckets.copies",
     "connect": "client",
-    "restore": "copies",
+    "restore": "buckets.copies",
 }
 
 

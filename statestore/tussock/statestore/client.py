@@ -28,12 +28,12 @@ from tussock.statestore.errors import (
     TableNotFound,
     WaitTimeout,
 )
-from tussock.statestore.evolution import Columns, columns_of
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.evolution import Columns, columns_of
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem, System
-from tussock.statestore.table_options import table_spec
+from tussock.statestore.tables.options import table_spec
 
 __all__ = ["StateStore", "connect"]
 

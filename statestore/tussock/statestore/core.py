@@ -26,18 +26,18 @@ from tussock.statestore.errors import (
     TableNotFound,
 )
 from tussock.statestore.ids import id_floor
-from tussock.statestore.iterators import ConcatIterator, ReadRange
 from tussock.statestore.logs import get_logger
-from tussock.statestore.lookup import RunIndex
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.sorting import sorted_newest
-from tussock.statestore.sst_writer import SstWriter, value_schema
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.widening import with_types
+from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
-from tussock.statestore.widening import with_types
 
 __all__ = ["Core", "Settings", "TableView"]
 

@@ -6,8 +6,8 @@ from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.core import Core
 from tussock.statestore.errors import TableNotFound
-from tussock.statestore.raw_table import RawTable
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.raw_table import RawTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Snapshot", "open_table"]
 

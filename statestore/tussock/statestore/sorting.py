@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.rows import Rows, key_order, repeats
-from tussock.statestore.widening import as_type
+from tussock.statestore.sst.widening import as_type
 
 __all__ = ["commit_order", "sorted_newest", "take_pieces"]
 

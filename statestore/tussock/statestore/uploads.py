@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.ids import new_sst_id
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst_writer import EncodedSst
+from tussock.statestore.sst.writer import EncodedSst
 from tussock.statestore.system import System
 
 __all__ = ["Uploader"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.key_encoding import upper_bound
-from tussock.statestore.key_intervals import Interval
+from tussock.statestore.keys.encoding import upper_bound
+from tussock.statestore.keys.intervals import Interval
 
 __all__ = ["LOOKUP_KEYS_MAX", "OPERATORS", "Conditions", "Test", "conditions_of", "typed_test"]
 

@@ -13,8 +13,8 @@ from tussock.compute.spark.options import StoreAddress, check_shareable
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore, connect
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.raw_table import RawTable
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.raw_table import RawTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Table", "address_of", "committing_store", "opened_store", "same_table", "working_store"]
 

@@ -25,7 +25,7 @@ from tussock.compute.spark.writer import staged
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.vnode import VNODES_MAX
+from tussock.statestore.keys.vnode import VNODES_MAX
 
 __all__ = ["TableWrite", "micro_batch", "task_count", "upsert", "write_epoch"]
 

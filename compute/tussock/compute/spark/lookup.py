@@ -23,7 +23,7 @@ from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["lookup"]
 

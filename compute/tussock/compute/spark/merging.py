@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.spent import Meter
 from tussock.statestore.errors import InvalidBatch, InvalidOption
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["FUNCTIONS", "check_merge", "combine_rows", "combined", "merge_with_stored", "merged_batches"]
 

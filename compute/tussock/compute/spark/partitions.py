@@ -13,7 +13,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from tussock.statestore.catalog import SstInfo, TableState
-from tussock.statestore.key_intervals import Interval
+from tussock.statestore.keys.intervals import Interval
 
 __all__ = ["PARTITION_BYTES", "KeyLookup", "KeyRange", "VnodeRange", "intervals", "key_ranges", "vnode_ranges"]
 

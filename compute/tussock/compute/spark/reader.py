@@ -37,7 +37,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.system import RealSystem
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["FilteringReader", "TableReader", "resolve_epoch"]
 

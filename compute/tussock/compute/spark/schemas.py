@@ -12,8 +12,8 @@ from pyspark.errors import PySparkTypeError, UnsupportedOperationException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tussock.statestore.conform import conform
 from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.tables.conform import conform
 
 __all__ = ["arrow_target", "check_columns", "check_writable", "fitted", "shown_type", "spark_schema", "storable"]
 

@@ -29,7 +29,7 @@ from tussock.compute.spark.spent import Meter, Spent
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged"]
 

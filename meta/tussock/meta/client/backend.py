@@ -53,7 +53,7 @@ from tussock.statestore.errors import (
     WriteStalled,
 )
 from tussock.statestore.logs import get_logger
-from tussock.statestore.sstables import Sstables
+from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import System
 
 __all__ = ["PlatformBackend", "open_store"]

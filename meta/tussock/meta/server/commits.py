@@ -17,7 +17,7 @@ from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
-from tussock.statestore.sst_proof import prove_bytes, prove_sst
+from tussock.statestore.sst.proof import prove_bytes, prove_sst
 from tussock.statestore.system import Lock
 
 __all__ = ["Commits"]

@@ -8,9 +8,9 @@ query has ended; so the pin is a lease, which that process renews, and which end
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import SnapshotExpired, TussockError
 from tussock.statestore.logs import get_logger
-from tussock.statestore.raw_table import RawTable
 from tussock.statestore.snapshot import Snapshot
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.raw_table import RawTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Cursor", "oldest_kept", "pin_after"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.conform import conform, key_rows
 from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.tables.conform import conform, key_rows
 
 __all__ = ["batch_of", "one_batch"]
 

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from tussock.compute.spark.state.plan import Expiry
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.conform import conform
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.vnode import VNODES_MAX
+from tussock.statestore.keys.vnode import VNODES_MAX
+from tussock.statestore.tables.conform import conform
 
 __all__ = ["Ttl", "check_length", "check_options", "check_rows", "check_tables", "micros_of", "names_of"]
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tussock.compute.spark.state.event_time import micros
 from tussock.compute.spark.state.plan import TaskPlan
 from tussock.compute.spark.state.records import State
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["SWEEP_BATCHES", "expired_keys", "oldest_kept", "stamped", "without_expired"]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.errors import InvalidBatch
-from tussock.statestore.spark_hash import spark_hash
-from tussock.statestore.vnode import partition_vnodes
+from tussock.statestore.keys.spark_hash import spark_hash
+from tussock.statestore.keys.vnode import partition_vnodes
 
 __all__ = ["check_placed", "own_rows", "own_vnodes"]
 

@@ -31,7 +31,7 @@ from tussock.compute.spark.state.timers import due_timers, fired_times
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch
-from tussock.statestore.key_encoding import KeyEncoder
+from tussock.statestore.keys.encoding import KeyEncoder
 
 __all__ = ["LATE", "REPORT_COLUMN", "run_in_spark", "run_task"]
 

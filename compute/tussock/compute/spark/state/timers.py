@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tussock.compute.spark.state.event_time import MICROS
 from tussock.compute.spark.state.plan import AT
-from tussock.statestore.typed_table import TypedTable
+from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["TIMER_VNODES", "due_timers", "fired_times"]
 

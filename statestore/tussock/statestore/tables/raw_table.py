@@ -7,17 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.backend import PinHandle
-from tussock.statestore.batches import RawBatch, key_array, raw_rows
 from tussock.statestore.catalog import SubLevel, TableSpec
-from tussock.statestore.change_feed import ChangeFeed
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.key_encoding import upper_bound
-from tussock.statestore.reading import TableReader
+from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
-from tussock.statestore.table_changes import change_batches
+from tussock.statestore.tables.batches import RawBatch, key_array, raw_rows
+from tussock.statestore.tables.change_feed import ChangeFeed
+from tussock.statestore.tables.changes import change_batches
+from tussock.statestore.tables.reading import TableReader
 
 __all__ = ["RawTable"]
 

@@ -15,14 +15,14 @@ A read holds no lock: decoded blocks and metas are immutable, and two threads th
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
-from tussock.statestore.block import decode_block
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.cache import ByteCache
 from tussock.statestore.catalog import SstInfo, data_object, meta_object, sst_text, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows, binary_buffers
-from tussock.statestore.sst_meta import LoadedMeta, decode_meta
+from tussock.statestore.sst.block import decode_block
+from tussock.statestore.sst.cache import ByteCache
+from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
 __all__ = ["CachedBlock", "Sstables"]

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore import bloom
-from tussock.statestore.block import CODECS, encode_block
 from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
-from tussock.statestore.column_codec import storage_type
-from tussock.statestore.hashing import hash_keys
 from tussock.statestore.rows import Rows, binary_buffers, repeats
-from tussock.statestore.sst_meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
+from tussock.statestore.sst import bloom
+from tussock.statestore.sst.block import CODECS, encode_block
+from tussock.statestore.sst.column_codec import storage_type
+from tussock.statestore.sst.hashing import hash_keys
+from tussock.statestore.sst.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
 
 __all__ = ["BITS_PER_KEY", "ONE_OBJECT_BYTES", "EncodedSst", "SstWriter", "value_schema"]
 

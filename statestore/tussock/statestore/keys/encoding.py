@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from tussock.statestore.arrow_views import AnyArray, null_mask
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.key_codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
-from tussock.statestore.key_cursor import KeyCursor
-from tussock.statestore.key_pieces import Piece, join_pieces, text_piece
-from tussock.statestore.spark_hash import SPARK_SEED, spark_hash, value_hasher
-from tussock.statestore.vnode import vnode_table
+from tussock.statestore.keys.codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
+from tussock.statestore.keys.cursor import KeyCursor
+from tussock.statestore.keys.pieces import Piece, join_pieces, text_piece
+from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_hasher
+from tussock.statestore.keys.vnode import vnode_table
 
 __all__ = ["KeyEncoder", "upper_bound"]
 

@@ -9,21 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.backend import PinHandle
-from tussock.statestore.batches import first_disorder
 from tussock.statestore.catalog import SubLevel, TableSpec
-from tussock.statestore.change_feed import ChangeFeed
-from tussock.statestore.conform import TypedRows, conform, key_rows
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
-from tussock.statestore.key_encoding import KeyEncoder, upper_bound
-from tussock.statestore.key_intervals import Interval, interval_ranges
-from tussock.statestore.reading import TableReader
+from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
+from tussock.statestore.keys.intervals import Interval, interval_ranges
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
-from tussock.statestore.sst_writer import value_schema
-from tussock.statestore.table_changes import change_batches
-from tussock.statestore.widening import as_type, with_types
+from tussock.statestore.sst.widening import as_type, with_types
+from tussock.statestore.sst.writer import value_schema
+from tussock.statestore.tables.batches import first_disorder
+from tussock.statestore.tables.change_feed import ChangeFeed
+from tussock.statestore.tables.changes import change_batches
+from tussock.statestore.tables.conform import TypedRows, conform, key_rows
+from tussock.statestore.tables.reading import TableReader
 
 __all__ = ["TypedTable"]
 

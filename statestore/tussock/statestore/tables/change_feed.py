@@ -20,10 +20,10 @@ import pyarrow as pa
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
-from tussock.statestore.lookup import find_many
 from tussock.statestore.rows import Rows, repeats
 from tussock.statestore.sorting import take_pieces
+from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
+from tussock.statestore.sst.lookup import find_many
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 

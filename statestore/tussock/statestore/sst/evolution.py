@@ -12,8 +12,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.column_codec import storage_type
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.sst.column_codec import storage_type
 
 __all__ = ["Columns", "altered_schema", "check_evolved", "columns_of", "is_earlier", "is_wider"]
 

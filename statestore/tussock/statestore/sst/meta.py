@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from tussock.statestore.bloom import Bloom
 from tussock.statestore.errors import CorruptSst
+from tussock.statestore.sst.bloom import Bloom
 
 __all__ = [
     "DATA_HEADER",

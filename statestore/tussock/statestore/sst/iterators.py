@@ -9,7 +9,7 @@
 Each yields non-empty batches. Forward, batches come by ascending key; in reverse, they come by descending key, while
 the rows *inside* a batch stay ascending: so one set of kernels serves both directions, and only the last step, the
 batch that a user sees, is turned around. One promise makes the rest simple: **the versions of one user key never
-part over two batches** of an iterator (segments are cut so, see `sst_meta`). A merge may therefore take all rows up
+part over two batches** of an iterator (segments are cut so, see `meta`). A merge may therefore take all rows up
 to the smallest last key of its inputs and knows that it has every version of each of these keys; and newest-wins,
 deletes and limits are decided within one batch, also in reverse, where the oldest version would otherwise come first.
 """
@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.rows import Rows
-from tussock.statestore.sst_meta import SEGMENT_BYTES, LoadedMeta
-from tussock.statestore.sstables import Sstables
-from tussock.statestore.widening import with_types
+from tussock.statestore.sst.meta import SEGMENT_BYTES, LoadedMeta
+from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.widening import with_types
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tussock.statestore.arrow_views import AnyArray
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.spark_hash import hash_value, spark_hash
+from tussock.statestore.keys.spark_hash import hash_value, spark_hash
 
 __all__ = ["VNODES_MAX", "partition_vnodes", "vnode_of", "vnode_table", "vnodes"]
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.catalog import SstInfo
-from tussock.statestore.hashing import hash_key, hash_keys
 from tussock.statestore.rows import Rows, fixed_view, key_order
-from tussock.statestore.sst_meta import LoadedMeta
-from tussock.statestore.sstables import CachedBlock, Sstables
+from tussock.statestore.sst.hashing import hash_key, hash_keys
+from tussock.statestore.sst.meta import LoadedMeta
+from tussock.statestore.sst.sstables import CachedBlock, Sstables
 
 __all__ = ["Found", "RunIndex", "find", "find_many", "locate"]
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
 from tussock.statestore.core import Core
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.key_encoding import KeyEncoder
-from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.sst.writer import value_schema
+from tussock.statestore.tables.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
 
 __all__ = ["change_batches"]
 

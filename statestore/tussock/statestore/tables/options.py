@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tussock.statestore.block import CODECS
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.key_encoding import KeyEncoder
-from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.sst.block import CODECS
+from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["table_spec"]
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.key_encoding import KeyEncoder, upper_bound
+from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
 
 __all__ = ["Interval", "interval_ranges"]
 

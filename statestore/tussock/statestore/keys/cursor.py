@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.arrow_views import binary_array
-from tussock.statestore.key_codecs import TERMINATOR
+from tussock.statestore.keys.codecs import TERMINATOR
 from tussock.statestore.rows import binary_buffers
 
 __all__ = ["KeyCursor"]

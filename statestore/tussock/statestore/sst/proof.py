@@ -12,10 +12,10 @@ from crc32c import crc32c
 
 from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.evolution import is_earlier
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst_meta import SstMeta, check_meta
-from tussock.statestore.sst_writer import value_schema
+from tussock.statestore.sst.evolution import is_earlier
+from tussock.statestore.sst.meta import SstMeta, check_meta
+from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["prove_bytes", "prove_sst"]
 

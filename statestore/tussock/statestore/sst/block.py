@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from tussock.statestore.column_codec import Buffer, buffer_count, column_buffers, column_from_buffers
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.rows import Epochs, Rows, binary_buffers
+from tussock.statestore.sst.column_codec import Buffer, buffer_count, column_buffers, column_from_buffers
 
 __all__ = ["CODECS", "TRAILER_BYTES", "decode_block", "encode_block"]
 

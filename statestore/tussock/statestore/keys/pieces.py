@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.arrow_views import binary_array
-from tussock.statestore.key_codecs import check_size
+from tussock.statestore.keys.codecs import check_size
 from tussock.statestore.rows import binary_buffers
 
 __all__ = ["FixedPiece", "Piece", "join_pieces", "text_piece"]

@@ -16,12 +16,12 @@ from tussock.statestore.backend import PinHandle, VersionView
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
-from tussock.statestore.lookup import Found, find, find_many, locate
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import BufferedRun
-from tussock.statestore.sst_writer import value_schema
-from tussock.statestore.widening import with_types
+from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
+from tussock.statestore.sst.lookup import Found, find, find_many, locate
+from tussock.statestore.sst.widening import with_types
+from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["TableReader"]
 
