@@ -137,16 +137,14 @@ def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
 @pytest.mark.usefixtures("same_driver")
 def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, operator: str) -> None:
     """Three times, each a little later after it was given work: whoever comes next ends it."""
-    # Not service accounts: without one a pod does not start, and Kubernetes looks again after half a minute.
-    kinds = QUIET.replace("serviceaccounts,", "")
     for moment, compactors in ((0.0, 2), (0.2, 3), (0.5, 1)):
-        before = children(board, kinds)
+        before = children(board, QUIET)
         with cluster.phase(f"faults: operator killed {moment} s after it got work, to all done"):
             board.kubectl("scale", "tsc/board", f"--replicas={compactors}")
             board.kubectl("delete", *before, "--wait=false")
             time.sleep(moment)
             cluster.kill(leading_operator(cluster, operator), operator)
-            cluster.wait_for("all children", lambda: others_for(before, children(board, kinds)), SECONDS)  # noqa: B023
+            cluster.wait_for("all children", lambda: others_for(before, children(board, QUIET)), SECONDS)  # noqa: B023
             cluster.wait_for(
                 f"{compactors} compactors",
                 lambda: len(board.pods("compactor")) == compactors,  # noqa: B023

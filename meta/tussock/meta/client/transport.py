@@ -58,6 +58,8 @@ _CHANNEL_OPTIONS = [
     # A replica that restarts is to be found again within its peers' election, not after gRPC's usual seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A Service that was made anew has another address; gRPC would ask for it after half a minute.
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
 ]
