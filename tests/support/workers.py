@@ -15,6 +15,8 @@ __all__ = ["LONG_PIECES", "Pieces", "piece_of", "rank_of"]
 LONG_PIECES = {
     # One Kubernetes node, which has all images.
     "node": ("tests/e2e/",),
+    # Streams that begin again and again, since all that runs them is killed.
+    "kills": ("tests/compute/test_spark_crash.py",),
     # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
     "session": (
@@ -23,7 +25,6 @@ LONG_PIECES = {
     ),
     # What has a Spark of its own each time.
     "programs": (
-        "tests/compute/test_spark_crash.py",
         "tests/compute/test_spark_speculation.py",
         "tests/compute/test_driver_process.py",
         "tests/examples/",
