@@ -13,16 +13,17 @@ from xdist.scheduler import LoadScopeScheduling
 __all__ = ["LONG_PIECES", "Pieces", "piece_of", "rank_of"]
 
 LONG_PIECES = {
+    # One session of Spark.
+    "session": (
+        "tests/compute/",
+        "tests/statestore/test_vnode.py",  # asks Spark for its hashes
+    ),
     # One Kubernetes node, which has all images.
     "node": ("tests/e2e/",),
     # Streams that begin again and again, since all that runs them is killed.
     "kills": ("tests/compute/test_spark_crash.py",),
     # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
-    "session": (
-        "tests/compute/",
-        "tests/statestore/test_vnode.py",  # asks Spark for its hashes
-    ),
     # What has a Spark of its own each time.
     "programs": (
         "tests/compute/test_spark_speculation.py",
