@@ -48,7 +48,7 @@ def test_a_file_is_run_by_one_process_and_its_times_come_last(tmp_path: Path) ->
     plugins = ["-p", "support.workers", "-p", "support.times", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", "-v", "-rP", *plugins, "--rootdir", tmp_path, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""},
         cwd=tmp_path,
         capture_output=True,
         text=True,

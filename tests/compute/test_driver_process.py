@@ -102,7 +102,16 @@ def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: s
 
 
 STARTS_SPARK = """
+import os, signal
+from pyspark.core import context
 from pyspark.sql import SparkSession
+
+def launch(*arguments):
+    gateway = launch_gateway(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)  # the JVM runs, and there is no context yet
+    return gateway
+
+launch_gateway, context.launch_gateway = context.launch_gateway, launch
 try:
     print("up", flush=True)
     SparkSession.builder.master("local[1]").getOrCreate()
@@ -121,7 +130,8 @@ def test_sigterm_before_spark_has_started_ends_it_at_once(tmp_path: Path, progra
     assert process.stdout is not None
     while "up" not in process.stdout.readline():
         assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    if program == SLEEPER:
+        process.send_signal(signal.SIGTERM)
     log, _ = process.communicate(timeout=END_SECONDS_MAX)
     assert process.returncode == DRAINED
     assert "Spark runs" not in log

@@ -166,7 +166,8 @@ class MetaConnection:
                 attempts.sent = now
             try:
                 if left <= 0:
-                    raise MetaUnavailable(f"{name}: the time was up")
+                    # What it said while there was time tells more.
+                    raise MetaUnavailable(said.get(address, f"{name}: the time was up"))
                 return self._transport(address).call(METHODS[name], request, min(left, ATTEMPT_SECONDS_MAX))
             except NotLeader as error:
                 said[address] = str(error)
