@@ -112,6 +112,7 @@ def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
         return
     # One function of `foreachBatch` may write to several stores, and as several writers.
     whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
-    if leave_note(folder / f"{batch.query}-{batch.number}-{whose}.work", work):
+    path = folder / f"{batch.query}-{batch.number}-{whose}.work"
+    if leave_note(path, work, query=batch.query, batch=batch.number):
         with suppress(OSError):
             (folder / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink()

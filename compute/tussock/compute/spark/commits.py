@@ -30,7 +30,8 @@ def note_commit(writer: str, batch: int, epoch: int) -> None:
     path = folder / f"{hashlib.sha256(writer.encode()).hexdigest()[:32]}.json"
     known = read_note(path, Commit)
     if known is None or known.epoch < epoch:
-        leave_note(path, Commit(writer, batch, epoch, RealSystem().now_ms()))
+        note = Commit(writer, batch, epoch, RealSystem().now_ms())
+        leave_note(path, note, writer=writer, batch=batch, epoch=epoch)
 
 
 def latest_commit() -> Commit | None:

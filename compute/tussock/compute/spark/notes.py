@@ -52,15 +52,15 @@ def notes_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def leave_note(path: Path, note: object) -> bool:
-    """Write a note in one step, in place of an older one; whether it could be written. If not, a warning says why."""
+def leave_note(path: Path, note: object, **of: object) -> bool:
+    """Write a note in one step, in place of an older one; whether that went well. If not, a warning says of what."""
     # The process that noted the same before may still be at it: Spark has given it up, and it does not know.
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         draft.write_bytes(msgspec.json.encode(note))
         draft.replace(path)
     except OSError as error:
-        log.warning("a commit could not be noted", note=note, error=str(error))
+        log.warning("a commit could not be noted", **of, error=str(error))
         return False
     return True
 
