@@ -7,7 +7,7 @@ import pytest
 
 from support.chaos import Stage, problems_in_bucket
 from support.chaos_child import FENCED, TABLE
-from support.chaos_verdict import judge
+from support.chaos_verdict import is_telling, judge
 from support.minio import MinioServer
 from tussock.statestore import connect
 
@@ -54,6 +54,8 @@ def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tm
             ],
             rest=(0.2, 1.5),
         )
+        # Vacuum too has to have had something to delete.
+        stage.let_work(lambda lines: is_telling(lines) and any(line.get("deleted") for line in lines))
         assert [actor.stop() for actor in stage.actors.values()] == [0] * 5
         for writer in writers:
             assert set(writer.elder_codes()) <= {FENCED}, "a writer that was replaced stops"
@@ -64,7 +66,4 @@ def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tm
             store.vacuum()
             assert judge(lines, store) == verdict, "compaction and vacuum change no answer"
         stage.say(str(verdict))
-        assert verdict.commits > 20
-        assert verdict.snapshots > 10
-        assert any(line.get("deleted") for line in lines), "vacuum had something to delete"
     assert problems_in_bucket(url) == []

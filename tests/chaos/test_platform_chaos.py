@@ -8,7 +8,7 @@ import pytest
 
 from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
 from support.chaos_child import FENCED, TABLE
-from support.chaos_verdict import judge, longest_pause
+from support.chaos_verdict import is_telling, judge, longest_pause
 from support.minio import MinioServer, free_port
 from tussock.meta.framing import decode_lease, sequence_of
 from tussock.statestore import StateStore, connect
@@ -163,6 +163,7 @@ def run(
     with Stage(folder, seed) as stage:
         platform = PlatformStage(stage, minio)
         stage.disturb(seconds, actions(platform), rest=REST)
+        stage.let_work(is_telling)
         clients = (*platform.writers, platform.reader)
         assert [actor.stop() for actor in clients] == [0] * len(clients)
         for writer in platform.writers:
@@ -174,8 +175,6 @@ def run(
             assert judge(lines, store) == verdict, "the compactor that is left does its work, and changes no answer"
             state = store.version().find_table(TABLE)
         stage.say(f"{verdict}; the longest pause between two answers to commits was {longest_pause(lines):.2f} s")
-        assert verdict.commits > 20
-        assert verdict.snapshots > 10
         assert state is not None
         assert all(sst.epoch == 0 for sst in state.levels.ssts()), "all rows have gone through a compaction"
         assert platform.compactor.stop() == 0

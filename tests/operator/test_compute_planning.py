@@ -104,6 +104,26 @@ def test_a_changed_job_stops_before_it_starts_again() -> None:
     assert world.job["status"]["restarts"] == 1
 
 
+def test_a_driver_that_somebody_deleted_is_told_of() -> None:
+    """Only where neither another template nor a suspension asks for it; until it has ended, nothing is started."""
+    world = World(compute())
+    world.settle()
+    world.run()
+    world.settle()
+    world.driver()["metadata"]["deletionTimestamp"] = at(50)
+    world.settle()
+    assert world.reason() == ("False", "Draining")
+    assert world.message().startswith("Pod x-driver was deleted; when it has ended its batch")
+    world.set(suspend=True)
+    world.settle()
+    assert world.message() == "Waiting for pod x-driver to end its batch and stop."
+    world.set(suspend=False)
+    del world.children[Ref("Pod", "x-driver")]
+    world.settle()
+    assert (world.pods, world.reason()) == (["x-driver"], ("False", "Running"))
+    assert world.job["status"]["restarts"] == 1
+
+
 def test_an_image_is_tried_before_the_driver_is_stopped() -> None:
     """A small pod gets it first; it is taken away with the driver of before."""
     world = World(compute())

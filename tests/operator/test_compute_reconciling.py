@@ -124,12 +124,13 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     eventually("a restart", lambda: status_of(shared, name).get("restarts") == 1)
     assert status_of(shared, name)["failures"] == 0
 
-    def restored() -> list[str]:
-        return [event["note"] for event in shared.events(name) if event["reason"] == "ChildRestored"]
-
-    # Events are sent after the status.
-    eventually("its event", restored)
-    assert restored() == [f"Put right: Pod {name}-driver was missing."]
+    # Whether the pod is seen on its way out or has gone by then is chance. Events are sent after the status.
+    told = {
+        f"Pod {kubelet.pod_name} was deleted; when it has ended its batch and stopped, another one starts.",
+        f"Put right: Pod {kubelet.pod_name} was missing.",
+    }
+    eventually("its event", lambda: told & {event["note"] for event in shared.events(name)})
+    assert len([event for event in shared.events(name) if event["note"] in told]) == 1
 
 
 def test_an_image_is_tried_before_the_driver_gives_way(platform: str, name: str, shared: Objects) -> None:

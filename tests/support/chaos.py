@@ -21,6 +21,7 @@ COMMAND = (sys.executable, "-c", "from tussock.cli.main import main; main()")
 START_SECONDS_MAX = 300
 STOP_SECONDS_MAX = 120
 CHECK_SECONDS_MAX = 120
+WORK_SECONDS_MAX = 120
 LOG_BYTES_SHOWN = 3000
 
 
@@ -154,6 +155,13 @@ class Stage:
         while due or time.monotonic() < deadline:
             time.sleep(self.chance.uniform(*rest))
             (due.pop() if due else self.chance.choice(actions))()
+
+    def let_work(self, enough: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Return when the clients have got far enough by their histories: a slow machine takes longer, not less."""
+        deadline = time.monotonic() + WORK_SECONDS_MAX
+        while not enough(self.histories()):
+            assert time.monotonic() < deadline, f"the clients did not get on for {WORK_SECONDS_MAX} s"
+            time.sleep(0.2)
 
     # --- Clients -----------------------------------------------------------------------------------------------------
 

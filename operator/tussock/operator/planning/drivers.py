@@ -67,11 +67,19 @@ def drive(
     if run is None:
         return _absent(compute, store, job, gates, now)
     if run.is_leaving:
-        verdict = progressing(Reason.DRAINING, f"Waiting for pod {run.name} to end its batch and stop.")
-        return Driving(verdict, status={"driverPod": run.name})
+        return Driving(_leaving(compute, job, run), status={"driverPod": run.name})
     if run.has_ended:
         return _ended(compute, job, run, gates, now)
     return _living(compute, job, run, gates, now, executors)
+
+
+def _leaving(compute: Compute, job: Job, run: Run) -> Verdict:
+    """A pod takes its time to go, so this is where its deletion by somebody else is told."""
+    if run.template == job.template_hash and not compute.spec.suspend:
+        told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
+    else:
+        told = f"Waiting for pod {run.name} to end its batch and stop."
+    return progressing(Reason.DRAINING, told)
 
 
 def _absent(compute: Compute, store: str, job: Job, gates: Gates, now: datetime) -> Driving:
