@@ -1,8 +1,8 @@
 """The programs of a Kubernetes node, built from their Go modules and kept where all clones of this project find them.
 
 No download of binaries and no image registry: a machine that reaches the Go module proxy can build them all.
-`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents; the other programs are modules of their
-own, because one graph of versions would not fit them all.
+`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents, and `cert-manager/` has the same of its
+own; the other programs are modules of their own, because one graph of versions would not fit them all.
 Versions stand in the names of the folders, so a new version builds anew and an old clone keeps its own.
 """
 
@@ -31,7 +31,8 @@ class Program(NamedTuple):
 
     package: str
     version: str
-    in_module: bool  # built in the module beside this file, else installed as a module of its own
+    module: str = ""  # the folder, seen from this file's, of the module it is built in; else it is a module of its own
+    definitions: str = ""  # a module of which `deploy/crds` is kept beside the program
 
     @property
     def name(self) -> str:
@@ -45,6 +46,11 @@ class Program(NamedTuple):
         family = "kubernetes" if self.package.startswith("k8s.io/") else self.name
         return cache_folder() / f"{family}-{self.version}" / self.name
 
+    @property
+    def crds(self) -> Path:
+        """The folder of its definitions, if it has some."""
+        return self.path.parent / "crds"
+
 
 def cache_folder() -> Path:
     """The folder of everything built, which outlives clones: `$TUSSOCK_CLUSTER_CACHE`, or one in the user's cache."""
@@ -53,21 +59,23 @@ def cache_folder() -> Path:
     return Path(named) if named else user_cache / "tussock-cluster"
 
 
-def _pinned(module: str) -> str:
-    """The version of a module in `go.mod`, without the `v`."""
-    found = re.search(rf"^(?:require)?\s*{re.escape(module)} v(\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
-    assert found, f"{module} is missing in {HERE / 'go.mod'}"
+def _pinned(module: str, folder: str = ".") -> str:
+    """The version of a module in a folder's `go.mod`, without the `v`."""
+    file = HERE / folder / "go.mod"
+    found = re.search(rf"^(?:require)?\s*{re.escape(module)} v(\S+)", file.read_text(), re.MULTILINE)
+    assert found, f"{module} is missing in {file}"
     return found[1]
 
 
+CERT_MANAGER = "github.com/cert-manager/cert-manager"
 KUBERNETES_VERSION = _pinned("k8s.io/kubernetes")
 PROGRAMS = {
     program.name: program
     for program in (
         # Most wanted first: tests of CRDs and handlers need these two only.
-        Program("go.etcd.io/etcd/server/v3", _pinned("go.etcd.io/etcd/server/v3"), True),
+        Program("go.etcd.io/etcd/server/v3", _pinned("go.etcd.io/etcd/server/v3"), "."),
         *(
-            Program(f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_VERSION, True)
+            Program(f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_VERSION, ".")
             for name in (
                 "kube-apiserver",
                 "kubectl",
@@ -78,17 +86,25 @@ PROGRAMS = {
             )
         ),
         # What a pod's sandbox runs; it changes when Kubernetes does, if ever.
-        Program("tussock.dev/testcluster/pause", KUBERNETES_VERSION, True),
-        Program("github.com/coredns/coredns", "1.12.4", False),
-        Program("helm.sh/helm/v3/cmd/helm", "3.22.0", False),
+        Program("tussock.dev/testcluster/pause", KUBERNETES_VERSION, "."),
+        Program("github.com/coredns/coredns", "1.12.4"),
+        Program("helm.sh/helm/v3/cmd/helm", "3.22.0"),
         # MinIO's own tags are no versions to Go, so this is the last commit by its time.
-        Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c", False),
+        Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c"),
+        Program(
+            "tussock.dev/testcluster/cert-manager",
+            _pinned(CERT_MANAGER, "cert-manager"),
+            "cert-manager",
+            definitions=CERT_MANAGER,
+        ),
     )
 }
 API_SERVER = ("etcd", "kube-apiserver")
+NODE = tuple(name for name in PROGRAMS if name != "cert-manager")
+"""What a node runs, and what works on it; cert-manager is for tests at an API server."""
 
 
-def missing(names: Iterator[str] | tuple[str, ...] = tuple(PROGRAMS)) -> list[str]:
+def missing(names: tuple[str, ...] = NODE) -> list[str]:
     """Those of the programs that are not built yet."""
     return [name for name in names if not os.access(PROGRAMS[name].path, os.X_OK)]
 
@@ -99,7 +115,7 @@ def search_path() -> str:
     return os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])
 
 
-def build(names: tuple[str, ...] = tuple(PROGRAMS), report: Callable[[str], None] = print) -> None:
+def build(names: tuple[str, ...] = NODE, report: Callable[[str], None] = print) -> None:
     """Build the programs that are missing; `report` hears of each. Raises `NoCluster` where that can't be done."""
     if not missing(names):
         return
@@ -139,18 +155,31 @@ def _build_one(program: Program) -> None:
     stamp = "k8s.io/component-base/version.git"
     major, minor, _ = KUBERNETES_VERSION.split(".", 2)
     symbols = f"-X {stamp}Version=v{KUBERNETES_VERSION} -X {stamp}Major={major} -X {stamp}Minor={minor}"
-    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {symbols if program.in_module else ''}"]
+    flags = ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {symbols if program.module == '.' else ''}"]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(building), "GOFLAGS": ""}
-    if program.in_module:
+    if program.module:
         command = ["go", "build", *flags, "-o", str(building / program.name), program.package]
     else:
         command = ["go", "install", *flags, f"{program.package}@v{program.version}"]
+    folder = HERE / (program.module or ".")
     try:
         subprocess.run(
-            command, cwd=HERE, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
+            command, cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX
         )
+        if program.definitions:
+            _keep_definitions(program, folder)
     except subprocess.CalledProcessError as error:
         raise NoCluster(f"Go could not build {program.name}: {error.stderr.strip()[-600:]}") from error
     except subprocess.TimeoutExpired as error:
         raise NoCluster(f"Go did not build {program.name} within {BUILD_SECONDS_MAX} s") from error
     (building / program.name).rename(program.path)
+
+
+def _keep_definitions(program: Program, folder: Path) -> None:
+    """Copy the module's definitions: its sources may be gone when they are wanted."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", program.definitions]
+    found = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    program.crds.mkdir(exist_ok=True)
+    for file in (Path(found) / "deploy" / "crds").glob("*.yaml"):
+        # Sources of modules are read-only, and a copy must be replaceable.
+        shutil.copyfile(file, program.crds / file.name)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import kopf
 
 from tussock.operator.cluster.api import Api, connect
-from tussock.operator.cluster.errors import ApiError, ApiNotFound, ApiRefused
+from tussock.operator.cluster.errors import ApiError, ApiNotFound, ApiRefused, ApiUnavailable
 from tussock.operator.cluster.kinds import OURS
 from tussock.operator.cluster.lease import Lease
 from tussock.operator.cluster.seen import Key, Seen
@@ -28,6 +28,7 @@ from tussock.operator.handlers.watching import kopf_settings, registry_of, watch
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.health import Health, serve_http
 from tussock.operator.metrics import Metrics
+from tussock.operator.planning.model import Manifest
 from tussock.operator.probes.cache import Probes
 from tussock.operator.settings import OperatorSettings
 from tussock.statestore.logs import get_logger
@@ -40,6 +41,8 @@ log = get_logger("tussock.operator")
 
 END_SECONDS = 10.0
 """How long passes that have begun get to end."""
+CERT_MANAGER_SECONDS = 20.0
+"""How often cert-manager is looked for while a store waits for it."""
 
 
 def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> NoReturn:
@@ -91,6 +94,8 @@ async def _lead(
     stopped: asyncio.Event,
 ) -> None:
     """Do the work, until `stopped`."""
+    namespace = settings.namespaces[0] if settings.namespaces else None
+    has_cert_manager = await _has_certificates(api, namespace)
     probes = Probes(lambda key: queue.wake(key))
 
     async def run(key: Key) -> float | None:
@@ -105,16 +110,18 @@ async def _lead(
         system=RealSystem(),
         metrics=metrics,
         identity=settings.identity,
+        has_cert_manager=has_cert_manager,
         defaults=settings.defaults,
     )
     reconciler = Reconciler(world, controllers)
-    namespace = settings.namespaces[0] if settings.namespaces else None
-    kinds = watched_kinds(certificates=await _has_certificates(api, namespace))
+    kinds = watched_kinds(certificates=has_cert_manager)
     await _until(stopped, _await_definitions(api, namespace))
     sweeper = Sweeper(world, kinds, settings.namespaces, health)
     working = [asyncio.create_task(queue.work()), asyncio.create_task(sweeper.work())]
+    if not has_cert_manager:
+        working.append(asyncio.create_task(_await_certificates(world, namespace)))
     for task in working:
-        # They never end; should one fail, the process ends with it.
+        # They never end but for a reason to begin anew; should one fail, the process ends with it.
         task.add_done_callback(lambda _: stopped.set())
     started = asyncio.Event()
     watching = asyncio.create_task(
@@ -170,12 +177,30 @@ async def _end(task: "asyncio.Future[Any]") -> None:
 
 
 async def _has_certificates(api: Api, namespace: str | None) -> bool:
-    """Whether cert-manager is in the cluster and may be used; if it comes later, the operator has to begin anew."""
+    """Whether cert-manager is in the cluster and may be used."""
     try:
         await api.list_metadata("Certificate", namespace, OURS)
     except (ApiNotFound, ApiRefused):
         return False
     return True
+
+
+async def _await_certificates(world: World, namespace: str | None) -> None:
+    """Return when there is cert-manager and a store waits for it: kopf watches no kind that comes after it."""
+    while True:
+        await asyncio.sleep(CERT_MANAGER_SECONDS)
+        waiting = any(_asks_cert_manager(body) for body in world.seen.all_of("StateStore"))
+        try:
+            found = waiting and await _has_certificates(world.api, namespace)
+        except ApiUnavailable:
+            continue
+        if found:
+            log.info("cert-manager is there now; beginning anew, to watch its certificates")
+            return
+
+
+def _asks_cert_manager(store: Manifest) -> bool:
+    return ((store.get("spec") or {}).get("tls") or {}).get("mode") == "certManager"
 
 
 async def _await_definitions(api: Api, namespace: str | None) -> None:

@@ -11,6 +11,7 @@ from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
+from tussock.operator.planning.certificates import first_end_of
 from tussock.operator.planning.deletion import leaves_bucket, remaining
 from tussock.operator.planning.model import Manifest, Observed
 from tussock.operator.planning.store import (
@@ -42,6 +43,7 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
     metas = meta_names(store, of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
+    children = seen.children(key_of(body))
     facts = StoreFacts(
         defaults=world.defaults,
         sections=sections,
@@ -50,10 +52,11 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
         bucket=None if leaving or rivals else bucket_fact(world, store),
         rivals=rivals,
         certificates_due=certificates is not None and certificates.due,
-        certificates_expire=certificates.expire if certificates is not None else "",
+        certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
+        has_cert_manager=world.has_cert_manager,
         emptied=emptied_fact(world, store) if empties else None,
     )
-    return Observed(facts, seen.children(key_of(body)), others)
+    return Observed(facts, children, others)
 
 
 def _rivals(world: World, store: StateStore) -> tuple[str, ...]:

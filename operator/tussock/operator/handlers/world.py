@@ -36,6 +36,8 @@ class World:
     metrics: Metrics
     identity: str
     """The name of this replica."""
+    has_cert_manager: bool
+    """cert-manager is in the cluster, so its Certificates can be asked for and are watched."""
     defaults: Defaults
     """What holds where resources say nothing: images, domain."""
 

@@ -7,7 +7,7 @@ issuer of cert-manager does, into the same secrets. With `secret` the user does,
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tussock.operator.manifests.labels import Component, Manifest, encoded, metadata
+from tussock.operator.manifests.labels import Component, Manifest, encoded, labels, metadata
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import Identity, common_name, server_name, tls_secret
@@ -107,6 +107,8 @@ def _request(store: StateStore, wanted: Certificate, issuer: dict[str, str]) -> 
         "duration": f"{wanted.seconds // 3600}h",
         "renewBefore": f"{wanted.seconds // 3 // 3600}h",
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        # By its labels a change of the secret is known to be the store's business.
+        "secretTemplate": {"labels": labels(store, store.name, wanted.component)},
         "usages": ["digital signature", "server auth" if wanted.is_server else "client auth"],
         "issuerRef": issuer,
     }

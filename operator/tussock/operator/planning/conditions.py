@@ -66,6 +66,7 @@ class Reason(StrEnum):
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - the name of a reason
     SECRET_KEY_MISSING = "SecretKeyMissing"  # noqa: S105
     PREFIX_IN_USE = "PrefixInUse"
+    CERTIFICATES_NOT_ISSUED = "CertificatesNotIssued"
     # What the cluster says about pods.
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CRASH_LOOPING = "CrashLooping"

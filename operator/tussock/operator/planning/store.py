@@ -11,12 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import bucket_secret, managed_name
-from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.certificates import missing_certificates
 from tussock.operator.planning.comparing import applies, prunes
 from tussock.operator.planning.components import status_conditions
 from tussock.operator.planning.conditions import Reason, Verdict, is_ready, progressing, ready, wrong
@@ -56,6 +55,8 @@ class StoreFacts:
     """One of those that the operator issues is missing or has to be renewed."""
     certificates_expire: str = ""
     """When the first of them ends (RFC 3339)."""
+    has_cert_manager: bool = False
+    """Whether certificates can be asked of it."""
     emptied: EmptiedFact | None = None
 
 
@@ -80,6 +81,8 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
     version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
     wanted = list(store_manifests(store, names, facts.defaults, version))
+    if not facts.has_cert_manager:
+        wanted = [manifest for manifest in wanted if manifest["kind"] != "Certificate"]
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
     restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now)
@@ -154,7 +157,14 @@ def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) 
         return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
     if facts.bucket.reason is not None:
         return wrong(facts.bucket.reason, facts.bucket.message)
-    return _missing_certificates(store, observed)
+    return missing_certificates(
+        store,
+        observed.children,
+        observed.others,
+        facts.defaults,
+        now,
+        has_cert_manager=facts.has_cert_manager,
+    )
 
 
 def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
@@ -176,30 +186,6 @@ def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdic
             f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in spec.objectStore.",
         )
     return None
-
-
-def _missing_certificates(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
-    if not has_tls(store):
-        return None
-    names = {wanted.secret for wanted in desired_certificates(store, (), observed.facts.defaults)}
-    names |= {tls_secret(store, "meta")}
-    absent = sorted(name for name in names if Ref("Secret", name) not in observed.others)
-    if not absent:
-        return _missing_files(store, observed) if store.spec.tls.mode == "secret" else None
-    if store.spec.tls.mode == "secret":
-        told = f"There is no Secret {absent[0]} in namespace {store.namespace}; create it (spec.tls.secretName)."
-        return wrong(Reason.SECRET_NOT_FOUND, told)
-    who = "cert-manager" if store.spec.tls.mode == "certManager" else "the operator"
-    return progressing(Reason.RECONCILING, f"Waiting until {who} has issued {', '.join(absent)}.")
-
-
-def _missing_files(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
-    """What the secret of a user who brings his own certificates has not."""
-    name = store.spec.tls.secret_name
-    data = observed.others[Ref("Secret", name)].get("data") or {}
-    absent = [key for key in ("ca.crt", "tls.crt", "tls.key") if key not in data]
-    told = f"Secret {name}, which spec.tls names, has no key {', '.join(absent)}. Add it."
-    return wrong(Reason.SECRET_KEY_MISSING, told) if absent else None
 
 
 def _sections(store: StateStore, facts: StoreFacts) -> list[Manifest]:

@@ -1,0 +1,113 @@
+"""Whether a store has the certificates that it needs and, where somebody else issues them, what keeps them.
+
+cert-manager says in the conditions of a `Certificate` how far it is, but not why: that is in the `CertificateRequest`
+and the issuer, which the operator has no right to read. So a message tells a person where to look.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.certificates import desired_certificates
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.model import Manifest, Ref, seconds_since
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["first_end_of", "missing_certificates"]
+
+SLOW_SECONDS = 60.0
+"""An issuer within the cluster takes a second or two; one far away may take longer, and the message goes again."""
+_FILES = ("ca.crt", "tls.crt", "tls.key")
+
+
+def missing_certificates(
+    store: StateStore,
+    children: Mapping[Ref, Manifest],
+    others: Mapping[Ref, Manifest],
+    defaults: Defaults,
+    now: datetime,
+    *,
+    has_cert_manager: bool,
+) -> Verdict | None:
+    """What stands in the way of encryption; `None` if nothing does. `others` has the secrets of the namespace."""
+    if not has_tls(store):
+        return None
+    if store.spec.tls.mode == "secret":
+        return _of_the_user(store, others)
+    wanted = sorted(certificate.secret for certificate in desired_certificates(store, (), defaults))
+    absent = [name for name in wanted if Ref("Secret", name) not in others]
+    if store.spec.tls.mode == "certManager":
+        if not has_cert_manager:
+            return wrong(
+                Reason.CERTIFICATES_NOT_ISSUED,
+                "spec.tls asks cert-manager for certificates, and the operator sees none of its Certificates. Install "
+                "cert-manager, which is noticed within a minute, or take another spec.tls.mode.",
+            )
+        return _of_an_issuer(store, wanted, absent, children, others, now)
+    if absent:
+        return progressing(Reason.RECONCILING, f"Waiting until the operator has issued {', '.join(absent)}.")
+    return None
+
+
+def first_end_of(children: Mapping[Ref, Manifest]) -> str:
+    """When the first of the certificates that cert-manager has issued ends (RFC 3339); empty if there are none."""
+    found = [child.get("status") or {} for ref, child in children.items() if ref.kind == "Certificate"]
+    return min((str(status["notAfter"]) for status in found if "notAfter" in status), default="")
+
+
+def _of_the_user(store: StateStore, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    name = tls_secret(store, "meta")
+    secret = others.get(Ref("Secret", name))
+    if secret is None:
+        told = f"There is no Secret {name} in namespace {store.namespace}; create it (spec.tls.secretName)."
+        return wrong(Reason.SECRET_NOT_FOUND, told)
+    if lacking := _lacking(secret):
+        told = f"Secret {name}, which spec.tls names, has no key {', '.join(lacking)}. Add it."
+        return wrong(Reason.SECRET_KEY_MISSING, told)
+    return None
+
+
+def _of_an_issuer(
+    store: StateStore,
+    wanted: list[str],
+    absent: list[str],
+    children: Mapping[Ref, Manifest],
+    others: Mapping[Ref, Manifest],
+    now: datetime,
+) -> Verdict | None:
+    issuer = store.spec.tls.issuer_ref
+    assert issuer is not None
+    by = f"{issuer.kind} {issuer.name}"
+    if absent:
+        child = children.get(Ref("Certificate", absent[0]))
+        told = f"Waiting until cert-manager has issued {', '.join(absent)} by {by}."
+        if child is None or seconds_since(child["metadata"]["creationTimestamp"], now) < SLOW_SECONDS:
+            return progressing(Reason.RECONCILING, told)
+        says = _says(child)
+        return wrong(
+            Reason.CERTIFICATES_NOT_ISSUED,
+            f"cert-manager has not issued {', '.join(absent)} by {by}{says}. Look whether there is this issuer "
+            f"(spec.tls.issuerRef) and it is ready; `kubectl describe certificaterequests` has more.",
+        )
+    for name in wanted:
+        if lacking := _lacking(others[Ref("Secret", name)]):
+            return wrong(
+                Reason.CERTIFICATES_NOT_ISSUED,
+                f"Secret {name} has no key {', '.join(lacking)}: {by} does not tell which CA its certificates are of, "
+                "so nodes could not check each other. Take an issuer that does, such as one of the type `ca`.",
+            )
+    return None
+
+
+def _lacking(secret: Manifest) -> list[str]:
+    return [key for key in _FILES if key not in (secret.get("data") or {})]
+
+
+def _says(certificate: Mapping[str, Any]) -> str:
+    """The words of cert-manager about a certificate that is not there, to be put into a sentence."""
+    found = (certificate.get("status") or {}).get("conditions") or ()
+    told = {condition["type"]: str(condition.get("message", "")).strip().rstrip(".") for condition in found}
+    words = told.get("Issuing") or told.get("Ready") or ""
+    return f" ({words})" if words else ""
