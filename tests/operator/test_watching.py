@@ -127,7 +127,17 @@ def test_a_sweep_finds_what_watches_missed(objects: Objects, monkeypatch: pytest
     async def sweep() -> tuple[str, str]:
         async with await connect() as api:
             system = RealSystem()
-            world = World(api, Seen(), Probes(woken.append), woken.append, system, Metrics(), "test", Defaults())
+            world = World(
+                api=api,
+                seen=Seen(),
+                probes=Probes(woken.append),
+                wake=woken.append,
+                system=system,
+                metrics=Metrics(),
+                identity="test",
+                has_cert_manager=False,
+                defaults=Defaults(),
+            )
             health = Health(system)
             sweeper = Sweeper(world, {"ConfigMap": KINDS["ConfigMap"]}, [space], health)
             for known in (there, gone):
