@@ -92,11 +92,14 @@ def test_a_deleted_child_is_back(kind: str, store: Body, shared: Objects) -> Non
 def test_nothing_is_written_when_nothing_differs(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
     """Passes are made, since foreign annotations wake them, and the audit log has no write of ours.
 
-    With an operator of its own: each pass is one over this store, and each write one for it.
+    With an operator of its own: each pass is one over this store, and each write one for it. One child has lost its
+    labels and got them back, which its watch tells of as of its end and its beginning.
     """
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()
     name = serving(objects, store_on(minio, objects, "s"))
+    remove_labels(objects, name)
+    eventually("the labels again", lambda: "app.kubernetes.io/managed-by" in _labels(objects, f"{name}-meta"))
     await_calm(objects)
     writes = len(objects.writes())
 
@@ -110,6 +113,10 @@ def test_nothing_is_written_when_nothing_differs(objects: Objects, minio: MinioS
         wake("Service", f"{name}-meta", str(number))
     assert [line["requestURI"] for line in objects.writes()[writes:]] == []
     assert process.stop() == 0
+
+
+def _labels(objects: Objects, deployment: str) -> Body:
+    return (objects.get("Deployment", deployment) or {})["metadata"]["labels"]
 
 
 def await_calm(objects: Objects) -> None:

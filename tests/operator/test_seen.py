@@ -57,6 +57,22 @@ def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
     assert version_of(seen) == "4"
 
 
+def test_an_object_that_gets_its_labels_back_is_there_again() -> None:
+    """A watch by labels tells of their loss as of a deletion; the uid stays, and our own answer may come first."""
+    seen = Seen()
+    seen.put("Service", body(version=1))
+    seen.drop("Service", body(version=2))
+    assert version_of(seen) == ""
+    seen.put("Service", body(version=3))
+    assert (version_of(seen), set(seen.children(OWNER))) == ("3", {Ref("Service", "x")})
+    seen.drop("Service", body(version=2))
+    assert version_of(seen) == "3"
+    found = seen.sweep("Service", None, [body(version=4)], seen.uids("Service"))
+    assert found.stale == {("x", "4")}
+    seen.drop("Service", body(version=5))
+    assert (version_of(seen), seen.children(OWNER)) == ("", {})
+
+
 def test_the_end_of_an_object_leaves_the_next_one_of_its_name() -> None:
     seen = Seen()
     seen.put("Service", body(version=5, uid="new"))

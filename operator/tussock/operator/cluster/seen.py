@@ -44,12 +44,12 @@ class Seen:
     def __init__(self) -> None:
         self._objects: dict[str, dict[tuple[str, str], Manifest]] = {}
         self._children: dict[Key, dict[Ref, Manifest]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, int] = OrderedDict()
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Remember this state of an object, unless a newer one is known or it is known to be deleted."""
+        """Remember this state of an object, unless a newer one is known or it is one from before its deletion."""
         metadata = body["metadata"]
-        if metadata.get("uid") in self._deleted:
+        if self._is_over(body):
             return
         place = (metadata["namespace"], metadata["name"])
         of_kind = self._objects.setdefault(kind, {})
@@ -64,13 +64,17 @@ class Seen:
             self._children.setdefault(owner, {})[Ref(kind, metadata["name"])] = kept
 
     def drop(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Forget an object that was deleted; another one of its name stays."""
+        """Forget an object that was deleted, in this state; another one of its name stays, and so does a newer state.
+
+        A watch by labels tells the same of an object that has lost them, and that may get them back.
+        """
         metadata = body["metadata"]
-        self._deleted[metadata["uid"]] = None
+        self._deleted[metadata["uid"]] = max(_version(body), self._deleted.get(metadata["uid"], 0))
+        self._deleted.move_to_end(metadata["uid"])
         while len(self._deleted) > TOMBSTONES_MAX:
             self._deleted.popitem(last=False)
         known = self.get(kind, metadata["namespace"], metadata["name"])
-        if known is not None and known["metadata"]["uid"] == metadata["uid"]:
+        if known is not None and known["metadata"]["uid"] == metadata["uid"] and self._is_over(known):
             del self._objects[kind][metadata["namespace"], metadata["name"]]
             self._disown(kind, known)
 
@@ -106,7 +110,7 @@ class Seen:
                 self.drop(kind, body)
         known = {body["metadata"]["uid"]: body for body in self.all_of(kind, namespace)}
         for uid, found in by_uid.items():
-            if uid in self._deleted:
+            if self._is_over(found):
                 continue
             if uid not in known or _version(known[uid]) < _version(found):
                 stale.add((uid, found["metadata"]["resourceVersion"]))
@@ -115,6 +119,11 @@ class Seen:
     def uids(self, kind: str) -> set[str]:
         """The uids of all known objects of a kind."""
         return {body["metadata"]["uid"] for body in self.all_of(kind)}
+
+    def _is_over(self, body: Mapping[str, Any]) -> bool:
+        """Whether a state is from before the deletion of its object."""
+        deleted = self._deleted.get(body["metadata"].get("uid", ""))
+        return deleted is not None and _version(body) <= deleted
 
     def _disown(self, kind: str, body: Manifest) -> None:
         owner = owner_of(body)
