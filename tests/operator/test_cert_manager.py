@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.binaries import BUILD_SECONDS_MAX, NoCluster
+from cluster.binaries import BUILD_SECONDS_MAX, NoCluster, build
 from support.api_server import running_api_server
 from support.cert_manager import ca_issuer, install_definitions, running_cert_manager
 from support.kubectl import Kubectl
@@ -28,8 +28,9 @@ IDENTITIES = ("meta", "compactor", "client-reader", "client-writer", "client-adm
 
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
-    """Of an API server that has our kinds, and no cert-manager."""
+    """Of an API server that has our kinds, and no cert-manager; that can be had, though."""
     try:
+        build(("cert-manager",))
         with running_api_server(tmp_path / "api") as kubeconfig:
             found = Kubectl(kubeconfig, tmp_path / "cache")
             crds = str(Path(__file__).resolve().parents[2] / "crds")

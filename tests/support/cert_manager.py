@@ -1,11 +1,11 @@
-"""cert-manager's own controllers against an API server, and issuers for them."""
+"""cert-manager's own controllers against an API server, and issuers for them; `cluster.binaries` builds it before."""
 
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.binaries import PROGRAMS, build
+from cluster.binaries import PROGRAMS
 from support.kubectl import Kubectl
 from support.operators import Body
 
@@ -13,8 +13,7 @@ __all__ = ["ca_issuer", "install_definitions", "running_cert_manager"]
 
 
 def install_definitions(kubectl: Kubectl) -> None:
-    """What installing cert-manager begins with; builds it first if that has not been done."""
-    build(("cert-manager",))
+    """What installing cert-manager begins with."""
     folder = str(PROGRAMS["cert-manager"].crds)
     kubectl.done("apply", "--server-side", "-f", folder)
     kubectl.done("wait", "--for=condition=Established", "--timeout=60s", "-f", folder)
