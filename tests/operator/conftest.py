@@ -44,7 +44,7 @@ def shared(definitions: Path) -> Objects:
 def operator(definitions: Path, shared: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """One operator for all tests that do not harm it."""
     process = OperatorProcess(definitions, tmp_path_factory.mktemp("operator"), shared.namespace, lease="shared")
-    process.start()
+    process.keep()
     eventually("an operator that leads", lambda: "leading" in process.log())
     yield process
     assert process.stop() == 0, process.log()[-2000:]

@@ -1,9 +1,8 @@
 """A store with certificates of cert-manager: its own controllers issue them, at an API server of the test's own."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,23 +40,13 @@ def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
         pytest.skip(str(error))
 
 
-def revived(process: OperatorProcess, probe: Callable[[], Any]) -> Callable[[], Any]:
-    """`probe`, while somebody starts the operator again whenever it has ended, as a kubelet does."""
-
-    def run() -> Any:
-        process.revive()
-        return probe()
-
-    return run
-
-
 def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_path: Path) -> None:
     """Missed, then found; issued by an issuer with a CA; good for nodes and clients; a new one is told to kubelets."""
     kubeconfig = tmp_path / "api" / "kubeconfig"
     objects = Objects(kubeconfig, "shop")
     objects.make_namespace()
     process = OperatorProcess(kubeconfig, tmp_path, "shop", lease="shop")
-    process.start()
+    process.keep()
     try:
         body = store_on(minio, objects, "s")
         body["spec"]["tls"] = {"mode": "certManager", "issuerRef": {"name": "nodes", "kind": "Issuer"}}
@@ -65,9 +54,9 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
         assert "Install cert-manager" in objects.await_reason("StateStore", "s", "CertificatesNotIssued")["message"]
 
         install_definitions(kubectl)
-        eventually("a request for a certificate", revived(process, lambda: _certificate(objects, "meta")))
+        eventually("a request for a certificate", lambda: _certificate(objects, "meta"))
         assert '"event": "stopped", "lost_lease": false' in process.log()
-        assert objects.await_reason("StateStore", "s", "Reconciling")["message"].endswith("by Issuer nodes.")
+        eventually("its issuer", lambda: objects.ready("StateStore", "s")["message"].endswith("by Issuer nodes."))
 
         with running_cert_manager(kubeconfig, tmp_path) as log:
             for found in ca_issuer("nodes"):

@@ -3,7 +3,6 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -151,11 +150,6 @@ def test_an_operator_that_starts_anew_writes_nothing(objects: Objects, minio: Mi
 @pytest.mark.slow
 def test_an_api_server_that_is_killed_and_comes_back(api_server: Path, minio: MinioServer, tmp_path: Path) -> None:
     """It puts right what was edited; with a restart if it could not renew its lease for longer than that lasts."""
-
-    def service() -> Any:
-        process.revive()
-        return objects.get("Service", "s-meta")
-
     server = ApiServer(tmp_path / "api")
     server.start()
     try:
@@ -165,14 +159,15 @@ def test_an_api_server_that_is_killed_and_comes_back(api_server: Path, minio: Mi
         objects = Objects(server.kubeconfig, "away")
         objects.make_namespace()
         process = OperatorProcess(server.kubeconfig, tmp_path, "away", lease="away")
-        start(process)
+        process.keep()
+        eventually("a leader", lambda: is_leading(process))
         serving(objects, store_on(minio, objects, "s"))
         server.kill()
         time.sleep(3)
         assert process.ask("/healthz") == "ok\n"
         server.start()
         objects.delete("Service", "s-meta")
-        eventually("the Service again", service)
+        eventually("the Service again", lambda: objects.get("Service", "s-meta"))
         assert process.stop() == 0
     finally:
         server.stop()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
@@ -158,6 +159,7 @@ class OperatorProcess:
         self.log_file = folder / f"operator-{identity}.log"
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_kept, self._ending = False, threading.Lock()
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
             "KUBECONFIG": str(kubeconfig),
@@ -178,15 +180,24 @@ class OperatorProcess:
             )
         self.running.add(self)
 
-    def revive(self) -> None:
-        """Start it again if it has ended, as a kubelet does."""
-        assert self._process is not None
-        if self._process.poll() is not None:
-            self.start()
+    def keep(self) -> None:
+        """Start it, and again whenever it ends by itself, as a kubelet does: without its lease, on a busy machine."""
+        self.start()
+        self._is_kept = True
+        threading.Thread(target=self._revive, daemon=True).start()
+
+    def _revive(self) -> None:
+        while self._process is not None:
+            self._process.wait()
+            with self._ending:
+                if not self._is_kept:
+                    return
+                self.start()
 
     def kill(self) -> None:
         """`kill -9`."""
         assert self._process is not None
+        self._leave()
         self._process.kill()
         self._process.wait()
         self.running.discard(self)
@@ -194,11 +205,17 @@ class OperatorProcess:
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         assert self._process is not None
+        self._leave()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(timeout=WAIT_SECONDS_MAX)
         self.running.discard(self)
         return code
+
+    def _leave(self) -> None:
+        """From now on it is nobody's business but the caller's that it ends."""
+        with self._ending:
+            self._is_kept = False
 
     def ask(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
