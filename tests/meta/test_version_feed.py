@@ -1,5 +1,7 @@
 """Versions on their way to clients: what the feed answers, and what a client makes of it."""
 
+import asyncio
+
 import pytest
 
 from support.versions import FakeSystem, ModelBucket, spec
@@ -10,6 +12,7 @@ from tussock.meta.framing import encode_snapshot
 from tussock.meta.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.feed import ENTRIES_MAX, Feed
+from tussock.meta.server.grpc_server import events_of
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
 from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog
@@ -151,3 +154,18 @@ def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
     assert "too slow" in found[-1].closing.reason
     mailbox.put(b"")
     assert events(mailbox) == []
+
+
+def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
+    """A mailbox that is closed while an event of it is being sent is emptied once more."""
+    mailbox = Mailbox(Source().feed.after, 0)
+    mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
+
+    async def heard() -> list[str]:
+        found = []
+        async for event in events_of(mailbox):
+            found.append(pb.Event.FromString(event).WhichOneof("event") or "")
+            mailbox.close("the replica is shutting down")
+        return found
+
+    assert asyncio.run(heard()) == ["task", "closing"]

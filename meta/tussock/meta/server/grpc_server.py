@@ -6,7 +6,7 @@ wakes the event loop. Every call goes through the gate (`gate.py`), which knows 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,10 +20,11 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, encode_error
 from tussock.meta.rpc.methods import METHODS, SERVICE, Method
 from tussock.meta.server.gate import REQUEST_METADATA, Arrival, Call, Gate
+from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.statestore.errors import InvalidOption, TussockError
 
-__all__ = ["LEADER_SERVICE", "GrpcServer"]
+__all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
 
 LEADER_SERVICE = f"{SERVICE}/leader"
 """What the health service is asked for to learn whether this replica leads."""
@@ -122,7 +123,6 @@ class GrpcServer:
             node = self._node
             assert node is not None
             loop = asyncio.get_running_loop()
-            ready = asyncio.Event()
             call = self._arrive(method, context)
             try:
                 caller = call.admit()
@@ -138,19 +138,11 @@ class GrpcServer:
             except Exception:  # noqa: BLE001  # as above
                 await _fail(context, call)
                 return
-            mailbox.on_ready(lambda: _wake(loop, ready))
             try:
-                while True:
-                    await ready.wait()
-                    ready.clear()
-                    for event in mailbox.take():
+                async with contextlib.aclosing(events_of(mailbox)) as events:
+                    async for event in events:
                         yield event
-                    if mailbox.closed:
-                        call.answered()
-                        return
-                    # What comes meanwhile goes together: with many commits and many subscribers, sending each entry
-                    # to each by itself is most of the service's work.
-                    await asyncio.sleep(PUSH_SECONDS_MIN)
+                call.answered()
             except (asyncio.CancelledError, GeneratorExit):
                 call.cancelled()
                 raise
@@ -172,6 +164,24 @@ class GrpcServer:
             await self._health.set(SERVICE, serving)
             await self._health.set(LEADER_SERVICE, serving if self._node.is_leader else not_serving)
             await asyncio.sleep(HEALTH_SECONDS)
+
+
+async def events_of(mailbox: Mailbox) -> AsyncGenerator[bytes, None]:
+    """What comes into a mailbox, as serialized events, until it has been closed and its last one is out."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    mailbox.on_ready(lambda: _wake(loop, ready))
+    while True:
+        await ready.wait()
+        ready.clear()
+        # Asked before it is emptied: it may be closed while an event is on its way, and the last one says why.
+        was_closed = mailbox.closed
+        for event in mailbox.take():
+            yield event
+        if was_closed:
+            return
+        # What comes meanwhile goes together: with many commits and many subscribers, sending each entry to each by
+        # itself is most of the service's work.
+        await asyncio.sleep(PUSH_SECONDS_MIN)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
