@@ -66,4 +66,7 @@ def test_nothing_is_lost_when_processes_of_one_bucket_die(minio: MinioServer, tm
             store.vacuum()
             assert judge(lines, store) == verdict, "compaction and vacuum change no answer"
         stage.say(str(verdict))
+        assert verdict.commits > 20
+        assert verdict.snapshots > 10
+        assert any(line.get("deleted") for line in lines), "vacuum had something to delete"
     assert problems_in_bucket(url) == []

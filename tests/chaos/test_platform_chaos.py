@@ -175,6 +175,8 @@ def run(
             assert judge(lines, store) == verdict, "the compactor that is left does its work, and changes no answer"
             state = store.version().find_table(TABLE)
         stage.say(f"{verdict}; the longest pause between two answers to commits was {longest_pause(lines):.2f} s")
+        assert verdict.commits > 20
+        assert verdict.snapshots > 10
         assert state is not None
         assert all(sst.epoch == 0 for sst in state.levels.ssts()), "all rows have gone through a compaction"
         assert platform.compactor.stop() == 0

@@ -27,8 +27,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     try:
         with running_api_server(folder / "server") as kubeconfig:
             kubectl = Kubectl(kubeconfig, folder / "cache")
-            kubectl.done("apply", "--server-side", "-f", str(CRDS))
-            kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+            kubectl.define(CRDS)
             yield kubectl
     except NoCluster as error:
         pytest.skip(str(error))

@@ -19,8 +19,7 @@ _numbers = count(1)
 def definitions(api_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kubeconfig of an API server that knows our kinds."""
     kubectl = Kubectl(api_server, tmp_path_factory.mktemp("kubectl"))
-    kubectl.done("apply", "--server-side", "-f", str(CRDS))
-    kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    kubectl.define(CRDS)
     return api_server
 
 

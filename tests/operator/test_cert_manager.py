@@ -1,27 +1,23 @@
 """A store with certificates of cert-manager: its own controllers issue them, at an API server of the test's own."""
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.binaries import BUILD_SECONDS_MAX, NoCluster, build
+from cluster.binaries import BUILD_SECONDS_MAX, PROGRAMS, NoCluster, build
 from support.api_server import running_api_server
-from support.cert_manager import ca_issuer, install_definitions, running_cert_manager
+from support.cert_manager import ca_issuer, running_cert_manager
+from support.encrypted_meta import meta_with
 from support.kubectl import Kubectl
-from support.meta_process import MetaProcess
 from support.minio import MinioServer
 from support.operators import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
 from support.stores_in_cluster import serving, store_on
-from tussock.operator.manifests.transport_security import role_patterns, server_name
 from tussock.operator.planning.components import SECRETS_SEEN
 from tussock.operator.resources.store import parse_store
-from tussock.statestore import connect
 from tussock.statestore.errors import AccessDenied
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.timeout(BUILD_SECONDS_MAX + 300)]
-SOON = PUT_RIGHT_SECONDS
 IDENTITIES = ("meta", "compactor", "client-reader", "client-writer", "client-admin")
 
 
@@ -32,9 +28,7 @@ def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
         build(("cert-manager",))
         with running_api_server(tmp_path / "api") as kubeconfig:
             found = Kubectl(kubeconfig, tmp_path / "cache")
-            crds = str(Path(__file__).resolve().parents[2] / "crds")
-            found.done("apply", "--server-side", "-f", crds)
-            found.done("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)
+            found.define(Path(__file__).resolve().parents[2] / "crds")
             yield found
     except NoCluster as error:
         pytest.skip(str(error))
@@ -53,7 +47,7 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
         objects.apply(body)
         assert "Install cert-manager" in objects.await_reason("StateStore", "s", "CertificatesNotIssued")["message"]
 
-        install_definitions(kubectl)
+        kubectl.define(PROGRAMS["cert-manager"].crds)
         eventually("a request for a certificate", lambda: _certificate(objects, "meta"))
         assert '"event": "stopped", "lost_lease": false' in process.log()
         eventually("its issuer", lambda: objects.ready("StateStore", "s")["message"].endswith("by Issuer nodes."))
@@ -68,41 +62,26 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
                 raise
             expire = eventually("when they end", lambda: _status(objects).get("certificatesExpireTime"))
             assert expire == min(_certificate(objects, one)["status"]["notAfter"] for one in IDENTITIES)
-            _take_part(objects, tmp_path)
+            secrets = {f"s-{one}-tls": _secret(objects, one)["data"] for one in IDENTITIES}
+            with meta_with(secrets, parse_store(objects.get("StateStore", "s") or {}), tmp_path) as opened:
+                with opened("client-writer") as store:
+                    store.create_table("kv")
+                with opened("client-reader") as store, pytest.raises(AccessDenied):
+                    store.create_table("other")
 
             former, pod = _secret(objects, "meta"), _pod_of(objects, "s-meta")
             seen = eventually("a stamp of what the pod has", lambda: _stamp(objects, pod))
             objects.delete("Secret", "s-meta-tls")
-            eventually(
-                "another stamp", lambda: _stamp(objects, pod) not in ("", seen) and _secret(objects, "meta"), SOON
-            )
+
+            def renewed() -> bool:
+                return _stamp(objects, pod) not in ("", seen) and bool(_secret(objects, "meta"))
+
+            eventually("another stamp", renewed, PUT_RIGHT_SECONDS)
             assert _secret(objects, "meta")["data"]["tls.key"] != former["data"]["tls.key"]
         assert process.stop() == 0, process.log()[-2000:]
     finally:
         if process in OperatorProcess.running:
             process.kill()
-
-
-def _take_part(objects: Objects, folder: Path) -> None:
-    """A meta node serves with its certificate; a client may do what the role of its own may."""
-    for identity in IDENTITIES:
-        (folder / identity).mkdir()
-        for file, content in _secret(objects, identity)["data"].items():
-            (folder / identity / file).write_bytes(base64.b64decode(content))
-    own, store = folder / "meta", parse_store(objects.get("StateStore", "s") or {})
-    files = ("--tls.certificate", own / "tls.crt", "--tls.key", own / "tls.key", "--tls.client-ca", own / "ca.crt")
-    roles = [part for role, names in role_patterns(store).items() for part in (f"--tls.roles.{role}", ",".join(names))]
-    with MetaProcess((folder / "bucket").as_uri(), *map(str, files), *roles) as meta:
-        meta.wait_until_it_leads()
-        for identity, may in (("client-writer", True), ("client-reader", False)):
-            shown = {"tls_ca": "ca.crt", "tls_cert": "tls.crt", "tls_key": "tls.key"}
-            named = {name: str(folder / identity / file) for name, file in shown.items()}
-            with connect(meta.url, tls_server_name=server_name(store), **named) as opened:
-                if may:
-                    opened.create_table("kv")
-                else:
-                    with pytest.raises(AccessDenied):
-                        opened.create_table("other")
 
 
 def _pod_of(objects: Objects, deployment: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from cryptography import x509
 
 from support.certificates import Authority
+from support.encrypted_meta import meta_with
 from support.meta_process import MetaProcess
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.certificates.issuing import certificates_in, was_issued_by
@@ -177,32 +178,13 @@ def test_a_platform_runs_on_them(tmp_path: Path) -> None:
     """A real service with them takes a writer by the store's one name, refuses a reader's table, and another name."""
     secrets: Secrets = {}
     renew(secrets, datetime.now(UTC))
-    for name in secrets:
-        (tmp_path / name).mkdir()
-        for file in secrets[name]:
-            (tmp_path / name / file).write_text(file_of(secrets, name, file))
-    own = tmp_path / "shop-meta-tls"
-    roles = [
-        argument
-        for role, patterns in role_patterns(STORE).items()
-        for argument in (f"--tls.roles.{role}", ",".join(patterns))
-    ]
-    files = ("--tls.certificate", own / "tls.crt", "--tls.key", own / "tls.key", "--tls.client-ca", own / "ca.crt")
-    with MetaProcess((tmp_path / "bucket").as_uri(), *map(str, files), *roles) as meta:
-        meta.wait_until_it_leads()
-
-        def opened(identity: str, **options: Any) -> Any:
-            folder = tmp_path / f"shop-{identity}-tls"
-            shown = {"tls_ca": folder / "ca.crt", "tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key"}
-            named = {"tls_server_name": server_name(STORE), "deadline": 5, **options}
-            return connect(meta.url, **{name: str(value) for name, value in shown.items()}, **named)
-
-        with opened("client-writer") as store:
+    with meta_with(secrets, STORE, tmp_path) as opened:
+        with opened("client-writer", deadline=5) as store:
             store.create_table("kv")
-        with opened("client-reader") as store, pytest.raises(AccessDenied):
+        with opened("client-reader", deadline=5) as store, pytest.raises(AccessDenied):
             store.create_table("other")
         with pytest.raises(MetaUnavailable):
-            opened("client-writer", tls_server_name="another-meta.data.svc")
+            opened("client-writer", deadline=5, tls_server_name="another-meta.data.svc")
 
 
 def test_the_users_one_certificate_may_do_everything(tmp_path: Path) -> None:

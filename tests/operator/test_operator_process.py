@@ -153,9 +153,7 @@ def test_an_api_server_that_is_killed_and_comes_back(api_server: Path, minio: Mi
     server = ApiServer(tmp_path / "api")
     server.start()
     try:
-        kubectl = Kubectl(server.kubeconfig, tmp_path / "cache")
-        kubectl.done("apply", "--server-side", "-f", str(Path(__file__).resolve().parents[2] / "crds"))
-        kubectl.done("wait", "--for=condition=Established", "--timeout=30s", "crd/statestores.tussock.dev")
+        Kubectl(server.kubeconfig, tmp_path / "cache").define(Path(__file__).resolve().parents[2] / "crds")
         objects = Objects(server.kubeconfig, "away")
         objects.make_namespace()
         process = OperatorProcess(server.kubeconfig, tmp_path, "away", lease="away")

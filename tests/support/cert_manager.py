@@ -6,17 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.binaries import PROGRAMS
-from support.kubectl import Kubectl
 from support.operators import Body
 
-__all__ = ["ca_issuer", "install_definitions", "running_cert_manager"]
-
-
-def install_definitions(kubectl: Kubectl) -> None:
-    """What installing cert-manager begins with."""
-    folder = str(PROGRAMS["cert-manager"].crds)
-    kubectl.done("apply", "--server-side", "-f", folder)
-    kubectl.done("wait", "--for=condition=Established", "--timeout=60s", "-f", folder)
+__all__ = ["ca_issuer", "running_cert_manager"]
 
 
 @contextmanager

@@ -47,15 +47,11 @@ class Commit(NamedTuple):
     wrote: dict[str, str]
 
 
-COMMITS_MIN, SNAPSHOTS_MIN = 20, 10
-"""So much has to have been answered for a verdict to say anything."""
-
-
 def is_telling(lines: Sequence[Line]) -> bool:
-    """Whether the histories have enough answers in them."""
+    """Whether the histories have enough answers for a verdict on them to say anything."""
     commits = sum("batch" in line and "epoch" in line for line in lines)
     snapshots = sum(line.get("kind") == "snapshot" for line in lines)
-    return commits >= COMMITS_MIN and snapshots >= SNAPSHOTS_MIN
+    return commits > 20 and snapshots > 10
 
 
 def judge(lines: Sequence[Line], store: StateStore) -> Verdict:

@@ -46,6 +46,11 @@ class Kubectl:
         )
         return Answer(ran.returncode, ran.stdout, ran.stderr)
 
+    def define(self, folder: Path) -> None:
+        """Make the definitions in a folder known, and wait until they are."""
+        self.done("apply", "--server-side", "-f", str(folder))
+        self.done("wait", "--for=condition=Established", "--timeout=30s", "-f", str(folder))
+
     def done(self, *arguments: str, manifest: Any = None) -> str:
         """What it printed; fails if it failed."""
         answer = self(*arguments, manifest=manifest)
