@@ -27,12 +27,17 @@ _SAMPLE_KEYS = 1024
 
 
 def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview]:
-    """Offsets (n+1, absolute into the data) and data of a binary or string array, without a copy."""
+    """Offsets (n+1, absolute into the data) and data of a binary or string array, without a copy if they are aligned.
+
+    Arrow data may lie at any address, and NumPy reads it there; a `memoryview` of such offsets cannot be indexed.
+    """
     _, offsets, data = array.buffers()
     count = len(array)
     if offsets is None or offsets.size == 0:
         return np.zeros(1, np.int32), memoryview(b"")
     view = np.frombuffer(offsets, np.int32, count + 1, array.offset * 4)
+    if not view.flags.aligned:
+        view = view.copy()
     return view, memoryview(data) if data is not None else memoryview(b"")
 
 

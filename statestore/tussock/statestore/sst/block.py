@@ -35,6 +35,7 @@ __all__ = ["CODECS", "TRAILER_BYTES", "decode_block", "encode_block"]
 _HEADER = struct.Struct("<IHHII")
 _TRAILER_HEAD = struct.Struct("<BxxxI")
 _CRC = struct.Struct("<I")
+_ALIGNMENT = 8
 TRAILER_BYTES = _TRAILER_HEAD.size + _CRC.size
 
 _FIXED_KEYS = 1
@@ -102,7 +103,7 @@ def encode_block(rows: Rows, codec: int) -> tuple[bytes, int, int]:
         size = buffer.size if isinstance(buffer, pa.Buffer) else memoryview(buffer).nbytes
         table += [position, size]
         pieces.append(buffer)
-        padding = -size % 8
+        padding = -size % _ALIGNMENT
         if padding:
             pieces.append(bytes(padding))
         position += size + padding
@@ -137,11 +138,19 @@ def decode_block(
     codec, raw_bytes = _TRAILER_HEAD.unpack(data[-TRAILER_BYTES:-4])
     body = pa.py_buffer(data[:-TRAILER_BYTES])
     try:
-        raw = body if codec == 0 else _ARROW_CODECS[codec].decompress(body, raw_bytes)
+        raw = _aligned(body) if codec == 0 else _ARROW_CODECS[codec].decompress(body, raw_bytes)
         return _rows(raw, epoch, types, columns)
     except (LookupError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         # The checksum held, so this was written so: a writer of another format, or a defect of one.
         raise CorruptSst(f"{where}: not a block of this format: {error}") from error
+
+
+def _aligned(body: pa.Buffer) -> pa.Buffer:
+    """The bytes of a block that did not compress, where its buffers are aligned as the layout promises.
+
+    In its object, or in the answer to a request, such a block begins at any address; a decompressed one never does.
+    """
+    return pa.py_buffer(body.to_pybytes()) if body.address % _ALIGNMENT else body
 
 
 def _rows(raw: pa.Buffer, epoch: int, types: Sequence[pa.DataType], columns: Sequence[int] | None) -> Rows:
