@@ -1,7 +1,5 @@
 """The source of changes, called as Spark calls it: which epochs a batch has, and what is kept and lost meanwhile."""
 
-import json
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from support.change_history import Change, History, changes_in
+from support.change_query import Query, close_connections
 from support.platforms import QUIET, Platform
-from tussock.compute.spark import connections
 from tussock.compute.spark.changes import stream
 from tussock.compute.spark.connections import working_store
 from tussock.compute.spark.options import parse_changes
@@ -24,12 +22,10 @@ NO_RETENTION = {"retention": "0", "gcGrace": "0"}
 
 
 @pytest.fixture(autouse=True)
-def close_connections() -> Iterator[None]:
-    """Let go of what this process opened in the role of Spark's."""
+def closed() -> Iterator[None]:
+    """Nothing that this process opened in the role of Spark's stays open."""
     yield
-    for store in connections._stores.values():
-        store.close()
-    connections._stores.clear()
+    close_connections()
 
 
 @pytest.fixture(params=["file", "s3", "platform"])
@@ -42,53 +38,6 @@ def shared_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
     else:
         with Platform(url, compactors=1, picker=QUIET) as platform:
             yield platform.url
-
-
-class Query:
-    """A streaming query as Spark runs it: one process for the source, a copy of it for the tasks, a checkpoint."""
-
-    def __init__(self, url: str, checkpoint: list[dict[str, Any]] | None = None, **options: str) -> None:
-        source = TussockDataSource({"store": url, "path": "t", "readChangeFeed": "true", **options})
-        self.schema = source.schema()
-        self._source: TussockDataSource = pickle.loads(pickle.dumps(source))
-        self.reader = self._source.streamReader(self.schema)
-        self.log = [] if checkpoint is None else checkpoint
-        """The ends of batches; the last one may be unfinished."""
-        self.done = len(self.log)
-
-    def plan(self) -> dict[str, Any] | None:
-        """Note the end of the next batch; `None` if there is nothing to do."""
-        # Else what was committed a moment ago may be seen at the next question only.
-        working_store(self.reader.options.address).version()
-        start = self.log[-1] if self.log else self.reader.initialOffset()
-        end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
-        if self.log and json.dumps(end) == json.dumps(start):
-            return None
-        if self.log:
-            self.reader.commit(json.loads(json.dumps(self.log[-1])))
-        self.log.append(json.loads(json.dumps(end)))
-        return end
-
-    def run(self) -> list[pa.RecordBatch]:
-        """Run the batch that is noted last, in tasks; may be done again, as after a crash."""
-        start = self.log[-2] if len(self.log) > 1 else self.reader.initialOffset()
-        parts = pickle.loads(pickle.dumps(self.reader.partitions(start, self.log[-1])))
-        task = self._source.streamReader(self.schema)
-        return [batch for part in parts for batch in task.read(part)]
-
-    def drain(self) -> list[list[Change]]:
-        """The changes of each batch, until there is nothing to do."""
-        batches = []
-        while self.plan() is not None:
-            batches.append(changes_in(self.run(), "_op", "_epoch"))
-        return batches
-
-    def die(self) -> list[dict[str, Any]]:
-        """End as `kill -9` would once the lease is over; answers the checkpoint."""
-        cursor = self.reader._cursor
-        if cursor is not None and cursor._snapshot is not None:
-            cursor._snapshot.close()
-        return self.log
 
 
 def joined(batches: list[list[Change]]) -> list[Change]:

@@ -60,8 +60,13 @@ def test_a_batch_reads_the_changes_between_two_epochs(spark: Any, url: str, hist
     assert all(row.v is None for row in bare if row._op == "delete")
 
 
-def test_a_stream_reads_each_epoch_once_over_restarts(spark: Any, url: str, history: History, tmp_path: Path) -> None:
-    """With `availableNow` it ends at what was there when it began; the next run goes on from the checkpoint."""
+def test_a_stream_reads_each_epoch_once_over_restarts(
+    spark: Any, store: StateStore, url: str, history: History, tmp_path: Path
+) -> None:
+    """With `availableNow` it ends at what was there when it began; the next run goes on from the checkpoint.
+
+    Of a table that was created anew it does not.
+    """
     seen: list[list[Change]] = []
 
     def run(**options: Any) -> None:
@@ -83,6 +88,12 @@ def test_a_stream_reads_each_epoch_once_over_restarts(spark: Any, url: str, hist
     history.commit()
     run()
     assert sorted(change for batch in seen for change in batch) == history.between(0, history.epochs[-1])
+    store.drop_table("t")
+    store.create_table("t", schema=SCHEMA, primary_key=["id"])
+    before = len(seen)
+    with pytest.raises(StreamingQueryException, match=r"SchemaMismatch: table 't' .* is not the one whose changes"):
+        run()
+    assert len(seen) == before
 
 
 def start(url: str, folder: Path, die_after: int) -> subprocess.Popen[bytes]:

@@ -3,13 +3,15 @@
 Pure. An offset says up to which epoch the stream has read, and where the batch that ends there began. So a batch that
 Spark runs again after a crash is the same one, although Spark notes no beginning for the first batch and asks for it
 anew: a start at the newest epoch would have moved on meanwhile, and what was committed in between would be lost.
+It also says of which table: an epoch of one says nothing about what was read of another, though it have the same name.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
 
 __all__ = ["Offset", "Sight", "next_offset"]
 
@@ -24,10 +26,39 @@ class Offset:
     """The batch begins with the table's rows as they were at `start`, as inserts."""
     initial: bool = False
     """Nothing was read yet: `snapshot` is still to be done."""
+    table_id: int = 0
+    """Of the table whose changes are read; 0: it was not noted, as in checkpoints from before it was."""
+    table: str = ""
+    """Its name, for people."""
 
     def record(self) -> dict[str, Any]:
         """What Spark is to keep; always in the same order, because Spark compares texts."""
-        return {"epoch": self.epoch, "start": self.start, "snapshot": self.snapshot, "initial": self.initial}
+        noted = {"epoch": self.epoch, "start": self.start, "snapshot": self.snapshot, "initial": self.initial}
+        return noted | ({"table_id": self.table_id, "table": self.table} if self.table_id else {})
+
+    def of_table(self, spec: TableSpec) -> "Offset":
+        """The offset, noted as one of that table."""
+        return replace(self, table_id=spec.id, table=spec.name)
+
+    def check(self, spec: TableSpec, url: str) -> "Offset":
+        """The offset, unless it is one of another table than that in the store at `url`.
+
+        Raises `InvalidOption` if the table has another name, `SchemaMismatch` if it only took the name over.
+        """
+        if not self.table_id or (self.table_id, self.table) == (spec.id, spec.name):
+            return self
+        again = "give the query a checkpoint location of its own"
+        if self.table != spec.name:
+            raise InvalidOption(
+                f"the checkpoint is of a stream of changes of table {self.table!r}, and the query now reads table "
+                f"{spec.name!r} of the store at {url}: {again}, or name {self.table!r} as before"
+            )
+        raise SchemaMismatch(
+            f"table {spec.name!r} of the store at {url} is not the one whose changes the checkpoint has read (id "
+            f"{self.table_id} then, {spec.id} now): it was dropped and created anew, or it is another store; {again}, "
+            "whose first batches read the table as it is now",
+            spec.name,
+        )
 
     @staticmethod
     def of(record: Any) -> "Offset":
@@ -36,7 +67,8 @@ class Offset:
             offset = Offset(**record)
         except TypeError:
             offset = None
-        if offset is None or not all(type(number) is int and number >= 0 for number in (offset.epoch, offset.start)):
+        numbers = () if offset is None else (offset.epoch, offset.start, offset.table_id)
+        if offset is None or not all(type(number) is int and number >= 0 for number in numbers):
             raise InvalidOption(
                 f"the checkpoint's offset {record!r:.200} is not one of a stream of changes; the query changed its "
                 "source, so give it a checkpoint location of its own"

@@ -68,22 +68,23 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch, from what is known here; `start` if there is nothing to read."""
-        begun = Offset.of(start)
         store = working_store(self.options.address)
+        begun = Offset.of(start).check(self.spec, store.url)
         state, newest = self._seen(store, begun.epoch)
         begin = self._begin(store, begun.epoch)
         sight = Sight(begin, newest if self._target is None else min(newest, self._target), state.last_epoch)
         epochs_max = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         epochs = [] if epochs_max is None else self._epochs_in(sight)
         end = next_offset(begun, sight, epochs, epochs_max, move_on=self._is_due())
-        if end is not begun:
-            self._moved = RealSystem().monotonic()
-        return end.record()
+        if end is begun:
+            return begun.record()
+        self._moved = RealSystem().monotonic()
+        return end.of_table(self.spec).record()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
         """The shares of a batch's tasks. A batch begins where its end says, see `offsets`."""
         store = working_store(self.options.address)
-        wanted = Offset.of(end)
+        wanted = Offset.of(end).check(self.spec, store.url)
         state, _ = self._seen(store, wanted.epoch)
         begin = self._begin(store, wanted.start)
         if wanted.initial or (begin >= wanted.epoch and not wanted.snapshot):
@@ -104,7 +105,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         if self.options.start == "latest" and self.options.consumer is not None:
             # Of an earlier start perhaps; then what came since has to be there still.
             after = self._begin(store, self._agreed(store, self.options.consumer))
-        return Offset(after, after, begin.snapshot, initial=True)
+        return Offset(after, after, begin.snapshot, initial=True).of_table(self.spec)
 
     def _held_start(self, store: StateStore) -> Span:
         """Where the options say that the stream begins; what comes after it is held."""
