@@ -66,6 +66,8 @@ class Client:
 
     def own(self, table_id: int, epoch: int | None) -> list[Batch]:
         """The uncommitted batches that a read at `epoch` sees, oldest first."""
+        if epoch is not None and epoch <= self.version.max_committed_epoch:
+            return []  # committed, so it never changes
         seen = [one for one in sorted(self.open) if epoch is None or one <= epoch]
         return [self.open[one][table_id] for one in seen if table_id in self.open[one]]
 

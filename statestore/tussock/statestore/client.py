@@ -18,16 +18,10 @@ from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
-from tussock.statestore.committing import commit_buffer, known_commit
+from tussock.statestore.committing import commit_epoch
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.epochs import check_epoch, next_epoch
-from tussock.statestore.errors import (
-    Conflict,
-    Fenced,
-    InvalidOption,
-    TableNotFound,
-    WaitTimeout,
-)
+from tussock.statestore.errors import InvalidOption, TableNotFound, WaitTimeout
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst.evolution import Columns, columns_of
@@ -137,23 +131,7 @@ class StateStore:
         request = CommitRequest(
             epoch=epoch, writer=writer, batch_id=batch_id, expect=self._expected(expect), generation=generation
         )
-        try:
-            known = known_commit(self._core, request)
-            if known is not None:
-                self._core.buffer.drop(epoch)
-                return known
-            buffer = self._core.buffer.seal(epoch)
-            with buffer.committing:
-                # Another thread may have committed the epoch while this one waited for it.
-                self._core.buffer.check_held(buffer)
-                committed = commit_buffer(self._core, buffer, request)
-        except (Conflict, Fenced, TableNotFound):
-            # This commit can never succeed; its rows must not shadow what others committed.
-            self._core.buffer.drop(epoch)
-            raise
-        with self._epochs:
-            self._newest_epoch = max(self._newest_epoch, committed)
-        return committed
+        return self._committed(commit_epoch(self._core, request))
 
     def commit_uploaded(
         self,
@@ -180,7 +158,7 @@ class StateStore:
             expect=self._expected(expect),
             generation=generation,
         )
-        return self._core.backend.commit(request)
+        return self._committed(self._core.backend.commit(request))
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
@@ -336,6 +314,13 @@ class StateStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _committed(self, epoch: int) -> int:
+        """Take note of the epoch that a commit of this client holds at; answers it."""
+        self._core.buffer.note_committed(epoch)
+        with self._epochs:
+            self._newest_epoch = max(self._newest_epoch, epoch)
+        return epoch
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}

@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.core import Core
-from tussock.statestore.errors import StaleUpload
+from tussock.statestore.errors import Conflict, Fenced, StaleUpload, TableNotFound
 from tussock.statestore.shared_buffer import EpochBuffer
 
-__all__ = ["commit_buffer", "known_commit"]
+__all__ = ["commit_epoch", "known_commit"]
 
 _UPLOAD_ATTEMPTS = 3
 
@@ -28,7 +28,25 @@ def known_commit(core: Core, request: CommitRequest) -> int | None:
     return core.backend.commit(request)
 
 
-def commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> int:
+def commit_epoch(core: Core, request: CommitRequest) -> int:
+    """Seal the request's epoch and commit what the shared buffer has of it; see `StateStore.commit_epoch`."""
+    try:
+        known = known_commit(core, request)
+        if known is not None:
+            core.buffer.drop(request.epoch)
+            return known
+        buffer = core.buffer.seal(request.epoch)
+        with buffer.committing:
+            # Another thread may have committed the epoch while this one waited for it.
+            core.buffer.check_held(buffer)
+            return _commit_buffer(core, buffer, request)
+    except (Conflict, Fenced, TableNotFound):
+        # This commit can never succeed; its rows must not shadow what others committed.
+        core.buffer.drop(request.epoch)
+        raise
+
+
+def _commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> int:
     """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
@@ -40,5 +58,6 @@ def commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> in
             if attempt == _UPLOAD_ATTEMPTS:
                 raise
             core.renew_uploads(buffer)
+    core.buffer.note_committed(committed)
     core.buffer.drop(buffer.epoch)
     return committed

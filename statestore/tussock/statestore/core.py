@@ -17,6 +17,7 @@ from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, TableSpec, TableState, data_object
 from tussock.statestore.errors import (
     CorruptSst,
+    InvalidOption,
     MetaUnavailable,
     ObjectNotFound,
     ObjectStoreUnavailable,
@@ -183,6 +184,18 @@ class Core:
             oldest = self.backend.oldest_readable()
             if epoch < oldest:
                 raise _expired(epoch, oldest)
+
+    def check_committed(self, table: str, until: int) -> int:
+        """The newest committed epoch; `InvalidOption` if changes of a table up to `until` would miss some to come."""
+        newest = self.backend.recent().max_committed_epoch
+        if until > newest:
+            newest = self.refresh().max_committed_epoch
+        if until > newest:
+            raise InvalidOption(
+                f"table {table!r}: changes up to epoch {until}: the newest committed epoch is {newest}, and what is "
+                "committed until then would be missing; wait_epoch() for it first"
+            )
+        return newest
 
     def await_epoch(self, epoch: int) -> None:
         """Return when the version here has the epoch, however long the service or the bucket is away."""

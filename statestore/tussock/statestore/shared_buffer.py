@@ -62,6 +62,8 @@ class SharedBuffer:
         self._epochs: dict[int, EpochBuffer] = {}
         self._issued: dict[int, None] = {}
         self._newest_sealed = 0
+        self._taken: dict[int, None] = {}
+        """Epochs that commits of this client were stamped with, not by its choice: the newest ones."""
         self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
         self.nbytes = 0
 
@@ -83,6 +85,13 @@ class SharedBuffer:
         """Raise `EpochTooOld` unless rows may be written at `epoch`."""
         buffer = self._epochs.get(epoch)
         usable = not buffer.sealed if buffer else epoch in self._issued or epoch > self._newest_sealed
+        if usable and epoch in self._taken:
+            raise EpochTooOld(
+                f"epoch {epoch} is committed: a commit of this client holds at it; nothing was stored, take a later "
+                "one from store.new_epoch()",
+                epoch,
+                self._newest_sealed,
+            )
         if not usable:
             raise EpochTooOld(
                 f"epoch {epoch} is sealed: this client has sealed or committed epochs up to {self._newest_sealed}; "
@@ -142,6 +151,16 @@ class SharedBuffer:
             for table, runs in buffer.runs.items() if buffer else ():
                 self.nbytes -= sum(run.nbytes for run in runs)
                 self._publish(table)
+
+    def note_committed(self, epoch: int) -> None:
+        """A commit of this client holds at `epoch`: nothing can be written there any more."""
+        with self._lock:
+            # One that is open keeps its rows, and its commit gets another number.
+            if epoch not in self._epochs:
+                self._taken[epoch] = None
+                self._issued.pop(epoch, None)
+                if len(self._taken) > _ISSUED_MAX:
+                    del self._taken[next(iter(self._taken))]
 
     def note_upload(self, epoch: int, sst_id: str) -> None:
         """SSTs of the epoch are about to be uploaded, with ids from `sst_id` on."""

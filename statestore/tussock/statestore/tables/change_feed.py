@@ -90,15 +90,8 @@ class ChangeFeed:
 
     def _until(self, from_epoch: int, to_epoch: int | None) -> int:
         """The end of the range, after both ends were checked."""
-        newest = self._core.backend.recent().max_committed_epoch
-        if to_epoch is not None and to_epoch > newest:
-            newest = self._core.refresh().max_committed_epoch
+        newest = self._core.check_committed(self._name, to_epoch or 0)
         until = newest if to_epoch is None else to_epoch
-        if until > newest:
-            raise InvalidOption(
-                f"table {self._name!r}: changes up to epoch {until}: the newest committed epoch is {newest}, and what "
-                "is committed until then would be missing; wait_epoch() for it first"
-            )
         if not 0 <= from_epoch <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         if self._pin is None:

@@ -2,7 +2,8 @@
 
 A read combines the client's own uncommitted rows with the committed runs of a version; a snapshot's reads leave the
 own rows out. A buffered row wins over a committed one whatever their numbers: its epoch is not final, and its commit
-will put it on top.
+will put it on top. For the same reason no own row belongs to an epoch at or above which something is committed: its
+commit will be stamped above that, and a read at such an epoch must never change.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,6 +99,14 @@ class TableReader:
         """
         return () if self._pin is not None else self.core.buffer.runs(self.table, epoch)
 
+    def _with_view(self, epoch: int | None) -> tuple[tuple[BufferedRun, ...], TableView]:
+        """The own runs that a read at `epoch` sees, newest first, and the table's committed ones."""
+        buffered = self._buffered(epoch)
+        view = self._view(epoch)
+        if buffered and epoch is not None and epoch <= view.version.max_committed_epoch:
+            buffered = ()
+        return buffered, view
+
     def find(self, key: bytes, epoch: int | None) -> Found | None:
         """The newest version of an encoded key, or `None` if there is none or it is a delete."""
         pinned = False
@@ -110,8 +119,7 @@ class TableReader:
         return None if found is None or found.deleted else found
 
     def _find(self, key: bytes, epoch: int | None) -> Found | None:
-        buffered = self._buffered(epoch)
-        view = self._view(epoch)
+        buffered, view = self._with_view(epoch)
         for run in buffered:
             found = self._find_buffered(run, key)
             if found is not None:
@@ -131,8 +139,7 @@ class TableReader:
         return self.core.resilient(lambda: self._find_many(keys, epoch), epoch, pinned=pinned)
 
     def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
-        buffered = self._buffered(epoch)
-        view = self._view(epoch)
+        buffered, view = self._with_view(epoch)
         pieces: list[Piece] = []
         left = np.arange(len(keys))
         for run in buffered:
@@ -184,8 +191,7 @@ class TableReader:
         if limit is not None and limit < 0:
             raise InvalidOption(f"limit is {limit}; expected 0 or more")
         epoch, pinned = self._epoch(epoch)
-        buffered = self._buffered(epoch)
-        view = self._view(epoch)
+        buffered, view = self._with_view(epoch)
         if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             epoch = view.version.max_committed_epoch
@@ -214,8 +220,7 @@ class TableReader:
                 self.core.refresh_after(error, version)
                 if scan.epoch:
                     self.core.check_readable(scan.epoch, pinned=scan.pinned)
-                buffered = self._buffered(scan.epoch)
-                view = self._view(scan.epoch)
+                buffered, view = self._with_view(scan.epoch)
                 version = view.version
                 visible = self._visible(scan, view, buffered)
 
@@ -256,6 +261,7 @@ class TableReader:
         until = newest if to_epoch is None else to_epoch
         if not 0 <= from_epoch <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
+        self.core.check_committed(self.name, until)
         # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
         # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
         self.core.check_readable(until, pinned=False)
