@@ -6,7 +6,36 @@ from collections.abc import Mapping
 from tussock.statestore.barriers import JobOptions, OnMissing
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["check_limits", "check_writer", "job_options"]
+__all__ = ["check_expected", "check_limits", "check_name", "check_timeout", "check_writer", "job_options"]
+
+_NUMBER_MAX = (1 << 63) - 1
+"""Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
+
+
+def check_name(name: object, what: str, most: int) -> str:
+    """The name if it is a text of 1 to `most` characters that can be stored as UTF-8; else `InvalidOption`."""
+    if not isinstance(name, str) or not 0 < len(name) <= most:
+        raise InvalidOption(f"{what} {name!r}: expected 1 to {most} characters")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOption(f"{what} {name!r}: expected text, found half of a surrogate pair: {error}") from error
+    return name
+
+
+def check_expected(expect: object) -> None:
+    """`InvalidOption` unless this maps names of tables to the epochs at which they were read, or is `None`."""
+    if expect is not None and not isinstance(expect, Mapping):
+        raise InvalidOption(f"expect is {expect!r:.100}; expected a dict of table names and the epochs that were read")
+    for name, epoch in (expect or {}).items():
+        if not _is_number(epoch, 0):
+            raise InvalidOption(f"expect has {name!r}: {epoch!r}; expected the epoch that was read, 0 to 2**63-1")
+
+
+def check_timeout(seconds: object) -> None:
+    """`InvalidOption` unless these are seconds to wait, 0 or more."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidOption(f"timeout is {seconds!r}; expected seconds, 0 or more")
 
 
 def check_writer(writer: str | None, batch_id: int | None, generation: int | None = None) -> None:
@@ -15,12 +44,18 @@ def check_writer(writer: str | None, batch_id: int | None, generation: int | Non
         raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
     if writer is not None and (not isinstance(writer, str) or not writer):
         raise InvalidOption(f"writer is {writer!r}; expected a non-empty string")
-    if batch_id is not None and (isinstance(batch_id, bool) or not isinstance(batch_id, int) or batch_id < 0):
-        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer of 0 or more")
-    if generation is not None and (isinstance(generation, bool) or not isinstance(generation, int) or generation < 1):
+    if writer is not None:
+        check_name(writer, "writer", len(writer))
+    if batch_id is not None and not _is_number(batch_id, 0):
+        raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer from 0 to 2**63-1")
+    if generation is not None and not _is_number(generation, 1):
         raise InvalidOption(f"generation is {generation!r}; expected what store.open_writer() gave")
     if generation is not None and writer is None:
         raise InvalidOption(f"generation is {generation}, but no writer is named; it belongs to one")
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _NUMBER_MAX
 
 
 def job_options(

@@ -25,6 +25,7 @@ __all__ = [
     "meta_path",
     "object_sizes",
     "pack",
+    "shown_schema",
     "sst_text",
     "stored_bytes",
 ]
@@ -89,7 +90,18 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         """The schema of the rows that users see; `{key: binary, value: binary}` for a raw table."""
         if self.schema is None:
             return pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
-        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+        return shown_schema(pa.ipc.read_schema(pa.py_buffer(self.schema)))
+
+
+def shown_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with dictionaries as they are read: unordered, with 32-bit indices.
+
+    Rows hold the values alone, so a batch has a dictionary of its own, in no order, of up to as many values as rows.
+    """
+    for at, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(at, field.with_type(pa.dictionary(pa.int32(), field.type.value_type)))
+    return schema
 
 
 class TableLevels(msgspec.Struct, frozen=True, kw_only=True):

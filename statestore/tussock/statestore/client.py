@@ -11,7 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from tussock.statestore.access import access_from
-from tussock.statestore.arguments import check_limits, check_writer, job_options
+from tussock.statestore.arguments import (
+    check_expected,
+    check_limits,
+    check_name,
+    check_timeout,
+    check_writer,
+    job_options,
+)
 from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.barriers import OnMissing
 from tussock.statestore.buckets import open_bucket
@@ -186,8 +193,10 @@ class StateStore:
         return self._core.refresh().max_committed_epoch
 
     def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
-        """Return when this client sees all of `epoch`; `WaitTimeout` after so many seconds."""
-        check_epoch(epoch)
+        """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after so many seconds."""
+        if epoch != 0 or isinstance(epoch, bool):
+            check_epoch(epoch)
+        check_timeout(timeout)
         deadline = self._core.system.monotonic() + timeout
         version = self._core.refresh()
         while (newest := version.max_committed_epoch) < epoch:
@@ -282,6 +291,8 @@ class StateStore:
         After `ObjectStoreUnavailable` the same call can be repeated.
         """
         self._core.check_usable()
+        check_name(name, "backup name", 1 << 16)
+        check_name(comment or " ", "comment of a backup", 1 << 16)
         return self._core.backend.create_backup(name, comment)
 
     def backups(self) -> list[BackupInfo]:
@@ -323,6 +334,7 @@ class StateStore:
         return epoch
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
+        check_expected(expect)
         return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}
 
 

@@ -141,6 +141,12 @@ class Core:
         self._process = os.getpid()
         _OPEN.add(self)
 
+    def __reduce__(self) -> str:
+        raise InvalidOption(
+            f"the store at {self.settings.url} cannot be pickled or copied, nor can its tables and snapshots: they "
+            "belong to this process; pass the URL on and connect there"
+        )
+
     def check_usable(self) -> None:
         """Raise `StoreClosed` after `close`, and in a process that was forked after the store was opened."""
         if self.closed:

@@ -4,9 +4,9 @@ Nobody computes the previous or the next epoch with -1 or +1: the clock may have
 epochs too. The bound is 2**63 so that every epoch fits a signed 64-bit column in Spark and SQL.
 """
 
-from tussock.statestore.errors import InvalidBatch
+from tussock.statestore.errors import InvalidBatch, InvalidOption
 
-__all__ = ["MAX_EPOCH", "check_epoch", "epoch_at_ms", "epoch_ms", "next_epoch"]
+__all__ = ["MAX_EPOCH", "check_epoch", "check_position", "epoch_at_ms", "epoch_ms", "next_epoch"]
 
 SERIAL_BITS = 16
 MAX_EPOCH = (1 << 63) - 1
@@ -16,6 +16,13 @@ def check_epoch(epoch: object) -> int:
     """Return `epoch` if it can be one, i.e. is an int in 1 .. 2**63-1; else raise `InvalidBatch`."""
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 1 <= epoch <= MAX_EPOCH:
         raise InvalidBatch(f"epoch {epoch!r} is not an integer from 1 to 2**63-1; take one from store.new_epoch()")
+    return epoch
+
+
+def check_position(epoch: object, name: str) -> int:
+    """Return `epoch` if it can be where a reader of changes is: an epoch, or 0 for before all; else `InvalidOption`."""
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+        raise InvalidOption(f"changes: {name} is {epoch!r}; expected 0 <= {name} <= 2**63-1, an epoch or 0")
     return epoch
 
 

@@ -1,4 +1,4 @@
-"""The commit of a micro-batch, and what it cost, for listeners of its query: left as a note where it commits.
+"""What the commit of a micro-batch cost, for listeners of its query: added up where it commits, and left as a note.
 
 The notes lie beside those of `commits`, one a batch and writer; old ones of a query go as new ones come.
 """
@@ -6,21 +6,30 @@ The notes lie beside those of `commits`, one a batch and writer; old ones of a q
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from tussock.compute.spark.commits import note_commit
-from tussock.compute.spark.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.notes import leave_note, notes_folder, read_note
 from tussock.compute.spark.spent import Spent
 from tussock.statestore.catalog import SubLevel, stored_bytes
 from tussock.statestore.client import StateStore
 from tussock.statestore.system import RealSystem
 
-__all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
+__all__ = ["BatchWork", "MicroBatch", "batch_work", "commit_batch", "is_committed"]
 
 _KEPT = 64
 """Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
+
+
+class MicroBatch(NamedTuple):
+    """A batch that is to be committed."""
+
+    writer: str
+    number: int
+    query: str | None
+    """The streaming query that it is of; its listeners can hear of it."""
 
 
 class BatchWork(msgspec.Struct, frozen=True):
@@ -43,18 +52,9 @@ class BatchWork(msgspec.Struct, frozen=True):
 
 
 def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
-    """The epoch of a batch that is in the store already, which is noted; else `None`.
-
-    Raises `Fenced` if what is there is something else: of another source, of other tables, or of another call of the
-    same function of `foreachBatch`.
-    """
+    """The epoch of a batch that is in the store already, which is noted; else `None`."""
     epoch = store.committed_batch(batch.writer, batch.number)
-    if epoch is None and batch.earlier is not None:
-        epoch = store.committed_batch(batch.earlier, batch.number)
-    if epoch is None:
-        check_tables_kept(store, batch)
-    else:
-        claim(store.url, batch)
+    if epoch is not None:
         _note(store, batch, BatchWork(epoch, repeated=True))
     return epoch
 
@@ -69,12 +69,7 @@ def commit_batch(
     """Commit what tasks uploaded, and note what it took; `spent` is of each task. Raises as `commit_uploaded` does."""
     now = RealSystem().monotonic
     began = now()
-    claim(store.url, batch)
-    try:
-        epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
-    except BaseException:
-        release(store.url, batch)
-        raise
+    epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
     took = now() - began
     ssts = [sst for runs in uploads.values() for run in runs for sst in run.ssts]
     work = BatchWork(

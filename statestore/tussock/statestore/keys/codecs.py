@@ -6,8 +6,10 @@ key together. The idea is old (the order-preserving keys of FoundationDB's tuple
 bytes are on disk and frozen: `docs/formats/keys.md`.
 """
 
+import datetime as dt
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tussock.statestore.arrow_views import AnyArray, as_binary, fixed_array, fixed_values, null_mask
+from tussock.statestore.conversion import kind_of
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.python_values import python_value, taker
 from tussock.statestore.rows import binary_buffers
 
 __all__ = ["TERMINATOR", "FixedCodec", "TextCodec", "check_size", "codec_for"]
@@ -40,8 +44,8 @@ class FixedCodec:
     """Values of one fixed-width type as words of `layout.itemsize` bytes.
 
     `words` turns an array into n words, whatever its null rows hold, and `array` turns them back; `pack` and
-    `unpack` do the same for one Python value; for one that the type cannot hold, `pack` raises one error or another
-    (the caller names column and value).
+    `unpack` do the same for one Python value. `pack` takes values of exactly the class that Python has for the type,
+    and raises one error or another for others: `KeyEncoder` then sees whether they stand for a value of it.
     """
 
     __slots__ = ("array", "kind", "layout", "pack", "unpack", "words")
@@ -63,9 +67,7 @@ class FixedCodec:
         self.unpack = unpack or self._unpack_by_array
 
     def _pack_by_array(self, value: Any) -> bytes:
-        if value is None:
-            raise TypeError("null")
-        return self.words(pa.array([value], self.kind)).astype(self.layout).tobytes()
+        return self.words(pa.array([_of(Decimal, value)], self.kind)).astype(self.layout).tobytes()
 
     def _unpack_by_array(self, word: bytes) -> Any:
         return self.array(np.frombuffer(word, self.layout), None)[0].as_py()
@@ -95,27 +97,35 @@ class TextCodec:
         check_size(text.nbytes + zeros)
         return pc.replace_substring(text, b"\0", ESCAPED_ZERO)
 
-    def array(self, escaped: pa.BinaryArray, nulls: Nulls) -> AnyArray:
-        """The values of what `escaped` gave, null where `nulls` is true; `ValueError` if they are no valid UTF-8."""
+    def array(self, escaped: pa.BinaryArray, nulls: Nulls, *, check: bool = True) -> AnyArray:
+        """The values of what `escaped` gave, null where `nulls` is true.
+
+        `ValueError` if a string is no UTF-8, unless `check` is false: old rows may hold such.
+        """
         text: AnyArray = escaped
         if not self.raw and _zero_bytes(escaped):
             text = pc.replace_substring(escaped, ESCAPED_ZERO, b"\0")
         if nulls is not None and nulls.any():
             text = pc.if_else(pa.array(nulls), pa.scalar(None, text.type), text)
+        if not check and self.is_string:
+            return text.view(pa.string()).cast(self.kind)
         return text.cast(self.kind)
 
     def pack(self, value: Any) -> bytes:
         """One value as it stands in the key, its terminator included."""
-        if self.is_string:
-            data: bytes = value.encode()
-        else:
-            data = value if type(value) is bytes else bytes(memoryview(value))
+        data: bytes = _of(str, value).encode() if self.is_string else _of(bytes, value)
         return data if self.raw else data.replace(b"\0", ESCAPED_ZERO) + TERMINATOR
 
     def unpack(self, escaped: bytes) -> Any:
         """The value of the escaped bytes, without the terminator."""
         data = escaped if self.raw else escaped.replace(ESCAPED_ZERO, b"\0")
         return data.decode() if self.is_string else data
+
+
+def _of(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"a {type(value).__name__}")
+    return value
 
 
 def codec_for(name: str, kind: pa.DataType, last: bool) -> FixedCodec | TextCodec:
@@ -168,12 +178,18 @@ def _number_codec(kind: pa.DataType, signed: bool) -> FixedCodec:
     layout = struct.Struct(f">{ {1: 'B', 2: 'H', 4: 'I', 8: 'Q'}[bits // 8] }")
     pack_word, unpack_word = layout.pack, layout.unpack
     lowest = int(flip)
+
+    def pack(value: Any) -> bytes:
+        if type(value) is not int:
+            raise TypeError("not an integer")
+        return pack_word(value + lowest)
+
     return FixedCodec(
         kind,
         f">u{bits // 8}",
         words,
         array,
-        lambda value: pack_word(value + lowest),
+        pack,
         lambda word: unpack_word(word)[0] - lowest,
     )
 
@@ -181,14 +197,18 @@ def _number_codec(kind: pa.DataType, signed: bool) -> FixedCodec:
 def _temporal_codec(kind: pa.DataType) -> FixedCodec:
     """Dates, times, timestamps and durations: the signed number that Arrow stores."""
     number = _number_codec(kind, signed=True)
+    times = {"date": dt.date, "time": dt.time, "timestamp": dt.datetime, "duration": dt.timedelta}
+    python, take = times[kind_of(kind)], taker(kind)
 
     def pack(value: Any) -> bytes:
-        if isinstance(value, float):
-            raise TypeError("a fraction")  # Arrow would cut it to a whole number
-        return number.pack(pa.scalar(value, kind).value)
+        # Arrow would cut a time to the type's unit.
+        return number.pack(pa.scalar(take(_of(python, value)), kind).value)
 
     def unpack(word: bytes) -> Any:
-        return pa.scalar(number.unpack(word), kind).as_py()
+        value = python_value(pa.scalar(number.unpack(word), kind))
+        if isinstance(value, pa.Scalar):
+            raise OverflowError(f"a {kind} that Python's {python.__name__} cannot hold")
+        return value
 
     return FixedCodec(kind, number.layout.str, number.words, number.array, pack, unpack)
 
@@ -231,6 +251,8 @@ def _float_codec(kind: pa.DataType) -> FixedCodec:
     sign, ones = int(top), 2 * int(top) - 1
 
     def pack(value: Any) -> bytes:
+        if type(value) is not float:
+            raise TypeError("not a float")
         bits = as_word.unpack(as_float.pack(NAN if value != value else value))[0]
         # -0.0 is told by its bits, because a tiny double turns into one only as a float.
         return as_word.pack(bits ^ ones if bits > sign else bits | sign)
@@ -282,10 +304,9 @@ def _fixed_binary_codec(kind: Any) -> FixedCodec:
     width: int = kind.byte_width
 
     def pack(value: Any) -> bytes:
-        data = bytes(memoryview(value))
-        if len(data) != width:
-            raise ValueError(f"{len(data)} bytes")
-        return data
+        if len(_of(bytes, value)) != width:
+            raise ValueError(f"{len(value)} bytes")
+        return bytes(value)
 
     def words(array: AnyArray) -> Words:
         return fixed_values(array, f"V{width}")

@@ -19,14 +19,15 @@ from tussock.statestore.keys.cursor import KeyCursor
 from tussock.statestore.keys.pieces import Piece, join_pieces, text_piece
 from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_hasher
 from tussock.statestore.keys.vnode import vnode_table
+from tussock.statestore.python_values import BAD_VALUE, array_of, shown
 
 __all__ = ["KeyEncoder", "upper_bound"]
 
 VNODE = np.dtype(">u2")
 MARKER = np.dtype("u1")
 
-# What packing a value raises if it does not fit its column.
-BAD_VALUE = (TypeError, ValueError, OverflowError, AttributeError, struct.error, pa.ArrowException, SchemaMismatch)
+_UNPACKED = (*BAD_VALUE, struct.error, SchemaMismatch)
+"""What packing a value raises if it is not of the class that Python has for its column's type."""
 
 
 class KeyEncoder:
@@ -82,12 +83,19 @@ class KeyEncoder:
         Raises `SchemaMismatch` for a key column that is missing, of another type, or null where it must not be, and
         `InvalidBatch` if the keys take 2 GiB or more together.
         """
-        columns = [self._column(batch, i) for i in range(len(self.primary_key))]
+        return self._encode([self._column(batch, i) for i in range(len(self.primary_key))], batch.num_rows)
+
+    def _encode(self, columns: Sequence[AnyArray], rows: int) -> pa.BinaryArray:
         pieces: list[Piece] = []
         if self.vnodes:
             hashes = spark_hash([columns[i] for i in self._distribution])
             pieces.append((VNODE, self._vnode_table.take(hashes & np.uint32(255))))
-        for codec, nullable, column in zip(self._codecs, self._nullable, columns, strict=True):
+        return join_pieces([*pieces, *self._pieces(columns)], rows)
+
+    def _pieces(self, columns: Sequence[AnyArray]) -> list[Piece]:
+        """What the keys have of these first columns, after their vnode."""
+        pieces: list[Piece] = []
+        for codec, nullable, column in zip(self._codecs, self._nullable, columns, strict=False):
             nulls = null_mask(column) if nullable else None
             if nulls is not None:
                 pieces.append((MARKER, ~nulls))
@@ -101,12 +109,13 @@ class KeyEncoder:
                 words = words.copy()
                 words[nulls] = np.zeros(1, words.dtype)[0]
             pieces.append((codec.layout, words))
-        return join_pieces(pieces, batch.num_rows)
+        return pieces
 
-    def decode(self, keys: pa.BinaryArray) -> list[AnyArray]:
+    def decode(self, keys: pa.BinaryArray, *, check_text: bool = True) -> list[AnyArray]:
         """The key columns of n keys, in primary key order, each an array of exactly its column's type.
 
-        Raises `ValueError` for bytes that are no keys of this table.
+        Raises `ValueError` for bytes that are no keys of this table, and with `check_text` for strings that are no
+        UTF-8, which older programs took.
         """
         cursor = KeyCursor(keys)
         if self.vnodes:
@@ -117,7 +126,8 @@ class KeyEncoder:
             if isinstance(codec, FixedCodec):
                 columns.append(codec.array(cursor.words(codec.layout), nulls))
             else:
-                columns.append(codec.array(cursor.rest() if codec.raw else cursor.terminated(), nulls))
+                text = cursor.rest() if codec.raw else cursor.terminated()
+                columns.append(codec.array(text, nulls, check=check_text))
         cursor.check_end()
         return columns
 
@@ -145,7 +155,11 @@ class KeyEncoder:
         """
         if len(values) != len(self._packs):
             raise SchemaMismatch(f"key {values!r} of {len(values)} values; expected one for each of {self.primary_key}")
-        key = self.encode_prefix(values)
+        try:
+            key = b"".join([pack(value) for pack, value in zip(self._packs, values, strict=True)])
+        except _UNPACKED:
+            encoded: bytes = self._encode(self._arrays(values), 1)[0].as_py()
+            return encoded
         if not self.vnodes:
             return key
         h = SPARK_SEED
@@ -156,8 +170,7 @@ class KeyEncoder:
     def decode_row(self, key: bytes) -> tuple[Any, ...]:
         """The primary key's Python values of one key; `ValueError` for bytes that are no key of this table.
 
-        Times are what Arrow's `as_py` makes of them: one that Python's class cannot hold is an `OverflowError`, and
-        a `time64` in nanoseconds loses the last three digits. `decode` has no such limits.
+        A time that Python's class cannot hold is an `OverflowError`; `decode` has no such limit.
         """
         at = 2 if self.vnodes else 0
         values: list[Any] = []
@@ -189,8 +202,9 @@ class KeyEncoder:
             raise SchemaMismatch(f"{len(values)} values {values!r} for the key columns {self.primary_key}")
         try:
             return b"".join([pack(value) for pack, value in zip(self._packs, values, strict=False)])
-        except BAD_VALUE as error:
-            raise self._bad_value(values) from error
+        except _UNPACKED:
+            prefix: bytes = join_pieces(self._pieces(self._arrays(values)), 1)[0].as_py()
+            return prefix
 
     def prefix_vnode(self, values: Sequence[Any]) -> int | None:
         """The vnode of all rows whose first columns have these values, if these cover the distribution key.
@@ -200,19 +214,24 @@ class KeyEncoder:
         """
         if not self.vnodes or any(index >= len(values) for index in self._distribution):
             return None
-        h = SPARK_SEED
-        for index, hasher in self._hashers:
-            h = hasher(values[index], h)
+        columns = self._arrays(values)
+        h = int(spark_hash([columns[index] for index in self._distribution])[0])
         return int(self._vnode_table[h & 255])
 
-    def _bad_value(self, values: Sequence[Any]) -> SchemaMismatch:
-        """The error that names the first value that cannot be packed."""
-        for name, kind, pack, value in zip(self.primary_key, self._kinds, self._packs, values, strict=False):
+    def _arrays(self, values: Sequence[Any]) -> list[AnyArray]:
+        """The values as columns of one row; `SchemaMismatch` names the first that does not fit."""
+        columns = []
+        for name, kind, nullable, value in zip(self.primary_key, self._kinds, self._nullable, values, strict=False):
             try:
-                pack(value)
-            except BAD_VALUE:
-                return SchemaMismatch(f"key column {name!r}: expected {kind}, found {value!r}")
-        return SchemaMismatch(f"key {values!r} does not fit the columns {self.primary_key}")
+                column = array_of([value], kind)
+            except BAD_VALUE as error:
+                raise SchemaMismatch(
+                    f"key column {name!r}: expected {kind}, found {shown(value)}, which does not fit: {error}"
+                ) from error
+            if column.null_count and not nullable:
+                raise SchemaMismatch(f"key column {name!r}: expected {kind}, found {shown(value)}; keys have no nulls")
+            columns.append(column)
+        return columns
 
 
 def upper_bound(prefix: bytes) -> bytes | None:

@@ -28,11 +28,13 @@ def interval_ranges(
     above the upper end. Raises `InvalidOption` for ends that are no sequences, `SchemaMismatch` for a value that its
     column cannot hold.
     """
-    low, high = interval
-    if isinstance(low, str | bytes) or isinstance(high, str | bytes):
-        raise InvalidOption(
-            f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))"
-        )
+    match interval:
+        case (tuple() | list() as low, tuple() | list() as high):
+            pass
+        case _:
+            raise InvalidOption(
+                f"between {interval!r}: expected two tuples of leading key values, such as (('a',), ('b',))"
+            )
     first, last = encoder.encode_prefix(low), encoder.encode_prefix(high)
     same = [value for value, _ in takewhile(lambda ends: ends[0] == ends[1], zip(low, high, strict=False))]
     only = encoder.prefix_vnode(same)

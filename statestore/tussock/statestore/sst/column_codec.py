@@ -15,7 +15,7 @@ import pyarrow as pa
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.rows import binary_buffers
 
-__all__ = ["buffer_count", "column_buffers", "column_from_buffers", "storage_type"]
+__all__ = ["buffer_count", "check_storable", "column_buffers", "column_from_buffers", "storage_type"]
 
 Buffer: TypeAlias = bytes | memoryview | pa.Buffer
 
@@ -51,7 +51,43 @@ def storage_type(kind: pa.DataType, column: str) -> pa.DataType:
         return kind
     if pa.types.is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
         return kind
-    raise SchemaMismatch(
+    raise _not_storable(kind, column)
+
+
+def check_storable(kind: pa.DataType, column: str) -> None:
+    """`SchemaMismatch` naming `column` unless a new column may have the type, down into nested ones.
+
+    Stricter than `storage_type`, which old tables are read with: Arrow cannot take rows of views in a list, join
+    dictionaries in a struct or find one of two fields of a name, so such a column could be made and never written.
+    """
+    storage_type(kind, column)
+    if pa.types.is_dictionary(kind):
+        value = kind.value_type
+        if not (_is_bytes(storage_type(value, column)) or _is_plain(value) or pa.types.is_null(value)):
+            raise _not_storable(kind, column)
+        try:
+            pa.nulls(0, value).dictionary_encode()
+        except pa.ArrowNotImplementedError as error:
+            raise _not_storable(kind, column) from error
+        return
+    if pa.types.is_struct(kind) and len({field.name for field in kind}) < kind.num_fields:
+        raise SchemaMismatch(
+            f"column {column!r} has type {kind}, of which a field stands twice; give each its own name"
+        )
+    for at in range(kind.num_fields):
+        inner = kind.field(at).type
+        if inner.num_fields:
+            check_storable(inner, column)
+        elif not (_is_bytes(inner) or _is_plain(inner) or pa.types.is_null(inner) or _is_large(inner)):
+            raise _not_storable(kind, column)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+
+
+def _not_storable(kind: pa.DataType, column: str) -> SchemaMismatch:
+    return SchemaMismatch(
         f"column {column!r} has type {kind}, which a table cannot hold; "
         "use a primitive, string, binary, decimal, temporal, list, struct or map type"
     )

@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.arguments import check_name
+from tussock.statestore.catalog import TableSpec, shown_schema
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.sst.column_codec import storage_type
+from tussock.statestore.sst.column_codec import check_storable, storage_type
 
 __all__ = ["Columns", "altered_schema", "check_evolved", "columns_of", "is_earlier", "is_wider"]
 
@@ -71,13 +72,14 @@ def is_earlier(old: pa.Schema, new: pa.Schema) -> bool:
 def columns_of(columns: Columns | None, option: str) -> pa.Schema:
     """The columns of an argument of `alter_table`; `InvalidOption` if it is not names with Arrow types."""
     if isinstance(columns, pa.Schema):
-        return columns
+        return shown_schema(columns)
     if columns is not None and not isinstance(columns, Mapping):
         raise InvalidOption(f"{option} is {columns!r:.100}: expected a dict of column names and Arrow types")
     for name, kind in (columns or {}).items():
         if not isinstance(name, str) or not name or not isinstance(kind, pa.DataType):
             raise InvalidOption(f"{option} has {name!r}: {kind!r}; expected a column name and an Arrow type")
-    return pa.schema(list((columns or {}).items()))
+        check_name(name, f"{option}: column name", len(name))
+    return shown_schema(pa.schema(list((columns or {}).items())))
 
 
 def altered_schema(spec: TableSpec, add: pa.Schema, widen: pa.Schema) -> pa.Schema:
@@ -98,7 +100,7 @@ def altered_schema(spec: TableSpec, add: pa.Schema, widen: pa.Schema) -> pa.Sche
 
 def _added(spec: TableSpec, schema: pa.Schema, name: str, kind: pa.DataType) -> pa.Schema:
     if name not in schema.names:
-        storage_type(kind, name)
+        check_storable(kind, name)
         return schema.append(pa.field(name, kind))
     there = schema.field(name)
     if name in spec.primary_key:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from tussock.statestore.conversion import as_dictionary
 from tussock.statestore.rows import Rows
 
 __all__ = ["as_type", "with_types"]
@@ -15,7 +16,9 @@ __all__ = ["as_type", "with_types"]
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column in that type, itself if it has it; `pa.ArrowInvalid` where a value does not fit (a narrower type)."""
-    return column if column.type == kind else column.cast(kind)
+    if column.type == kind:
+        return column
+    return as_dictionary(column, kind) if pa.types.is_dictionary(kind) else column.cast(kind)
 
 
 def with_types(rows: Rows, types: Sequence[pa.DataType]) -> Rows:

@@ -4,7 +4,7 @@ A batch is refused whole: every check is made before a row is stored, and the er
 position and its key.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -41,13 +41,26 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
         if array.null_count:
             at = pc.index(array.is_null(), True).as_py()
             raise SchemaMismatch(f"table {table!r}: the key at position {at} is null; nothing was done")
-        return array.cast(pa.binary())
+        return _narrowed(array, table)
+    if isinstance(keys, str | bytes | bytearray | memoryview | Mapping) or not isinstance(keys, Iterable):
+        raise SchemaMismatch(f"table {table!r}: found {keys!r:.100}, expected a list of keys, each bytes")
+    keys = list(keys)
     for at, key in enumerate(keys):
         if not isinstance(key, bytes):
             raise SchemaMismatch(
                 f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes"
             )
     return pa.array(keys, pa.binary())
+
+
+def _narrowed(array: pa.Array, table: str) -> pa.BinaryArray:
+    try:
+        return array.cast(pa.binary())
+    except pa.ArrowInvalid as error:
+        raise InvalidBatch(
+            f"table {table!r}: a column has {array.nbytes} bytes in one batch, and at most 2 GiB fit ({error}); "
+            "nothing was stored, split the batch"
+        ) from error
 
 
 def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows:
@@ -103,7 +116,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
         raise SchemaMismatch(
             f"table {table!r}: column 'value' has type {values.type}, expected binary; nothing was stored"
         )
-    values = values.cast(pa.binary())
+    values = _narrowed(values, table)
     marks = values.is_null().to_numpy(zero_copy_only=False)
     if "op" in names:
         operations = _operations(batch, table)
@@ -127,6 +140,16 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
     # Nulls would be stored as a bitmap beside the delete marks, which say the same.
     filled = values.fill_null(b"") if values.null_count else values
     return Rows(keys, 0, marks if marks.any() else None, (filled,))
+
+
+def _owned(array: pa.BinaryArray) -> pa.BinaryArray:
+    """A copy in memory of our own: whoever gave the array may write to its memory later, or give a slice of much more.
+
+    0.3 ns a byte, where the bytes are sorted, packed and uploaded next.
+    """
+    # Of one array alone Arrow makes no copy.
+    copied: pa.BinaryArray = pa.concat_arrays([array, array.slice(0, 0)], memory_pool=pa.system_memory_pool())
+    return copied
 
 
 def first_disorder(keys: pa.BinaryArray) -> int | None:
@@ -163,6 +186,10 @@ def raw_rows(batch: RawBatch, table: str, *, ordered: bool = True) -> Rows:
         raise InvalidBatch(
             f"table {table!r}: a {type(batch).__name__} is not a batch; expected (key, value) pairs or Arrow data"
         )
-    if ordered:
-        check_ascending(rows, table)
+    if not ordered:
+        return rows  # sorting copies them
+    if isinstance(batch, pa.RecordBatch | pa.Table):
+        rows = Rows(_owned(rows.keys), rows.epochs, rows.deletes, tuple(map(_owned, rows.columns)))
+    # Of the copy: what is checked is what is stored.
+    check_ascending(rows, table)
     return rows

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.core import Core, TableView
+from tussock.statestore.epochs import check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.rows import Rows, repeats
 from tussock.statestore.sorting import take_pieces
@@ -90,9 +91,9 @@ class ChangeFeed:
 
     def _until(self, from_epoch: int, to_epoch: int | None) -> int:
         """The end of the range, after both ends were checked."""
-        newest = self._core.check_committed(self._name, to_epoch or 0)
+        newest = self._core.check_committed(self._name, check_position(to_epoch or 0, "to_epoch"))
         until = newest if to_epoch is None else to_epoch
-        if not 0 <= from_epoch <= until:
+        if not check_position(from_epoch, "from_epoch") <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         if self._pin is None:
             self._core.check_readable(from_epoch, pinned=False)

@@ -7,10 +7,11 @@ import pyarrow as pa
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.core import Core
-from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.sst.widening import as_type
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
+from tussock.statestore.tables.reads import added_fields, picked_columns
 
 __all__ = ["change_batches"]
 
@@ -32,14 +33,11 @@ def change_batches(
     The epochs are checked at once; see `ChangeFeed.between`.
     """
     schema, values = spec.arrow_schema(), value_schema(spec)
-    names = list(schema.names) if columns is None else list(columns)
-    missing = [name for name in names if name not in schema.names]
-    if missing or not names:
-        raise SchemaMismatch(f"table {spec.name!r} has no columns {missing or names}; it has {schema.names}", spec.name)
+    names = picked_columns(columns, schema, spec.name)
     wanted = [at for at, name in enumerate(values.names) if name in names]
     want = FeedRange(*keys, wanted, [values.types[at] for at in wanted], before_images)
     changes = ChangeFeed(core, spec.id, spec.name, pin).between(*epochs, want)
-    added = [field.with_name("_" * (field.name in schema.names) + field.name) for field in _ADDED]
+    added = added_fields(_ADDED, schema)
     target = pa.schema([*(schema.field(name).with_nullable(True) for name in names), *added])
     encoder = KeyEncoder(schema, spec.primary_key, spec.distribution_key, spec.vnodes) if spec.primary_key else None
     return (_batch(part, target, [values.names[at] for at in wanted], encoder, spec) for part in changes)
@@ -53,9 +51,7 @@ def _batch(
     if encoder is None:
         by_name["key"] = part.keys
     elif any(name in target.names for name in spec.primary_key):
-        by_name.update(zip(spec.primary_key, encoder.decode(part.keys), strict=True))
+        by_name.update(zip(spec.primary_key, encoder.decode(part.keys, check_text=False), strict=True))
     fields = list(target)[: -len(_ADDED)]
-    arrays = [
-        column if (column := by_name[field.name]).type == field.type else column.cast(field.type) for field in fields
-    ]
+    arrays = [as_type(by_name[field.name], field.type) for field in fields]
     return pa.record_batch([*arrays, OPERATIONS.take(pa.array(part.operations)), pa.array(part.epochs)], schema=target)

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tussock.statestore.catalog import TableSpec
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.arguments import check_name
+from tussock.statestore.catalog import TableSpec, shown_schema
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.sst.block import CODECS
-from tussock.statestore.sst.writer import value_schema
+from tussock.statestore.sst.column_codec import check_storable
 
 __all__ = ["table_spec"]
 
@@ -23,30 +24,52 @@ def table_spec(
     compression: str,
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
-    if not isinstance(name, str) or not name or len(name) > 255:
-        raise InvalidOption(f"table name {name!r}: expected 1 to 255 characters")
-    if compression not in CODECS:
+    check_name(name, "table name", 255)
+    if compression not in tuple(CODECS):
         raise InvalidOption(f"compression {compression!r}: expected one of {sorted(CODECS)}")
-    if not 256 <= block_bytes <= 16 << 20:
-        raise InvalidOption(f"block_bytes {block_bytes}: expected 256 to {16 << 20}")
+    if type(block_bytes) is not int or not 256 <= block_bytes <= 16 << 20:
+        raise InvalidOption(f"block_bytes {block_bytes!r}: expected 256 to {16 << 20}")
+    primary_key = _names(primary_key, "primary_key")
+    distribution_key = _names(distribution_key, "distribution_key")
     if schema is None:
         if primary_key or distribution_key:
             raise InvalidOption(f"table {name!r}: a primary key needs a schema; a raw table has neither")
         return TableSpec(id=0, name=name, block_bytes=block_bytes, compression=compression)
+    schema = _checked(schema, name)
     if not primary_key:
         raise InvalidOption(f"table {name!r}: a typed table needs a primary key, one or more of {schema.names}")
-    if vnodes not in (1 << bit for bit in range(9)):
-        raise InvalidOption(f"vnodes {vnodes}: expected a power of two from 1 to 256")
+    if type(vnodes) is not int or vnodes not in (1 << bit for bit in range(9)):
+        raise InvalidOption(f"vnodes {vnodes!r}: expected a power of two from 1 to 256")
     spec = TableSpec(
         id=0,
         name=name,
-        schema=schema.remove_metadata().serialize().to_pybytes(),
-        primary_key=tuple(primary_key),
-        distribution_key=tuple(distribution_key or primary_key),
+        schema=schema.serialize().to_pybytes(),
+        primary_key=primary_key,
+        distribution_key=distribution_key or primary_key,
         vnodes=vnodes,
         block_bytes=block_bytes,
         compression=compression,
     )
     KeyEncoder(schema, spec.primary_key, spec.distribution_key, vnodes)
-    value_schema(spec)
+    for field in schema:
+        check_storable(field.type, field.name)
     return spec
+
+
+def _names(names: object, option: str) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InvalidOption(f"{option} is {names!r}; expected a list of column names")
+    return tuple(names)
+
+
+def _checked(schema: object, table: str) -> pa.Schema:
+    if not isinstance(schema, pa.Schema):
+        raise SchemaMismatch(
+            f"table {table!r}: schema is a {type(schema).__module__}.{type(schema).__name__}; expected a pyarrow.Schema"
+        )
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise SchemaMismatch(f"table {table!r}: the columns {twice} stand twice in {schema.names}; expected each once")
+    return shown_schema(schema.remove_metadata())

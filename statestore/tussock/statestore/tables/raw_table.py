@@ -18,6 +18,7 @@ from tussock.statestore.tables.batches import RawBatch, key_array, raw_rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.reading import TableReader
+from tussock.statestore.tables.reads import check_limit
 
 __all__ = ["RawTable"]
 
@@ -108,13 +109,12 @@ class RawTable:
         Ascending, or descending with `reverse`; at most `limit` rows. Raises `SnapshotExpired` if `epoch` is no
         longer kept.
         """
+        self._check_bounds(start, end, prefix)
         if prefix is not None:
             if start is not None or end is not None:
                 raise InvalidOption("a scan takes a prefix or start and end, not both")
             start, end = prefix, upper_bound(prefix)
-        for bound in (start, end):
-            if bound is not None and not isinstance(bound, bytes):
-                raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
+        check_limit(limit)
         rows = self._reader.scan(start, end, epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)
 
@@ -148,12 +148,18 @@ class RawTable:
 
         `op` and the errors are those of `TypedTable.change_feed`.
         """
+        self._check_bounds(start, end)
         epochs, keys = (from_epoch, to_epoch), (start, end)
         return change_batches(self._core, self.spec, self._pin, epochs, keys, None, before_images=before_images)
 
     def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
         """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
         return ChangeFeed(self._core, self.spec.id, self.name, self._pin).epochs(from_epoch, to_epoch)
+
+    def _check_bounds(self, *bounds: object) -> None:
+        for bound in bounds:
+            if bound is not None and not isinstance(bound, bytes):
+                raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
 
     def _check_writable(self) -> None:
         if self._pin is not None:

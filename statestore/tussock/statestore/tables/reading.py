@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tussock.statestore.backend import PinHandle, VersionView
 from tussock.statestore.core import Core, TableView
-from tussock.statestore.epochs import MAX_EPOCH, check_epoch
+from tussock.statestore.epochs import MAX_EPOCH, check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import BufferedRun
@@ -258,8 +258,8 @@ class TableReader:
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
         newest = self._pin.info.epoch if self._pin is not None else self.core.backend.recent().max_committed_epoch
-        until = newest if to_epoch is None else to_epoch
-        if not 0 <= from_epoch <= until:
+        until = newest if to_epoch is None else check_position(to_epoch, "to_epoch")
+        if not check_position(from_epoch, "from_epoch") <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
         self.core.check_committed(self.name, until)
         # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.

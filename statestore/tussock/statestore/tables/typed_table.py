@@ -12,9 +12,10 @@ from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
-from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
-from tussock.statestore.keys.intervals import Interval, interval_ranges
+from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.keys.intervals import Interval
+from tussock.statestore.python_values import may_lose, python_value
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
 from tussock.statestore.sst.widening import as_type, with_types
@@ -24,6 +25,14 @@ from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.conform import TypedRows, conform, key_rows
 from tussock.statestore.tables.reading import TableReader
+from tussock.statestore.tables.reads import (
+    added_fields,
+    check_filter,
+    check_limit,
+    filtered,
+    key_ranges,
+    picked_columns,
+)
 
 __all__ = ["TypedTable"]
 
@@ -40,11 +49,14 @@ class _Shape(NamedTuple):
     """Names of the value columns, as they are stored."""
     types: tuple[pa.DataType, ...]
     """Their types, as they are stored."""
+    lossy: frozenset[str]
+    """Names of those of which Python's values may not be the same."""
 
 
 def _shape_of(spec: TableSpec) -> _Shape:
     stored = value_schema(spec)
-    return _Shape(spec, spec.arrow_schema(), tuple(stored.names), tuple(stored.types))
+    lossy = frozenset(field.name for field in stored if may_lose(field.type))
+    return _Shape(spec, spec.arrow_schema(), tuple(stored.names), tuple(stored.types), lossy)
 
 
 class TypedTable:
@@ -154,16 +166,21 @@ class TypedTable:
         return Rows(encoded.keys, 0, marks, encoded.columns)
 
     def get(self, key: Sequence[Any] | Any, epoch: int | None = None) -> dict[str, Any] | None:
-        """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`."""
+        """The row under `key` (a tuple of key values; the bare value where the key is one column), or `None`.
+
+        A value that no Python class holds, such as a time in nanoseconds without pandas, is Arrow's scalar; that is
+        taken for a key as well.
+        """
         encoded = self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,))
         found = self._reader.find(encoded, epoch)
         if found is None:
             return None
         shape = self._now()
-        row = dict(zip(self.primary_key, self._encoder.decode_row(encoded), strict=True))
+        row = dict(zip(self.primary_key, self._key_values(encoded), strict=True))
         for column, name, kind in zip(found.block.rows.columns, shape.values, shape.types, strict=False):
             value = column[found.at]
-            row[name] = (value if column.type == kind else value.cast(kind)).as_py()
+            value = value if column.type == kind else value.cast(kind)
+            row[name] = python_value(value, check=name in shape.lossy)
         # Columns that the table got after the row was stored are null.
         return {name: row.get(name) for name in shape.schema.names}
 
@@ -178,8 +195,7 @@ class TypedTable:
         pieces = self._reader.find_many(encoded, epoch)
         # After the rows were found: they are of no newer schema.
         shape = self._now()
-        names = shape.schema.names if columns is None else list(columns)
-        self._check_columns(names, shape)
+        names = picked_columns(columns, shape.schema, self.name)
         wanted = [at for at, name in enumerate(shape.values) if name in names]
         found, values = take_pieces(pieces, len(encoded), wanted, [shape.types[at] for at in wanted])
         arrays = self._assemble(encoded, values, shape, set(names))
@@ -206,15 +222,15 @@ class TypedTable:
         `limit` counts rows after the filter. Raises `SnapshotExpired`, `SchemaMismatch`, `InvalidOption`.
         """
         shape = self._now()
-        names = list(shape.schema.names) if columns is None else list(columns)
-        self._check_columns(names, shape)
-        if limit is not None and limit < 0:
-            raise InvalidOption(f"limit is {limit}; expected 0 or more")
+        names = picked_columns(columns, shape.schema, self.name)
+        check_limit(limit)
+        check_filter(filter, shape.schema, self.name)
         needed = set(shape.schema.names) if filter is not None or columns is None else set(names)
         wanted = [at for at, name in enumerate(shape.values) if name in needed]
         pushed = limit if filter is None else None
         picked = None if len(wanted) == len(shape.values) else wanted
-        scans = self._reader.scans(self._ranges(prefix, between, vnodes), epoch, limit=pushed, columns=picked)
+        ranges = key_ranges(self._encoder, shape.spec.vnodes, prefix, between, vnodes)
+        scans = self._reader.scans(ranges, epoch, limit=pushed, columns=picked)
         if self._now() is not shape:
             # Altered in between: the rows may be of other columns.
             return self.read(columns, filter, epoch, prefix=prefix, between=between, vnodes=vnodes, limit=limit)
@@ -224,11 +240,11 @@ class TypedTable:
         """All that was committed in (from_epoch, to_epoch]: the table's columns, then `op` and `epoch`.
 
         By epoch, then key; `op` is 'put' or 'delete', and of a delete the value columns are null. Where the table has
-        a column of such a name, the added one has an underscore in front.
+        a column of such a name, the added one has underscores in front until its name is free.
         """
         parts = self._reader.changes(from_epoch, to_epoch)
         shape = self._now()
-        added = [field.with_name("_" * (field.name in shape.schema.names) + field.name) for field in (_OP, _EPOCH)]
+        added = added_fields((_OP, _EPOCH), shape.schema)
         schema = pa.schema([field.with_nullable(True) for field in shape.schema] + added)
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=schema)
@@ -260,7 +276,7 @@ class TypedTable:
         committed after it, from its epoch or a later one. Raises `SnapshotExpired` if `from_epoch` is no longer kept,
         `InvalidOption` if `to_epoch` is not committed.
         """
-        keys = self._ranges(None, None, vnodes)[0]
+        keys = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)[0]
         epochs = from_epoch, to_epoch
         return change_batches(self._core, self.spec, self._pin, epochs, keys, columns, before_images=before_images)
 
@@ -281,7 +297,7 @@ class TypedTable:
         for part in rows:
             batch = pa.record_batch(self._assemble(part.keys, list(part.columns), shape, needed), schema=schema)
             if condition is not None:
-                batch = batch.filter(condition)
+                batch = filtered(batch, condition, self.name)
             batch = batch.select(names)
             if limit is not None:
                 batch = batch.slice(0, limit)
@@ -291,32 +307,12 @@ class TypedTable:
             if limit == 0:
                 return
 
-    def _ranges(
-        self, prefix: Sequence[Any] | None, between: Interval | None, vnodes: tuple[int, int] | None
-    ) -> list[tuple[bytes | None, bytes | None]]:
-        """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
-        if prefix is not None:
-            if vnodes is not None or between is not None:
-                raise InvalidOption("a read takes a prefix alone, without between and vnodes")
-            if isinstance(prefix, str | bytes):
-                raise InvalidOption(f"prefix {prefix!r}: expected a tuple of leading key values, such as ({prefix!r},)")
-            encoded = self._encoder.encode_prefix(prefix)
-            vnode = self._encoder.prefix_vnode(prefix)
-            nodes = range(self._shape.spec.vnodes) if vnode is None else [vnode]
-            starts = [node.to_bytes(2, "big") + encoded for node in nodes]
-            if len(prefix) == len(self.primary_key):
-                # A whole key is itself only: a string at its end would also begin longer ones.
-                return [(start, start + b"\0") for start in starts]
-            return [(start, upper_bound(start)) for start in starts]
-        most = self._shape.spec.vnodes
-        if vnodes is None and between is None:
-            return [(None, None)]
-        low, high = vnodes or (0, most)
-        if not 0 <= low <= high <= most:
-            raise InvalidOption(f"vnodes {vnodes}: expected 0 <= from <= to <= {most}")
-        if between is not None:
-            return interval_ranges(self._encoder, between, range(low, high))
-        return [(low.to_bytes(2, "big"), high.to_bytes(2, "big"))]
+    def _key_values(self, key: bytes) -> Sequence[Any]:
+        try:
+            return self._encoder.decode_row(key)
+        except (OverflowError, ValueError):
+            columns = self._encoder.decode(pa.array([key], pa.binary()), check_text=False)
+            return [python_value(column[0]) for column in columns]
 
     def _assemble(
         self, keys: pa.BinaryArray, values: Sequence[pa.Array], shape: _Shape, needed: set[str] | None = None
@@ -325,7 +321,7 @@ class TypedTable:
         names = [name for name in shape.values if needed is None or name in needed]
         by_name = dict(zip(names, values, strict=True))
         if needed is None or any(name in needed for name in self.primary_key):
-            by_name.update(zip(self.primary_key, self._encoder.decode(keys), strict=True))
+            by_name.update(zip(self.primary_key, self._encoder.decode(keys, check_text=False), strict=True))
         picked = [field for field in shape.schema if needed is None or field.name in needed]
         return [as_type(by_name[field.name], field.type) for field in picked]
 
@@ -338,14 +334,7 @@ class TypedTable:
     def _encode_keys(self, keys: TypedRows | Sequence[Any]) -> pa.BinaryArray:
         schema = pa.schema([self._shape.schema.field(name) for name in self.primary_key])
         rows = key_rows(keys, self.primary_key, self.name)
-        return self._encoder.encode(conform(rows, schema, self.primary_key, self.name))
-
-    def _check_columns(self, names: Sequence[str], shape: _Shape) -> None:
-        if not names:
-            raise SchemaMismatch(f"table {self.name!r}: no columns to read; it has {shape.schema.names}")
-        for name in names:
-            if name not in shape.schema.names:
-                raise SchemaMismatch(f"table {self.name!r} has no column {name!r}; it has {shape.schema.names}")
+        return self._encoder.encode(conform(rows, schema, self.primary_key, self.name, to_store=False))
 
     def _now(self) -> _Shape:
         """The table as the newest version known here has it; no request."""

@@ -1,0 +1,107 @@
+"""The arguments of a typed table's reads, checked: each refusal names the argument and what is expected of it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.keys.encoding import KeyEncoder, upper_bound
+from tussock.statestore.keys.intervals import Interval, interval_ranges
+
+__all__ = ["added_fields", "check_filter", "check_limit", "filtered", "key_ranges", "picked_columns"]
+
+
+def picked_columns(columns: Iterable[str] | None, schema: pa.Schema, table: str) -> list[str]:
+    """The names to return: `columns`, all of the schema if `None`; `SchemaMismatch` for one unknown or given twice."""
+    if columns is None:
+        return list(schema.names)
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise InvalidOption(
+            f"table {table!r}: columns is {columns!r}; expected a list of names, such as {schema.names}"
+        )
+    names = list(columns)
+    if not names:
+        raise SchemaMismatch(f"table {table!r}: no columns to read; it has {schema.names}")
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise SchemaMismatch(f"table {table!r} has no columns {unknown}; it has {schema.names}", table)
+    if len(set(names)) < len(names):
+        raise SchemaMismatch(f"table {table!r}: a column is asked for twice in {names}", table)
+    return names
+
+
+def check_limit(limit: object) -> None:
+    """`InvalidOption` unless the limit is a number of rows, or `None`."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidOption(f"limit is {limit!r}; expected 0 or more rows")
+
+
+def check_filter(condition: object, schema: pa.Schema, table: str) -> None:
+    """`InvalidOption` unless the condition is one on columns of the schema."""
+    if condition is None:
+        return
+    if not isinstance(condition, pc.Expression):
+        raise InvalidOption(
+            f"table {table!r}: filter is a {type(condition).__name__}; expected an Arrow expression, such as "
+            "pyarrow.compute.field('name') > 5"
+        )
+    filtered(pa.RecordBatch.from_pylist([], schema=schema), condition, table)
+
+
+def filtered(batch: pa.RecordBatch, condition: pc.Expression, table: str) -> pa.RecordBatch:
+    """The rows of the batch for which the condition holds; `InvalidOption` if that cannot be told."""
+    try:
+        return batch.filter(condition)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidOption(f"table {table!r}: the filter {condition} cannot be evaluated: {error}") from error
+
+
+def key_ranges(
+    encoder: KeyEncoder,
+    nodes_in_all: int,
+    prefix: Sequence[Any] | None,
+    between: Interval | None,
+    vnodes: tuple[int, int] | None,
+) -> list[tuple[bytes | None, bytes | None]]:
+    """The ranges of encoded keys to read: one, or one per virtual node where a prefix leaves the node open."""
+    if prefix is not None:
+        if vnodes is not None or between is not None:
+            raise InvalidOption("a read takes a prefix alone, without between and vnodes")
+        if not isinstance(prefix, tuple | list):
+            raise InvalidOption(f"prefix {prefix!r}: expected a tuple of leading key values, such as ({prefix!r},)")
+        encoded = encoder.encode_prefix(prefix)
+        vnode = encoder.prefix_vnode(prefix)
+        nodes = range(nodes_in_all) if vnode is None else [vnode]
+        starts = [node.to_bytes(2, "big") + encoded for node in nodes]
+        if len(prefix) == len(encoder.primary_key):
+            # A whole key is itself only: a string at its end would also begin longer ones.
+            return [(start, start + b"\0") for start in starts]
+        return [(start, upper_bound(start)) for start in starts]
+    if vnodes is None and between is None:
+        return [(None, None)]
+    low, high = _node_range(vnodes, nodes_in_all)
+    if between is not None:
+        return interval_ranges(encoder, between, range(low, high))
+    return [(low.to_bytes(2, "big"), high.to_bytes(2, "big"))]
+
+
+def _node_range(vnodes: object, most: int) -> tuple[int, int]:
+    if vnodes is None:
+        return 0, most
+    match vnodes:
+        case (int() as low, int() as high) if 0 <= low <= high <= most:
+            return low, high
+    raise InvalidOption(f"vnodes {vnodes!r}: expected two numbers with 0 <= from <= to <= {most}")
+
+
+def added_fields(fields: Sequence[pa.Field], schema: pa.Schema) -> list[pa.Field]:
+    """The columns that changes add to the table's own, each with underscores in front until its name is free."""
+    added = []
+    for field in fields:
+        name = field.name
+        while name in schema.names:
+            name = f"_{name}"
+        added.append(field.with_name(name))
+    return added
