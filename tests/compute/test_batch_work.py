@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.batch_work import BatchWork, MicroBatch, batch_work, commit_batch, is_committed
+from tussock.compute.spark.batch_work import BatchWork, batch_work, commit_batch, is_committed
 from tussock.compute.spark.commits import latest_commit
+from tussock.compute.spark.identity import MicroBatch
 from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.compute.spark.spent import Meter, Spent
 from tussock.compute.spark.state.plan import Report

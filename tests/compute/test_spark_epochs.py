@@ -9,6 +9,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from tussock.compute.spark import epoch_writer
+from tussock.compute.spark.identity import default_writer
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption, TableNotFound
@@ -166,9 +167,9 @@ def test_update_mode_goes_through_foreach_batch(
         .trigger(processingTime="0 seconds")
         .start()
     )
-    query_id = str(query.id)
+    writer = default_writer(str(query.id), ["totals"])
     done = run_batches(query, 3)
-    committed = max(batch for batch in range(done + 2) if store.committed_batch(query_id, batch) is not None)
+    committed = max(batch for batch in range(done + 2) if store.committed_batch(writer, batch) is not None)
     assert committed >= done - 1
     assert [row[:2] for row in table_rows(totals)] == [(f"k{k}", 10 * (committed + 1)) for k in range(7)]
 

@@ -15,6 +15,7 @@ from support.platforms import Platform
 from support.spark_events import DDL, DELAY, END, GAP, add_file, event_batches, spark_results
 from support.stateful_batches import run_batch, table_rows
 from tussock.compute.spark import connections
+from tussock.compute.spark.identity import default_writer
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption
@@ -169,7 +170,7 @@ def test_a_stream_is_exactly_once_over_restarts(
         running = query.trigger(availableNow=True).start()
         running.awaitTermination()
         writers.add(str(running.id))
-        assert store.committed_batch(str(running.id), number) is not None
+        assert store.committed_batch(default_writer(str(running.id), ["totals"]), number) is not None
         # What a crash between our commit and Spark's leaves behind.
         for path in (checkpoint / "commits").glob(f"*{number}*"):
             path.unlink()

@@ -16,6 +16,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from tussock.compute.spark import listener
+from tussock.compute.spark.identity import default_writer
 from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.meta.commits import CommitEpoch
 from tussock.meta.framing import decode_entry, sequence_of
@@ -104,9 +105,9 @@ def ssts_of(store: StateStore, epoch: int) -> tuple[int, int]:
     return sum(sst.rows for sst in ssts), sum(map(stored_bytes, ssts))
 
 
-def check(line: dict[str, Any], store: StateStore, query: str, positive: set[str]) -> None:
+def check(line: dict[str, Any], store: StateStore, writer: str, positive: set[str]) -> None:
     """The figures of a batch are those of its epoch, and its times fit into Spark's."""
-    assert line["written_epoch"] == store.committed_batch(query, line["batch"])
+    assert line["written_epoch"] == store.committed_batch(writer, line["batch"])
     assert (line["written_rows"], line["written_bytes"]) == ssts_of(store, line["written_epoch"])
     assert line["written_rows"] > 0
     assert line["repeated"] is False
@@ -190,7 +191,12 @@ def test_a_function_for_batches_tells_what_they_cost(stream: Stream, quiet: Stat
     lines = stream.told()
     assert [line["written_rows"] for line in lines] == [KEYS] * BATCHES
     for line in lines:
-        check(line, quiet, query, {"encode", "upload", "commit"} | ({"read"} if line["batch"] else set()))
+        check(
+            line,
+            quiet,
+            default_writer(query, ["sums"]),
+            {"encode", "upload", "commit"} | ({"read"} if line["batch"] else set()),
+        )
     stream.forget_last()
     stream.run(lambda writer: writer.foreachBatch(write), "k, v, 1L AS n")
     (again,) = stream.told()
@@ -209,7 +215,12 @@ def test_several_tables_are_told_together(stream: Stream, quiet: StateStore) -> 
     lines = stream.told()
     assert [(line["written_rows"], line["tasks"]) for line in lines] == [(ROWS + KEYS, 4)] * BATCHES
     for line in lines:
-        check(line, quiet, query, {"encode", "upload", "commit"} | ({"read"} if line["batch"] else set()))
+        check(
+            line,
+            quiet,
+            default_writer(query, ["rows", "sums"]),
+            {"encode", "upload", "commit"} | ({"read"} if line["batch"] else set()),
+        )
     check_metrics(lines)
 
 
@@ -241,7 +252,7 @@ def test_keyed_state_tells_what_it_costs(stream: Stream, quiet: StateStore) -> N
     assert [line["written_rows"] for line in lines] == [KEYS] * BATCHES
     for line in lines:
         read = {"read"} if line["batch"] else set()
-        check(line, quiet, query, {"function", "encode", "upload", "commit"} | read)
+        check(line, quiet, default_writer(query, ["state"]), {"function", "encode", "upload", "commit"} | read)
     check_metrics(lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tussock.compute.spark.batch_work import MicroBatch
+from tussock.compute.spark.identity import MicroBatch
 from tussock.compute.spark.state.stateful import commit_reports
 from tussock.compute.spark.state.tasks import run_task
 from tussock.statestore.client import StateStore

@@ -1,4 +1,4 @@
-"""What the commit of a micro-batch cost, for listeners of its query: added up where it commits, and left as a note.
+"""The commit of a micro-batch, and what it cost, for listeners of its query: left as a note where it commits.
 
 The notes lie beside those of `commits`, one a batch and writer; old ones of a query go as new ones come.
 """
@@ -6,30 +6,21 @@ The notes lie beside those of `commits`, one a batch and writer; old ones of a q
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
 from tussock.compute.spark.commits import note_commit
+from tussock.compute.spark.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.notes import leave_note, notes_folder, read_note
 from tussock.compute.spark.spent import Spent
 from tussock.statestore.catalog import SubLevel, stored_bytes
 from tussock.statestore.client import StateStore
 from tussock.statestore.system import RealSystem
 
-__all__ = ["BatchWork", "MicroBatch", "batch_work", "commit_batch", "is_committed"]
+__all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
 
 _KEPT = 64
 """Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
-
-
-class MicroBatch(NamedTuple):
-    """A batch that is to be committed."""
-
-    writer: str
-    number: int
-    query: str | None
-    """The streaming query that it is of; its listeners can hear of it."""
 
 
 class BatchWork(msgspec.Struct, frozen=True):
@@ -52,9 +43,18 @@ class BatchWork(msgspec.Struct, frozen=True):
 
 
 def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
-    """The epoch of a batch that is in the store already, which is noted; else `None`."""
+    """The epoch of a batch that is in the store already, which is noted; else `None`.
+
+    Raises `Fenced` if what is there is something else: of another source, of other tables, or of another call of the
+    same function of `foreachBatch`.
+    """
     epoch = store.committed_batch(batch.writer, batch.number)
-    if epoch is not None:
+    if epoch is None and batch.earlier is not None:
+        epoch = store.committed_batch(batch.earlier, batch.number)
+    if epoch is None:
+        check_tables_kept(store, batch)
+    else:
+        claim(store.url, batch)
         _note(store, batch, BatchWork(epoch, repeated=True))
     return epoch
 
@@ -69,7 +69,12 @@ def commit_batch(
     """Commit what tasks uploaded, and note what it took; `spent` is of each task. Raises as `commit_uploaded` does."""
     now = RealSystem().monotonic
     began = now()
-    epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
+    claim(store.url, batch)
+    try:
+        epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
+    except BaseException:
+        release(store.url, batch)
+        raise
     took = now() - began
     ssts = [sst for runs in uploads.values() for run in runs for sst in run.ssts]
     work = BatchWork(

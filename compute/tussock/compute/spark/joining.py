@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tussock.compute.spark.connections import opened_store
-from tussock.compute.spark.schemas import arrow_target
+from tussock.compute.spark.schemas import arrow_target, named
 from tussock.compute.spark.state import KeyedBatch, Update, stateful
 from tussock.compute.spark.state.checks import micros_of, names_of
 from tussock.compute.spark.state.event_time import MICROS, watermark_micros
@@ -113,9 +113,9 @@ class StreamJoin:
             raise SchemaMismatch(f"both sides have columns {twice}; rename those of one side, or join on them")
         parts = [
             rows.where(self._complete(time)).select(
-                *on,
-                f.col(time).cast("timestamp").alias(TIME),
-                f.struct(*(name for name in rows.columns if name not in on)).alias(side),
+                *map(named, on),
+                named(time).cast("timestamp").alias(TIME),
+                f.struct(*(named(name) for name in rows.columns if name not in on)).alias(side),
             )
             for side, rows, time in zip(SIDES, (left, right), self._event_time, strict=True)
         ]
@@ -135,9 +135,9 @@ class StreamJoin:
             table_or_new(store, name, schema=pa.schema(fields), primary_key=list(on))
 
     def _complete(self, time: str) -> Any:
-        whole = f.col(time).isNotNull()
+        whole = named(time).isNotNull()
         for name in self._join.on:
-            whole = whole & f.col(name).isNotNull()
+            whole = whole & named(name).isNotNull()
         return whole
 
 

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.spent import Meter
 from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.tables.conform import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["FUNCTIONS", "check_merge", "combine_rows", "combined", "merge_with_stored", "merged_batches"]
@@ -61,7 +62,7 @@ def merged_batches(
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
-    rows = combine_rows(pa.Table.from_batches(parts), table.primary_key, functions)
+    rows = combine_rows(pa.Table.from_batches([_keyed(part, table) for part in parts]), table.primary_key, functions)
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
         chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
         if read_epoch:
@@ -69,6 +70,15 @@ def merged_batches(
                 found = table.multi_get(chunk.select(list(table.primary_key)), epoch=read_epoch)
             chunk = merge_with_stored(chunk, found, table, functions)
         yield from chunk.to_batches()
+
+
+def _keyed(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
+    """The rows with their keys as the table has them: what is one key there has to be one before rows are combined."""
+    schema = pa.schema([table.schema.field(name) for name in table.primary_key])
+    keys = conform(rows.select(schema.names), schema, schema.names, table.name)
+    for name, column in zip(schema.names, keys.columns, strict=True):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows
 
 
 def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[str, str]) -> pa.Table:

@@ -9,13 +9,24 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError, UnsupportedOperationException
+from pyspark.sql import Column
+from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.tables.conform import conform
 
-__all__ = ["arrow_target", "check_columns", "check_writable", "fitted", "shown_type", "spark_schema", "storable"]
+__all__ = [
+    "arrow_target",
+    "check_columns",
+    "check_writable",
+    "fitted",
+    "named",
+    "shown_type",
+    "spark_schema",
+    "storable",
+]
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -29,6 +40,11 @@ _WIDER = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+
+
+def named(name: str) -> Column:
+    """The column of exactly that name: in a bare text Spark takes dots and backquotes for more than a name."""
+    return f.col("`" + name.replace("`", "``") + "`")
 
 
 def check_columns(names: Iterable[str], schema: pa.Schema, table: str) -> None:

@@ -17,10 +17,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
+from tussock.compute.spark.batch_work import commit_batch, is_committed
 from tussock.compute.spark.connections import committing_store, same_table, working_store
 from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.evolving import check_known, schema_changes
+from tussock.compute.spark.identity import MicroBatch, sink_batch
 from tussock.compute.spark.merging import merged_batches
 from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_deletes
 from tussock.compute.spark.options import WriteOptions
@@ -162,8 +163,11 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
             staged = Staged(runs_of(messages), _spent_of(messages))
             Path(plan.stage).write_bytes(msgspec.msgpack.encode(staged))
             return
-        writer, number = self.upload.options.writer, self.upload.options.batch_id
-        self.commit_runs(messages, None if writer is None or number is None else MicroBatch(writer, number, None))
+        options = self.upload.options
+        batch = None
+        if options.writer is not None and options.batch_id is not None:
+            batch = sink_batch(options.writer, options.batch_id, None, options.table)
+        self.commit_runs(messages, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""
@@ -183,12 +187,12 @@ class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[mis
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a micro-batch, once for each (query or `writerId`, batch)."""
         query_id = next((message.query_id for message in messages if message is not None and message.query_id), None)
-        writer = self.upload.options.writer or query_id
-        if writer is None:
+        writer = self.upload.options.writer
+        if writer is None and query_id is None:
             raise InvalidOption(
                 "no task told its streaming query, so a repeated batch could not be recognised; give option writerId"
             )
-        self.commit_runs(messages, MicroBatch(writer, batchId, query_id))
+        self.commit_runs(messages, sink_batch(writer, batchId, query_id, self.upload.options.table))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""

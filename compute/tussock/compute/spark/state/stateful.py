@@ -18,10 +18,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from tussock.compute.spark.batch_work import MicroBatch, commit_batch, is_committed
+from tussock.compute.spark.batch_work import commit_batch, is_committed
 from tussock.compute.spark.connections import address_of, opened_store
-from tussock.compute.spark.epoch_writer import micro_batch, task_count
-from tussock.compute.spark.schemas import arrow_target
+from tussock.compute.spark.epoch_writer import task_count
+from tussock.compute.spark.identity import MicroBatch, micro_batch
+from tussock.compute.spark.schemas import arrow_target, named
 from tussock.compute.spark.state.checks import Ttl, check_options, check_rows, check_tables, micros_of, names_of
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
 from tussock.compute.spark.state.records import KeyedBatch, Update
@@ -112,7 +113,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Work off one micro-batch; nothing if it is in the store already."""
         store = opened_store(self.store)
-        batch = micro_batch(rows, batch_id, self.writer)
+        batch = micro_batch(rows, batch_id, self.writer, self.tables)
         if is_committed(store, batch) is None:
             tasks = self.partitions or task_count(None, rows)
             with store.pin_snapshot() as snapshot:
@@ -171,8 +172,8 @@ def _placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
     for name in plan.key:
         kind = from_arrow_type(plan.rows.field(name).type, prefer_timestamp_ntz=True)
         if rows.schema[name].dataType != kind:
-            rows = rows.withColumn(name, rows[name].cast(kind))
-    return rows.repartition(plan.tasks, *plan.states[0].distribution_key)
+            rows = rows.withColumn(name, named(name).cast(kind))
+    return rows.repartition(plan.tasks, *map(named, plan.states[0].distribution_key))
 
 
 def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> tuple[TableSpec, TableSpec]:
@@ -214,7 +215,7 @@ def _reports(rows: DataFrame, plan: TaskPlan) -> list[Report]:
     run = functools.partial(run_in_spark, plan)
     # What `DataFrame.mapInArrow` does, without its demand for pandas, which nothing here needs.
     function = UserDefinedFunction(run, f"{REPORT_COLUMN} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = function(*(rows[name] for name in plan.rows.names))
+    column = function(*map(named, plan.rows.names))
     mapped = DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
     reports = [msgspec.msgpack.decode(row[0], type=Report) for row in mapped.collect()]
     # Spark leaves tasks out that have no rows, if it knows so; there may still be timers to fire.

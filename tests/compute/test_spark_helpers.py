@@ -1,0 +1,239 @@
+"""Helpers of `foreachBatch` together: several in one function, under one name, in a thread, over odd names and keys."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tussock.compute.spark as ts
+from tussock.statestore.client import StateStore
+from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
+
+pytestmark = pytest.mark.spark
+
+COUNTS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+QUERY = "5f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
+SUM = {"n": "sum"}
+
+
+@pytest.fixture
+def counted(store: StateStore) -> StateStore:
+    """The store with tables `c`, `d` and `e` of {k (key), n}."""
+    for name in "cde":
+        store.create_table(name, schema=COUNTS, primary_key=["k"])
+    return store
+
+
+def totals(store: StateStore, table: str) -> dict[Any, int]:
+    """Per key of such a table its number."""
+    store.version()
+    return {row["k"]: row["n"] for batch in store.table(table).read() for row in batch.to_pylist()}
+
+
+@contextmanager
+def run_of(spark: Any, query: str = QUERY) -> Iterator[None]:
+    """One run of a streaming query, as a function of `foreachBatch` finds it."""
+    context = spark.sparkContext
+    for name, value in (("sql.streaming.queryId", query), ("spark.jobGroup.id", str(uuid.uuid4()))):
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name in ("sql.streaming.queryId", "spark.jobGroup.id"):
+            context.setLocalProperty(name, None)
+
+
+def rows_of(spark: Any, first: int = 0, count: int = 6) -> Any:
+    return spark.range(first, first + count, 1, 1).selectExpr("id % 3 k", "1L n")
+
+
+def test_helpers_of_one_function_all_store_their_rows(
+    spark: Any, counted: StateStore, url: str, tmp_path: Path
+) -> None:
+    """Each table has each row of a stream once, also where the last batch runs again after a restart."""
+    count = ts.stateful("c", key="k", fn=ts.merges(n="sum"), store=url)
+    again = ts.stateful("d", key="k", fn=ts.merges(n="sum"), store=url)
+    merge = ts.upsert("e", store=url, merge=SUM)
+    done: list[int] = []
+
+    def write(rows: Any, number: int) -> None:
+        rows = rows.selectExpr("value % 3 k", "1L n")
+        for helper in (count, again, merge):
+            helper(rows, number)
+        done.append(number)
+
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=6, numPartitions=1, startTimestamp=0)
+    checkpoint = tmp_path / "checkpoint"
+    query = source.load().writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+
+    def run(until: int) -> None:
+        running = query.trigger(processingTime="0 seconds").start()
+        for _ in range(600):
+            if len(set(done)) >= until or running.exception():
+                break
+            threading.Event().wait(0.1)
+        running.stop()
+        assert running.exception() is None
+
+    run(2)
+    last = max(done)
+    for path in (checkpoint / "commits").glob(f"*{last}*"):
+        path.unlink()
+    run(last + 2)
+    # Stopped within a batch some helpers may have stored it, and others not yet.
+    for table, least in (("c", max(done)), ("d", max(done)), ("e", max(done))):
+        found = totals(counted, table)
+        batches = found[0] // 2
+        assert batches >= least
+        assert found == dict.fromkeys(range(3), 2 * batches)
+
+
+def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore, url: str) -> None:
+    """The second would be taken for a repeat of the first, and its rows be lost without a sign."""
+    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+        (ts.upsert("c", store=url, writer="one"), ts.upsert("d", store=url, writer="one")),
+        (
+            ts.stateful("c", key="k", fn=ts.merges(n="sum"), store=url, writer="two"),
+            ts.stateful("d", key="k", fn=ts.merges(n="sum"), store=url, writer="two"),
+        ),
+        # Without a name they would have the same one, as they have the same table.
+        (ts.upsert("c", store=url), ts.upsert("c", store=url)),
+    ]
+    for first, second in pairs:
+        for _ in range(2):
+            with run_of(spark):
+                first(rows_of(spark), 0)
+                with pytest.raises(Fenced, match=r"another call within the same batch.*writer= of its own"):
+                    second(rows_of(spark, 100), 0)
+    assert totals(counted, "d") == {}
+
+
+def test_a_commit_that_failed_may_be_tried_again(
+    spark: Any, counted: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same function, in the same run of the query."""
+    write = ts.upsert("c", store=counted, merge=SUM)
+    with run_of(spark):
+        with monkeypatch.context() as patch:
+            patch.setattr(counted, "commit_uploaded", unavailable)
+            with pytest.raises(ObjectStoreUnavailable):
+                write(rows_of(spark), 0)
+        write(rows_of(spark), 0)
+    assert totals(counted, "c") == dict.fromkeys(range(3), 2)
+
+
+def unavailable(*_: Any, **__: Any) -> int:
+    raise ObjectStoreUnavailable("as it happens")
+
+
+def test_a_batch_that_an_earlier_version_committed_is_known(spark: Any, counted: StateStore) -> None:
+    """Then the name of a commit was that of its query alone."""
+    counted.commit_uploaded({}, writer=QUERY, batch_id=7)
+    write = ts.upsert("c", store=counted, merge=SUM)
+    with run_of(spark):
+        write(rows_of(spark), 7)
+        assert totals(counted, "c") == {}
+        write(rows_of(spark), 8)
+    assert totals(counted, "c") == dict.fromkeys(range(3), 2)
+
+
+def test_a_batch_is_not_repeated_for_other_tables(spark: Any, counted: StateStore) -> None:
+    """Its rows would be counted twice in the table that is in both; in the next batch the tables may be others."""
+
+    def write(number: int, *tables: str) -> None:
+        with run_of(spark):
+            ts.write_epoch(number, {name: (rows_of(spark), SUM) for name in tables}, store=counted)
+
+    write(0, "c", "d")
+    with pytest.raises(Fenced, match=r"was committed for the tables \['c', 'd'\].*now repeated for \['c', 'e'\]"):
+        write(0, "c", "e")
+    write(0, "d", "c")
+    write(1, "c", "e")
+    assert [totals(counted, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (4, 2, 2)]
+    with run_of(spark):
+        for tables in (("c", "d"), ("d", "e")):
+            ts.write_epoch(2, {name: (rows_of(spark), SUM) for name in tables}, store=counted)
+    assert [totals(counted, name) for name in "cde"] == [dict.fromkeys(range(3), n) for n in (6, 6, 4)]
+
+
+def test_helpers_work_in_a_thread_of_their_own(spark: Any, counted: StateStore) -> None:
+    """A new thread of the JVM has no active session, and Spark looks for the format in that one."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ts.upsert("c", store=counted, writer="thread")(rows_of(spark), 0)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+    assert totals(counted, "c") == dict.fromkeys(range(3), 1)
+
+
+@pytest.mark.parametrize("argument", ["order_by", "op_column"])
+def test_a_column_that_no_rows_have_is_refused(spark: Any, counted: StateStore, argument: str) -> None:
+    """A misspelt one, or one in another case, would leave the rows unordered and nothing deleted."""
+    for name in ("N", "tss"):
+        with pytest.raises(
+            InvalidOption, match=rf"{argument} is '{name}', and no rows .*case.*table 'c': \['k', 'n'\]"
+        ):
+            ts.write_epoch(0, {"c": rows_of(spark), "d": rows_of(spark)}, store=counted, writer="w", **{argument: name})
+    assert counted.committed_batch("w", 0) is None
+    ordered = rows_of(spark).selectExpr("k", "n", "'upsert' AS op", "1 AS seq")
+    ts.write_epoch(0, {"c": ordered, "d": rows_of(spark)}, store=counted, writer="w", op_column="op", order_by="seq")
+    assert totals(counted, "c") == totals(counted, "d") == dict.fromkeys(range(3), 1)
+
+
+def test_keys_that_are_one_in_the_table_are_merged_as_one(spark: Any, store: StateStore) -> None:
+    """Many doubles are one float: they meet in one task and are summed; and the last by order is the last of all."""
+    schema = pa.schema([("k", pa.float32()), ("n", pa.int64())])
+    for name in ("sums", "newest"):
+        store.create_table(name, schema=schema, primary_key=["k"])
+    rows = spark.range(0, 64, 1, 4).selectExpr("1.0D + id / 1000000000000.0D AS k", "1L AS n")
+    for number in range(2):
+        ts.write_epoch(number, {"sums": (rows, SUM)}, store=store, writer="sums", partitions=4)
+    assert totals(store, "sums") == {1.0: 128}
+    ranked = spark.range(0, 64, 1, 4).selectExpr("1.0D + id / 1000000000000.0D AS k", "id AS n")
+    ts.write_epoch(0, {"newest": ranked}, store=store, writer="newest", order_by="n", partitions=4)
+    assert totals(store, "newest") == {1.0: 63}
+
+
+NAMES = ["a.b", "back`tick", "with space", "Ключ", "`", "a.`b`.c"]
+
+
+def test_names_are_names_whatever_is_in_them(spark: Any, store: StateStore, url: str) -> None:
+    """Of keys, of values, and of columns that only order rows: dots and backquotes mean nothing in a name."""
+    key, *values = NAMES
+    schema = pa.schema([(name, pa.int64()) for name in NAMES])
+    quoted = ["`" + name.replace("`", "``") + "`" for name in NAMES]
+    rows = spark.range(0, 6, 1, 2).selectExpr(*(f"id % 3 AS {name}" for name in quoted), "id AS `v.seq`")
+    bare = rows.drop("v.seq")
+    for table in ("plain", "merged", "kept", "keyed"):
+        keys = NAMES if table == "keyed" else [key]
+        columns = [*schema, pa.field("n", pa.int64())] if table == "keyed" else schema
+        store.create_table(table, schema=pa.schema(columns), primary_key=keys)
+    merge = dict.fromkeys(values, "sum")
+    ts.write_epoch(
+        0,
+        {"plain": rows, "merged": (bare, merge), "keyed": rows.selectExpr("*", "`v.seq` AS n").drop("v.seq")},
+        store=store,
+        writer="w",
+        order_by="v.seq",
+        partitions=2,
+    )
+    ts.stateful("kept", key=key, fn=ts.merges(**merge), store=store, order_by="v.seq", writer="s")(rows, 0)
+
+    def load(table: str) -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, spark.read.format("tussock").options(store=url, table=table).load().collect()))
+
+    assert load("plain") == [tuple([k] * len(NAMES)) for k in range(3)]
+    assert load("merged") == load("kept") == [(k, *[2 * k] * len(values)) for k in range(3)]
+    assert [row[:-1] for row in load("keyed")] == load("plain")
