@@ -61,12 +61,13 @@ def test_an_epoch_that_another_writer_passed_is_stamped_anew(version: Version) -
 
 
 def test_a_repeated_batch_answers_the_first_epoch(version: Version) -> None:
-    """A batch that the writer has committed is a no-op, however its tables or `expect` look now."""
+    """A batch that the writer has committed is a no-op, however its `expect` looks now, or with fewer tables."""
     version = committed(version, request(5, writer="w", batch_id=3))
     version = committed(version, request(8, writer="w", batch_id=5))
     for batch, epoch in ((3, 5), (5, 8)):
-        repeated = stamp(version, request(99, 77, writer="w", batch_id=batch, expect={1: 0}), NOW)
-        assert repeated == AlreadyCommitted(epoch)
+        for table in (1, None):
+            repeated = stamp(version, request(99, table, writer="w", batch_id=batch, expect={1: 0}), NOW)
+            assert repeated == AlreadyCommitted(epoch)
         assert version.committed_epoch_of("w", batch) == epoch
     assert version.committed_epoch_of("w", 6) is None
     assert version.committed_epoch_of("other", 0) is None
@@ -81,8 +82,8 @@ def test_a_batch_that_was_skipped_is_refused(version: Version, batch: int) -> No
         stamp(version, request(99, writer="w", batch_id=batch), NOW)
 
 
-def test_the_ledger_keeps_sixteen_batches_and_answers_the_oldest_for_older_ones(version: Version) -> None:
-    """The ledger of a writer is bounded; what it forgot is answered by the oldest that it remembers."""
+def test_the_ledger_keeps_sixteen_epochs_and_answers_the_oldest_for_older_batches(version: Version) -> None:
+    """The ledger of a writer is bounded; batches whose epochs it forgot are answered by the oldest that it has."""
     for batch in range(40):
         version = committed(version, request(100 + batch, None, writer="w", batch_id=batch))
     assert len(version.ledger["w"]) == 16

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from tussock.meta.delta import AlterTable, Delta, advance
+from tussock.meta.delta import AlterTable, CommitEpoch, Delta, advance
 from tussock.meta.framing import (
     decode_backup,
     decode_entry,
@@ -30,8 +30,8 @@ from tussock.statestore.errors import CorruptLog
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "log"
-NEWEST = 4
-ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22}
+NEWEST = 5
+ENTRIES = {1: 12, 2: 17, 3: 20, 4: 22, 5: 23}
 
 
 def golden(name: str, version: int = NEWEST) -> bytes:
@@ -44,8 +44,8 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
     """A changed byte is a changed format: that takes a new version and a folder of its own."""
-    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v4.py"))["files"]()
-    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v4").iterdir()}
+    written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v5.py"))["files"]()
+    assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v5").iterdir()}
 
 
 @pytest.mark.parametrize("format_version", ENTRIES)
@@ -106,11 +106,22 @@ def test_version_three_has_ssts_in_front_of_the_frame() -> None:
 
 def test_version_four_has_tables_that_were_altered() -> None:
     """The table's whole new schema; what it was before stays in the SSTs."""
-    (altered,) = decode_entry("x", 22, entry(22)).deltas
+    (altered,) = decode_entry("x", 22, entry(22, 4)).deltas
     assert isinstance(altered, AlterTable)
-    spec = decode_snapshot("x", 22, golden(f"{22:020d}.snapshot")).tables[4].spec
+    spec = decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).tables[4].spec
     assert spec.schema == altered.schema
     assert spec.arrow_schema().names == ["id", "amount", "note"]
+
+
+def test_version_five_has_records_of_writers() -> None:
+    """Kept from the first commit on that says so; what came before is known by its newest batches."""
+    (commit,) = decode_entry("x", 23, entry(23)).deltas
+    assert isinstance(commit, CommitEpoch)
+    assert commit.recorded
+    record = decode_snapshot("x", 23, golden(f"{23:020d}.snapshot")).writers["job-1"]
+    assert (record.source, record.ranges) == (commit.source, ((7, 9),))
+    assert record.tables == (None, None, (1,))
+    assert decode_snapshot("x", 22, golden(f"{22:020d}.snapshot", 4)).writers == {}
 
 
 def test_damage_before_the_frame_is_told_from_damage_to_an_sst() -> None:

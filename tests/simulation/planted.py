@@ -128,7 +128,7 @@ BUGS = [
         "ledger not consulted",
         "a repeated (writer, batch) is committed again",
         commits.stamp,
-        "holding = version.committed_epoch_of(request.writer, request.batch_id)",
+        "holding = version.committed_epoch_of(request.writer, request.batch_id, request.source, rows_in)",
         "holding = None",
         seed=2,
     ),

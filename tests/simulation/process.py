@@ -9,7 +9,8 @@ from simulation.oracle import Batch, State
 from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
 from tussock.meta.picker import PickerConfig
-from tussock.statestore.client import StateStore, open_store
+from tussock.statestore.client import StateStore
+from tussock.statestore.connecting import open_store
 from tussock.statestore.core import Settings
 from tussock.statestore.errors import ObjectStoreUnavailable
 

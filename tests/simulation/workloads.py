@@ -7,7 +7,6 @@ from typing import Any
 from simulation.oracle import Batch, State
 from simulation.process import Process
 from simulation.scheduler import Violation
-from tussock.meta.version import BATCHES_REMEMBERED
 from tussock.statestore.errors import (
     Conflict,
     EpochOutOfOrder,
@@ -184,10 +183,6 @@ def _commit(process: Process, job: Job, batch: Batch) -> None:
     finally:
         # A process that is dead does not come here; what it had open is gone with it.
         process.forget(epoch)
-    if batch.epoch is None and batch.given_up and _is_forgotten(process, batch):
-        # Its job skipped it and went on, so far that the ledger cannot tell it from one that was committed long ago.
-        # Nobody who could act on the answer is left: a later run of the job has the name.
-        return
     if batch.epoch is None:
         raise Violation(f"guarantee 4: {batch.name} was acknowledged at epoch {committed}, and is not in the log")
     if committed != batch.epoch:
@@ -411,9 +406,3 @@ def maintain(process: Process) -> None:
         except (EpochTooOld, StoreClosed) as error:
             raise Violation(f"{process.node}: upkeep failed: {error!r}") from error
         process.check_memory()
-
-
-def _is_forgotten(process: Process, batch: Batch) -> bool:
-    """Whether the ledger remembers as many later batches of the writer as it does of any, and this one no more."""
-    held = process.oracle.version.ledger.get(batch.writer or "", ())
-    return batch.batch_id is not None and len(held) == BATCHES_REMEMBERED and batch.batch_id < held[0][0]

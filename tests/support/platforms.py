@@ -24,7 +24,8 @@ from tussock.meta.server.options import NodeOptions
 from tussock.meta.server.report import Report
 from tussock.meta.server.security import Authenticator
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.client import StateStore, connect
+from tussock.statestore.client import StateStore
+from tussock.statestore.connecting import connect
 from tussock.statestore.system import RealSystem
 
 START_SECONDS_MAX = 120

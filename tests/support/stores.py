@@ -8,7 +8,7 @@ from typing import Any
 from support.versions import FakeSystem
 from tussock.statestore import StateStore
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.client import open_store
+from tussock.statestore.connecting import open_store
 from tussock.statestore.core import Settings
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.ledger import BATCHES_REMEMBERED, check_source, record
 from tussock.meta.ranges import find_in_run, is_sorted_run
-from tussock.meta.version import BATCHES_REMEMBERED, Version
+from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState, entry_path
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
@@ -54,6 +55,10 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
     batch_id: int | None = None
     generation: int | None = None
     """Of the writer, where it was opened; the delta is refused once a newer one is."""
+    source: str | None = None
+    """Whose batch it is, where that was told."""
+    recorded: bool = False
+    """The writer's record is kept; releases before format 5 kept none."""
 
 
 class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", tag_field="type"):
@@ -82,8 +87,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     is where it lands.
 
     Raises:
-        Fenced: a newer generation of the writer was opened; or the batch is older than one that the writer has
-            committed, and was never committed itself.
+        Fenced: a newer generation of the writer was opened; the batch is older than one that the writer has
+            committed, and was never committed itself; or its number is taken by a batch of something else.
         Conflict: a table of `expect` has a newer epoch than the writer had read.
         TableNotFound: a table is not in `version`.
         InvalidOption, InvalidBatch: the request contradicts itself.
@@ -94,9 +99,11 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
             "idempotent commit, or none"
         )
     check_epoch(request.epoch)
+    check_source(request.source, request.writer)
     _check_generation(version, request.writer, request.generation)
     if request.writer is not None and request.batch_id is not None:
-        holding = version.committed_epoch_of(request.writer, request.batch_id)
+        rows_in = [table for table, runs in request.tables.items() if runs]
+        holding = version.committed_epoch_of(request.writer, request.batch_id, request.source, rows_in)
         if holding is not None:
             return AlreadyCommitted(holding)
     if request.writer is None:
@@ -129,6 +136,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         writer=request.writer,
         batch_id=request.batch_id,
         generation=request.generation,
+        source=request.source,
+        recorded=request.writer is not None,
     )
 
 
@@ -211,14 +220,20 @@ def apply_commit(version: Version, delta: CommitEpoch) -> Version:
         state = tables[table_id]
         levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
         tables[table_id] = TableState(spec=state.spec, levels=levels, last_epoch=delta.epoch)
-    ledger = version.ledger
+    ledger, writers = version.ledger, version.writers
     if delta.writer is not None and delta.batch_id is not None:
-        batches = (*ledger.get(delta.writer, ()), (delta.batch_id, delta.epoch))[-BATCHES_REMEMBERED:]
-        ledger = {**ledger, delta.writer: batches}
+        before, batch = ledger.get(delta.writer, ()), (delta.batch_id, delta.epoch)
+        ledger = {**ledger, delta.writer: (*before, batch)[-BATCHES_REMEMBERED:]}
+        if delta.recorded:
+            known = record(before, writers.get(delta.writer), delta.batch_id, delta.source, delta.tables)
+            writers = {**writers, delta.writer: known}
+        elif delta.writer in writers:
+            writers = {name: known for name, known in writers.items() if name != delta.writer}
     return replace(
         version,
         tables=tables,
         ledger=ledger,
+        writers=writers,
         max_committed_epoch=delta.epoch,
         timeline=_with_sample(version.timeline, delta.at_ms, delta.epoch),
     )

@@ -54,9 +54,9 @@ SNAPSHOT_MAGIC = b"TSKS"
 PIN_MAGIC = b"TSKP"
 BACKUP_MAGIC = b"TSKB"
 LEASE_MAGIC = b"TSKT"
-FORMAT_VERSION = 4
-"""2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables; what older ones wrote is read
-for ever."""
+FORMAT_VERSION = 5
+"""2 added terms, generations of writers and leases, 3 SSTs in entries, 4 altered tables, 5 records of writers; what
+older ones wrote is read for ever."""
 OLDEST_VERSION = 1
 SSTS_VERSION = 3
 """The first in which an entry may bring SSTs along."""

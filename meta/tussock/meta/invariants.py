@@ -6,6 +6,7 @@ Each rule names the guarantee that would fall with it.
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tussock.meta.ledger import RANGES_MAX
 from tussock.meta.ranges import is_sorted_run, older_overlap, ranks
 from tussock.meta.tasks import targets_collide
 from tussock.meta.version import Version
@@ -56,6 +57,12 @@ def _about_epochs(version: Version) -> Iterator[str]:
     for writer, batches in version.ledger.items():
         if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(batches)):
             yield f"the ledger of writer {writer!r} does not ascend: a batch could be committed twice"
+    for writer, known in version.writers.items():
+        batches, ends = version.ledger.get(writer, ()), [end for one in known.ranges for end in one]
+        if not batches or len(known.tables) != len(batches) or known.known_from > ends[0]:
+            yield f"what is known of writer {writer!r} does not fit its batches {batches}: {known}"
+        elif ends != sorted(ends) or ends[-1] != batches[-1][0] or len(known.ranges) > RANGES_MAX:
+            yield f"the ranges of writer {writer!r} do not ascend to its newest batch: one could be committed twice"
     for state in version.tables.values():
         if state.last_epoch > newest:
             yield f"table {state.spec.name!r} has epoch {state.last_epoch}, newer than the newest committed, {newest}"

@@ -6,7 +6,7 @@ in any number of processes, may work on one bucket at once; they meet in the log
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -229,9 +229,11 @@ class EmbeddedMeta:
 
         return self._log.append(decide)
 
-    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+    def committed_batch(
+        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
+    ) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
-        return self._log.version.committed_epoch_of(writer, batch_id)
+        return self._log.version.committed_epoch_of(writer, batch_id, source, tables)
 
     # --- Reading: retention and pins ----------------------------------------------------------------------------
 

@@ -5,25 +5,23 @@ a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.backe
 Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
 list of edits.
 
-What grows is bounded, or waits for vacuum: the ledger keeps sixteen batches of each writer (but every writer's name,
+What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but every writer's name,
 so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
 a dropped table leaves only its dropped SSTs.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
 import msgspec
 
+from tussock.meta.ledger import Batches, WriterRecord, find_batch
 from tussock.statestore.backend import BackupInfo
 from tussock.statestore.catalog import SstInfo, TableState
-from tussock.statestore.errors import Fenced
 
-__all__ = ["BATCHES_REMEMBERED", "CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
-
-BATCHES_REMEMBERED = 16
-"""Batches of each writer that the ledger holds."""
+__all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 
 CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
 
@@ -96,8 +94,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """A commit that names an SST id below this is refused; what is below and unnamed is garbage."""
     next_table_id: int = 1
     tables: dict[int, TableState] = {}
-    ledger: dict[str, tuple[tuple[int, int], ...]] = {}
+    ledger: dict[str, Batches] = {}
     """Per writer the newest batches as (batch id, epoch), ascending."""
+    writers: dict[str, WriterRecord] = {}
+    """Per writer what else is known of its batches; none of those that an older release wrote last."""
     tasks: dict[str, CompactionTask] = {}
     dropped: tuple[DroppedSst, ...] = ()
     timeline: tuple[tuple[int, int], ...] = ()
@@ -137,28 +137,13 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         count = bisect_right(self.timeline, now_ms - retention_ms, key=lambda sample: sample[0])
         return self.timeline[count - 1][1] if count else 0
 
-    def committed_epoch_of(self, writer: str, batch_id: int) -> int | None:
-        """The epoch that holds this batch of the writer, or `None` if it is still to come.
-
-        Batches of one writer come in order. One that is older than all that are remembered was committed long ago: it
-        is answered by the oldest that is. One that was skipped can no longer come: whoever brings it is not the job
-        that wrote the others (a checkpoint that was reset, a name used twice), and to call it committed would lose
-        its rows; so that raises `Fenced`.
-        """
+    def committed_epoch_of(
+        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
+    ) -> int | None:
+        """The epoch that holds this batch of the writer, or `None` if it is still to come; see `ledger.find_batch`."""
         batches = self.ledger.get(writer, ())
-        index = bisect_left(batches, batch_id, key=lambda batch: batch[0])
-        if index == len(batches):
-            return None
-        held, epoch = batches[index]
-        if held == batch_id or (index == 0 and len(batches) == BATCHES_REMEMBERED):
-            return epoch
-        raise Fenced(
-            f"writer {writer!r} has committed batch {batches[-1][0]}, and batch {batch_id} was never committed: its "
-            "batches come in order, so another job uses this name, or a checkpoint was reset; nothing was stored, "
-            "use another writer name",
-            writer,
-            batch_id,
-        )
+        named = {table: self.tables[table].spec.name if table in self.tables else f"id {table}" for table in tables}
+        return find_batch(writer, batch_id, batches, self.writers.get(writer), source, named)
 
     def ssts(self) -> list[SstInfo]:
         """All SSTs in the trees."""

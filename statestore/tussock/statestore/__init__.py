@@ -49,7 +49,8 @@ from tussock.statestore.errors import (
 if TYPE_CHECKING:
     from tussock.statestore.buckets.copies import clone, restore
     from tussock.statestore.checkpoint import Checkpoint
-    from tussock.statestore.client import StateStore, connect
+    from tussock.statestore.client import StateStore
+    from tussock.statestore.connecting import connect
     from tussock.statestore.snapshot import Snapshot
     from tussock.statestore.tables.raw_table import RawTable
     from tussock.statestore.tables.typed_table import TypedTable
@@ -105,7 +106,7 @@ _MODULES = {
     "StateStore": "client",
     "TypedTable": "tables.typed_table",
     "clone": "buckets.copies",
-    "connect": "client",
+    "connect": "connecting",
     "restore": "buckets.copies",
 }
 

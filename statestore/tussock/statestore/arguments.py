@@ -10,12 +10,14 @@ __all__ = ["check_expected", "check_limits", "check_name", "check_timeout", "che
 
 _NUMBER_MAX = (1 << 63) - 1
 """Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
+_NAME_LENGTH_MAX = 1024
+"""Characters of the name of a writer, and of a source."""
 
 
 def check_name(name: object, what: str, most: int) -> str:
     """The name if it is a text of 1 to `most` characters that can be stored as UTF-8; else `InvalidOption`."""
     if not isinstance(name, str) or not 0 < len(name) <= most:
-        raise InvalidOption(f"{what} {name!r}: expected 1 to {most} characters")
+        raise InvalidOption(f"{what} {name!r:.100}: expected 1 to {most} characters")
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -38,20 +40,22 @@ def check_timeout(seconds: object) -> None:
         raise InvalidOption(f"timeout is {seconds!r}; expected seconds, 0 or more")
 
 
-def check_writer(writer: str | None, batch_id: int | None, generation: int | None = None) -> None:
+def check_writer(
+    writer: str | None, batch_id: int | None, generation: int | None = None, source: str | None = None
+) -> None:
     """Check what makes a commit idempotent, and what fences it."""
     if (writer is None) != (batch_id is None):
         raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
-    if writer is not None and (not isinstance(writer, str) or not writer):
-        raise InvalidOption(f"writer is {writer!r}; expected a non-empty string")
-    if writer is not None:
-        check_name(writer, "writer", len(writer))
+    for name, value in (("writer", writer), ("source", source)):
+        if value is not None:
+            check_name(value, name, _NAME_LENGTH_MAX)
     if batch_id is not None and not _is_number(batch_id, 0):
         raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer from 0 to 2**63-1")
     if generation is not None and not _is_number(generation, 1):
         raise InvalidOption(f"generation is {generation!r}; expected what store.open_writer() gave")
-    if generation is not None and writer is None:
-        raise InvalidOption(f"generation is {generation}, but no writer is named; it belongs to one")
+    for name, told in (("generation", generation), ("source", source)):
+        if told is not None and writer is None:
+            raise InvalidOption(f"{name} is {told!r}, but no writer is named; it belongs to one")
 
 
 def _is_number(value: object, least: int) -> bool:

@@ -5,7 +5,7 @@ a platform's backend talks to a meta service. Both are loaded by name in `connec
 way: `statestore` knows these protocols and nothing of who implements them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -58,6 +58,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Per table id the epoch that the writer had read: the commit fails if the table has a newer one."""
     generation: int | None = None
     """Of the writer, as `open_writer` gave it: the commit fails with `Fenced` once a newer one was opened."""
+    source: str | None = None
+    """Whose batches the writer's are: the commit fails with `Fenced` if they are known to be another's."""
 
 
 class PinInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,14 +161,19 @@ class Backend(Protocol):
 
         A repeated (writer, batch) is a no-op that answers the first one's epoch. Raises `Conflict` if `expect` no
         longer holds, `TableNotFound` if a table was dropped meanwhile, `Fenced` if a newer generation of the writer
-        was opened, `CorruptObject` never.
+        was opened or its batch is another one's, `CorruptObject` never.
         """
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
 
-    def committed_batch(self, writer: str, batch_id: int) -> int | None:
-        """The epoch that holds this (writer, batch) in the newest version known here, if it is committed."""
+    def committed_batch(
+        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
+    ) -> int | None:
+        """The epoch that holds this (writer, batch) in the newest version known here, if it is committed.
+
+        `Fenced` as a commit from that source, with rows in the tables of these ids, would raise it.
+        """
 
     def oldest_readable(self) -> int:
         """Smallest epoch that may be read now without a pin: the retention's edge or `safe_epoch`, the larger."""

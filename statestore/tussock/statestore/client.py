@@ -1,47 +1,32 @@
-"""`StateStore`: the client of a store, and `connect`, which opens one."""
+"""`StateStore`: the client of a store."""
 
-import functools
-import importlib
-import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from tussock.statestore.access import access_from
 from tussock.statestore.arguments import (
     check_expected,
-    check_limits,
     check_name,
     check_timeout,
     check_writer,
     job_options,
 )
-from tussock.statestore.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.barriers import OnMissing
-from tussock.statestore.buckets import open_bucket
-from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.catalog import SubLevel, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
 from tussock.statestore.committing import commit_epoch
-from tussock.statestore.core import Core, Settings
+from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch, next_epoch
 from tussock.statestore.errors import InvalidOption, TableNotFound, WaitTimeout
-from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst.evolution import Columns, columns_of
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem, System
 from tussock.statestore.tables.options import table_spec
 
-__all__ = ["StateStore", "connect"]
-
-# Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
-# `docs/decisions/0003-late-bound-backend.md`.
-_EMBEDDED = "tussock.compactor.embedded"
-_PLATFORM = "tussock.meta.client.backend"
+__all__ = ["StateStore"]
 
 
 class StateStore:
@@ -121,6 +106,7 @@ class StateStore:
         batch_id: int | None = None,
         expect: Mapping[str, int] | None = None,
         generation: int | None = None,
+        source: str | None = None,
     ) -> int:
         """Seal the epoch, upload its rows and commit them; answers the epoch that holds.
 
@@ -129,14 +115,21 @@ class StateStore:
         maps table names to the epoch that was read: if one of them was written since, `Conflict`, and the epoch's
         rows are given up. After `ObjectStoreUnavailable` the rows are kept and the same call can be repeated.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
-        of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, or if
-        `generation`, which `open_writer` gave, is no longer the writer's newest.
+        of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, if
+        `generation`, which `open_writer` gave, is no longer the writer's newest, or if the batch is not the one that
+        was committed: the writer's belong to another `source` (whose batches they are, such as a query and its
+        tables), or, where none is given, it had no rows in one of these tables.
         """
         self._core.check_usable()
         check_epoch(epoch)
-        check_writer(writer, batch_id, generation)
+        check_writer(writer, batch_id, generation, source)
         request = CommitRequest(
-            epoch=epoch, writer=writer, batch_id=batch_id, expect=self._expected(expect), generation=generation
+            epoch=epoch,
+            writer=writer,
+            batch_id=batch_id,
+            expect=self._expected(expect),
+            generation=generation,
+            source=source,
         )
         return self._committed(commit_epoch(self._core, request))
 
@@ -148,6 +141,7 @@ class StateStore:
         expect: Mapping[str, int] | None = None,
         epoch: int | None = None,
         generation: int | None = None,
+        source: str | None = None,
     ) -> int:
         """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
 
@@ -156,7 +150,7 @@ class StateStore:
         have deleted them.
         """
         self._core.check_usable()
-        check_writer(writer, batch_id, generation)
+        check_writer(writer, batch_id, generation, source)
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
             tables={self.table(name).spec.id: pack(levels) for name, levels in uploads.items()},
@@ -164,6 +158,7 @@ class StateStore:
             batch_id=batch_id,
             expect=self._expected(expect),
             generation=generation,
+            source=source,
         )
         return self._committed(self._core.backend.commit(request))
 
@@ -182,10 +177,15 @@ class StateStore:
         self._core.check_usable()
         self._core.buffer.drop(check_epoch(epoch))
 
-    def committed_batch(self, writer: str, batch_id: int) -> int | None:
-        """The epoch that holds this (writer, batch), or `None` if it is not committed."""
+    def committed_batch(self, writer: str, batch_id: int, source: str | None = None) -> int | None:
+        """The epoch that holds this (writer, batch), or `None` if it is not committed; `Fenced` as a commit raises it.
+
+        Batches older than the writer's newest sixteen are answered by the oldest epoch of those, which holds them, too.
+        """
+        self._core.check_usable()
+        check_writer(writer, batch_id, source=source)
         self._core.refresh()
-        return self._core.backend.committed_batch(writer, batch_id)
+        return self._core.backend.committed_batch(writer, batch_id, source)
 
     @property
     def committed_epoch(self) -> int:
@@ -336,60 +336,3 @@ class StateStore:
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)
         return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}
-
-
-def connect(
-    url: str,
-    *,
-    retention: float | None = None,
-    gc_grace: float | None = None,
-    cache_bytes: int = 256 << 20,
-    buffer_bytes: int = 64 << 20,
-    deadline: float = 30.0,
-    compaction: bool = True,
-    token: str | None = None,
-    tls_ca: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-    tls_server_name: str | None = None,
-    system: System | None = None,
-) -> StateStore:
-    """Open the store at `url`, creating it if the place is empty.
-
-    `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
-    compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
-    says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a
-    pin; `gc_grace`: seconds that an object which nothing names is left alone. Both belong to the store: `None` is what
-    it says (3600 and 900 in a new one), and what is given here becomes what it says with the next table or commit.
-    `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
-    seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
-    others. `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who calls a meta service, and which one
-    it must be; without them the environment does (`access.py`). `system` replaces clocks and randomness.
-
-    Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
-    """
-    check_limits({"retention": retention, "gc_grace": gc_grace}, deadline, cache_bytes, buffer_bytes)
-    system = system or RealSystem()
-    shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
-    shown["tls_server_name"] = tls_server_name
-    if url.startswith("tussock://"):
-        access = access_from(os.environ, **shown)
-        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)
-        platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
-        return platform
-    if given := sorted(name for name, value in shown.items() if value is not None):
-        raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
-    open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
-    bucket = open_one(url)
-    settings = Settings(bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    return open_store(settings, system, bucket, open_one)
-
-
-def open_store(
-    settings: Settings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
-) -> StateStore:
-    """Open a store on a bucket that is open already; `open_other` opens the one that it was cloned from, by its URL."""
-    requests = RequestCounts(bucket, open_other)
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
-    backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
-    return StateStore(Core(settings, system, bucket, requests, sstables, backend))

@@ -15,11 +15,12 @@ _UPLOAD_ATTEMPTS = 3
 def known_commit(core: Core, request: CommitRequest) -> int | None:
     """The epoch that holds the request's (writer, batch) already; `None` if it is not known to be committed.
 
-    So the rows of a repeated batch are not uploaded again. `Fenced` as a commit raises it.
+    So the rows of a repeated batch, which are in the buffer, are not uploaded again. `Fenced` as a commit raises it.
     """
     if request.writer is None or request.batch_id is None:
         return None
-    known = core.backend.committed_batch(request.writer, request.batch_id)
+    rows_in = core.buffer.tables_of(request.epoch)
+    known = core.backend.committed_batch(request.writer, request.batch_id, request.source, rows_in)
     if known is None or request.generation is None:
         return known
     # A writer that was replaced is to learn of it, even where its batch holds: the commit is repeated without rows, on

@@ -74,6 +74,12 @@ class SharedBuffer:
             return runs
         return tuple(run for run in runs if run.epoch <= epoch)
 
+    def tables_of(self, epoch: int) -> list[int]:
+        """Ids of the tables that have rows at an uncommitted epoch."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            return list(buffer.runs) if buffer is not None else []
+
     def issue(self, epoch: int) -> None:
         """Note an epoch that was handed out: it may be used even after a later one was sealed."""
         with self._lock:

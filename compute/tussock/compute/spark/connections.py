@@ -11,7 +11,8 @@ import threading
 
 from tussock.compute.spark.options import StoreAddress, check_shareable
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.client import StateStore, connect
+from tussock.statestore.client import StateStore
+from tussock.statestore.connecting import connect
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable

@@ -6,7 +6,7 @@
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 
@@ -234,9 +234,11 @@ class PlatformBackend:
         with contextlib.suppress(TussockError):
             self.refresh()
 
-    def committed_batch(self, writer: str, batch_id: int) -> int | None:
+    def committed_batch(
+        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
+    ) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
-        return self._pushed.version.committed_epoch_of(writer, batch_id)
+        return self._pushed.version.committed_epoch_of(writer, batch_id, source, tables)
 
     # --- Snapshots ----------------------------------------------------------------------------------------------
 

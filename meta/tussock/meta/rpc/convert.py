@@ -102,6 +102,7 @@ def commit_to_message(session_id: str, request: CommitRequest) -> pb.CommitReque
         writer=request.writer,
         batch_id=request.batch_id,
         generation=request.generation,
+        source=request.source,
         expect=request.expect,
         payloads=request.payloads,
     )
@@ -115,6 +116,7 @@ def commit_from_message(message: pb.CommitRequest) -> CommitRequest:
         writer=message.writer if message.HasField("writer") else None,
         batch_id=message.batch_id if message.HasField("batch_id") else None,
         generation=message.generation if message.HasField("generation") else None,
+        source=message.source if message.HasField("source") else None,
         expect=dict(message.expect),
         payloads=dict(message.payloads),
     )

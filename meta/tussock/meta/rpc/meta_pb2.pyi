@@ -335,7 +335,7 @@ class OpenWriterResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "payloads", "known_seq", "waited_ms")
+    __slots__ = ("session_id", "epoch", "tables", "writer", "batch_id", "generation", "expect", "source", "payloads", "known_seq", "waited_ms")
     class ExpectEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +357,7 @@ class CommitRequest(_message.Message):
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXPECT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_SEQ_FIELD_NUMBER: _ClassVar[int]
     WAITED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -367,10 +368,11 @@ class CommitRequest(_message.Message):
     batch_id: int
     generation: int
     expect: _containers.ScalarMap[int, int]
+    source: str
     payloads: _containers.ScalarMap[str, bytes]
     known_seq: int
     waited_ms: int
-    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., payloads: _Optional[_Mapping[str, bytes]] = ..., known_seq: _Optional[int] = ..., waited_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableRuns, _Mapping]]] = ..., writer: _Optional[str] = ..., batch_id: _Optional[int] = ..., generation: _Optional[int] = ..., expect: _Optional[_Mapping[int, int]] = ..., source: _Optional[str] = ..., payloads: _Optional[_Mapping[str, bytes]] = ..., known_seq: _Optional[int] = ..., waited_ms: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
     __slots__ = ("epoch", "seq", "retry_after_ms", "stall_reason", "update")

@@ -1,8 +1,8 @@
-"""Write the golden files of log format version 4: `python tests/golden/write_log_v4.py FOLDER`.
+"""Write the golden files of log format version 5: `python tests/golden/write_log_v5.py FOLDER`.
 
-Run once, when the format was frozen; the files in `log/v4` are what stores out there hold, and readers must go on
-reading them. `tests/meta/test_log_format.py` fails if this script no longer writes them byte for byte. The files in
-`log/v1` to `log/v3` were written by the versions before; nothing writes such any more.
+Run when the format is frozen, by the release that brings it; from then on the files in `log/v5` are what stores out
+there hold, and readers must go on reading them. `tests/meta/test_log_format.py` fails if this script no longer writes
+them byte for byte. The files in `log/v1` to `log/v4` were written by the versions before; nothing writes such any more.
 """
 
 import sys
@@ -143,6 +143,17 @@ def history() -> list[tuple[Delta, ...]]:
         (DropTable(table_id=3, at_ms=AT_MS + 10),),
         (CreateTable(spec=replace(typed, id=4, name="payments", schema=schema({"id": "int64", "amount": "float"}))),),
         (AlterTable(table_id=4, schema=schema({"id": "int64", "amount": "double", "note": "string"})),),
+        (
+            CommitEpoch(
+                epoch=7,
+                at_ms=AT_MS + 11,
+                tables={1: (SubLevel(ssts=(sst(8, 7, b"e", b"f"),)),)},
+                writer="job-1",
+                batch_id=9,
+                source="query 1 to table kv",
+                recorded=True,
+            ),
+        ),
     ]
 
 
