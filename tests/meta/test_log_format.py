@@ -194,7 +194,7 @@ def test_objects_that_were_swapped_are_found() -> None:
     with pytest.raises(CorruptLog, match="expected sequence 8, found 9"):
         decode_entry("x", 8, entry(9))
     with pytest.raises(CorruptLog, match="expected magic"):
-        decode_entry("x", 22, golden(f"{22:020d}.snapshot"))
+        decode_entry("x", 23, golden(f"{23:020d}.snapshot"))
     with pytest.raises(CorruptLog, match="foreign"):
         decode_pin("x", b"hello, this is a text that somebody put here")
 

@@ -22,6 +22,7 @@ from tussock.statestore import (
     Conflict,
     EpochOutOfOrder,
     EpochTooOld,
+    Fenced,
     InvalidOption,
     SnapshotExpired,
     TableExists,
@@ -215,6 +216,7 @@ class StoreMachine(MachineBase):
         self.model.commit(self.system.now_ms(), answer, rows)
         if name:
             self.model.ledger[name["writer"], name["batch_id"]] = answer
+            self.model.tables_of_batch[name["writer"], name["batch_id"]] = set(rows)
 
     def _meanwhile(self, other: Client, what: str) -> None:
         """Something that another process does between a failed commit and its repetition."""
@@ -247,8 +249,29 @@ class StoreMachine(MachineBase):
         if with_rows and "t0" in self.model.names:
             client.store.table("t0").ingest_batch([(b"twice", b"twice")], epoch)
         known = self.model.ledger[writer, batch_id]
-        assert client.store.commit_epoch(epoch, writer=writer, batch_id=batch_id) == known
+        table_id = self.model.names.get("t0")
+        if with_rows and table_id is not None and table_id not in self.model.tables_of_batch[writer, batch_id]:
+            with pytest.raises(Fenced, match=r"without rows in \['t0'\]"):
+                client.store.commit_epoch(epoch, writer=writer, batch_id=batch_id)
+        else:
+            assert client.store.commit_epoch(epoch, writer=writer, batch_id=batch_id) == known
         assert client.store.committed_batch(writer, batch_id) == known
+
+    @precondition(lambda self: self.model.ledger)
+    @rule(number=CLIENTS, batch_id=st.integers(0, 40))
+    def ask_for_any_batch(self, number: int, batch_id: int) -> None:
+        """What is answered as committed was; what never was is refused, or still to come."""
+        store = self.clients[number].store
+        writer = min(self.model.ledger)[0]
+        done = sorted(batch for name, batch in self.model.ledger if name == writer)
+        if batch_id in done:
+            newest = done[-16:]
+            assert store.committed_batch(writer, batch_id) == self.model.ledger[writer, max(batch_id, newest[0])]
+        elif batch_id > done[-1]:
+            assert store.committed_batch(writer, batch_id) is None
+        else:
+            with pytest.raises(Fenced, match="never committed|too old to know"):
+                store.committed_batch(writer, batch_id)
 
     @precondition(lambda self: any(client.open for client in self.clients))
     @rule(number=CLIENTS, which=st.integers(0, 3))

@@ -63,6 +63,7 @@ class Model:
     commits: list[tuple[int, int]] = field(default_factory=list)
     """(milliseconds, epoch), both ascending."""
     ledger: dict[tuple[str, int], int] = field(default_factory=dict)
+    tables_of_batch: dict[tuple[str, int], set[int]] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:

@@ -229,9 +229,7 @@ class EmbeddedMeta:
 
         return self._log.append(decide)
 
-    def committed_batch(
-        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
-    ) -> int | None:
+    def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
         return self._log.version.committed_epoch_of(writer, batch_id, source, tables)
 

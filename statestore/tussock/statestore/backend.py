@@ -167,9 +167,7 @@ class Backend(Protocol):
     def open_writer(self, name: str) -> int:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
 
-    def committed_batch(
-        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
-    ) -> int | None:
+    def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
         """The epoch that holds this (writer, batch) in the newest version known here, if it is committed.
 
         `Fenced` as a commit from that source, with rows in the tables of these ids, would raise it.

@@ -185,7 +185,7 @@ class StateStore:
         self._core.check_usable()
         check_writer(writer, batch_id, source=source)
         self._core.refresh()
-        return self._core.backend.committed_batch(writer, batch_id, source)
+        return self._core.backend.committed_batch(writer, batch_id, source, ())
 
     @property
     def committed_epoch(self) -> int:

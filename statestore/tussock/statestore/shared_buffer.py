@@ -161,10 +161,10 @@ class SharedBuffer:
     def note_committed(self, epoch: int) -> None:
         """A commit of this client holds at `epoch`: nothing can be written there any more."""
         with self._lock:
-            # One that is open keeps its rows, and its commit gets another number.
-            if epoch not in self._epochs:
+            # One that is open keeps its rows, and its commit gets another number; one that was handed out to another
+            # thread meanwhile, as stamps and epochs come from the same clock, is still to be opened.
+            if epoch not in self._epochs and epoch not in self._issued:
                 self._taken[epoch] = None
-                self._issued.pop(epoch, None)
                 if len(self._taken) > _ISSUED_MAX:
                     del self._taken[next(iter(self._taken))]
 
