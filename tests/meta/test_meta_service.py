@@ -63,8 +63,8 @@ def test_a_repeated_batch_is_answered_by_any_process(store: EmbeddedMeta, bucket
     """The first epoch holds, also for one that uploaded new SSTs for the repetition."""
     epoch = store.commit(request(5, writer="w", batch_id=0))
     other = meta(bucket)
-    assert other.commit(request(9, writer="w", batch_id=0)) == epoch == other.committed_batch("w", 0)
-    assert other.committed_batch("w", 1) is None
+    assert other.commit(request(9, writer="w", batch_id=0)) == epoch == other.committed_batch("w", 0, None, ())
+    assert other.committed_batch("w", 1, None, ()) is None
     assert len(other.version().tables[1].levels.ssts()) == 1
 
 

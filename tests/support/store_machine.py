@@ -270,7 +270,7 @@ class StoreMachine(MachineBase):
         elif batch_id > done[-1]:
             assert store.committed_batch(writer, batch_id) is None
         else:
-            with pytest.raises(Fenced, match="never committed|too old to know"):
+            with pytest.raises(Fenced, match=r"never committed|too old to know"):
                 store.committed_batch(writer, batch_id)
 
     @precondition(lambda self: any(client.open for client in self.clients))
