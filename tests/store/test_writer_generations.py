@@ -66,5 +66,5 @@ def test_a_generation_belongs_to_a_writer(store: StateStore) -> None:
     epoch = store.new_epoch()
     with pytest.raises(InvalidOption, match="no writer is named"):
         store.commit_epoch(epoch, generation=1)
-    with pytest.raises(InvalidOption, match="1 to 1024 characters"):
+    with pytest.raises(InvalidOption, match="1 to 1024"):
         store.open_writer("")
