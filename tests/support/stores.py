@@ -75,6 +75,7 @@ def kill(store: StateStore) -> None:
     with keeper._changed:
         keeper._held.clear()
         keeper._changed.notify_all()
+    backend._leases.close()
     for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
         part.close()
 

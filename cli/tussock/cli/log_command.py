@@ -99,6 +99,8 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"alter table {_table(table_id, names)} to ({columns})"
         case DropTable(table_id=table_id):
             return f"drop table {_table(table_id, names)}"
+        case ClaimCompaction(task=task) if delta.is_renewal:
+            return f"renew {task.kind} compaction of {_table(task.table_id, names)}: task {task.id[:8]}"
         case ClaimCompaction(task=task):
             what = f"{plural(len(task.ssts()), 'SST')} to L{task.target_level}"
             return f"claim {task.kind} compaction of {_table(task.table_id, names)}: {what}, task {task.id[:8]}"

@@ -8,10 +8,11 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from tussock.compactor.executor import execute
+from tussock.compactor.executor import CompactionCancelled, execute
+from tussock.compactor.leases import LeaseKeeper
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.picker import pick_manual
 from tussock.meta.service import EmbeddedMeta
@@ -69,7 +70,10 @@ class EmbeddedBackend(EmbeddedMeta):
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
-        self._vacuuming = Schedule(system, lambda: max(self.version().gc_grace_ms / 1000, _VACUUM_SECONDS_MIN))
+        self._leases = LeaseKeeper(system, self.own_tasks.renew)
+        self._vacuuming = Schedule(system, lambda: max(self.grace_seconds, _VACUUM_SECONDS_MIN))
+        self._ended = system.condition()
+        self._tasks_ended = 0
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
@@ -83,27 +87,38 @@ class EmbeddedBackend(EmbeddedMeta):
         """Merge the whole table into one sorted run at its bottom level."""
         deadline = self._clock.monotonic() + _BUSY_SECONDS_MAX
         pause = _BUSY_PAUSE_SECONDS
-        while True:
-            task = self.claim(table, manual=True)
-            if task is not None and self._execute(task):
-                return
-            version = self.refresh()
-            state = version.find_table(table)
-            if state is None:
-                raise TableNotFound(f"table {table!r} was dropped while it was being compacted", table)
-            tasks = [other for other in version.tasks.values() if other.table_id == state.spec.id]
-            if task is None and not tasks:
-                # Asked again on this very version: a task of another that was in the way may have ended just now.
-                if pick_manual(state, tasks, self.config) is None:
+        with self.own_tasks.reserved(table):
+            while True:
+                ended = self._tasks_ended
+                task = self.claim(table, manual=True)
+                if task is not None and self._execute(task):
                     return
-                continue
-            if self._clock.monotonic() >= deadline:
-                raise WaitTimeout(
-                    f"table {table!r}: other compactions did not end within {_BUSY_SECONDS_MAX:.0f} s; try again later"
-                )
-            # Another task holds some of the table's SSTs, or took this one's; it reports, or its claim expires.
-            self._clock.sleep(pause)
-            pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
+                version = self.refresh()
+                state = version.find_table(table)
+                if state is None:
+                    raise TableNotFound(f"table {table!r} was dropped while it was being compacted", table)
+                tasks = [other for other in version.tasks.values() if other.table_id == state.spec.id]
+                if task is None and not tasks:
+                    # Asked again on this very version: a task of another in the way may have ended just now.
+                    if pick_manual(state, tasks, self.config) is None:
+                        return
+                    continue
+                if self._clock.monotonic() >= deadline:
+                    raise WaitTimeout(
+                        f"table {table!r}: other compactions did not end within {_BUSY_SECONDS_MAX:.0f} s; try again "
+                        "later"
+                    )
+                # Another task holds some of the table's SSTs, or took this one's: it reports, or its claim expires.
+                self._await_end(tasks, ended, pause)
+                pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
+
+    def _await_end(self, tasks: Sequence[CompactionTask], ended: int, seconds: float) -> None:
+        """Wait until more than `ended` tasks of this process have ended; where others hold the tasks, just wait."""
+        if not any(task.owner == self.owner for task in tasks):
+            self._clock.sleep(seconds)
+            return
+        with self._ended:
+            self._ended.wait_for(lambda: self._tasks_ended != ended, seconds)
 
     def barrier_channel(
         self,
@@ -123,6 +138,7 @@ class EmbeddedBackend(EmbeddedMeta):
         """Stop compaction, then let go of pins."""
         if self._worker is not None:
             self._worker.close()
+        self._leases.close()
         super().close()
         self._uploader.close()
         self._sstables.close()
@@ -142,33 +158,78 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def _work(self) -> bool:
         """The thread's next piece of work; `False` if nothing is left to do."""
-        if self._step():
-            return True
-        if self._vacuuming.is_due:
-            # A failure ends the round with an error that the thread logs; the next commit's round may try again.
-            self._vacuuming.failed()
+        self._vacuum_if_due()
+        return self._step()
+
+    def _vacuum_if_due(self) -> None:
+        if not self._vacuuming.is_due:
+            return
+        self._vacuuming.failed()
+        try:
             report = self.vacuum()
-            self._vacuuming.succeeded()
-            log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
-        return False
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, compaction goes on, and a later round tries again.
+            log.warning("vacuum failed, a later one tries again", error=str(error))
+            return
+        self._vacuuming.succeeded()
+        log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
     def _step(self) -> bool:
+        """Do one task, or fail at it; `False` if there is none to do now."""
         task = self.claim()
         if task is None:
             return False
-        self._execute(task)
+        try:
+            done = self._execute(task)
+        except CompactionCancelled:
+            raise
+        except TussockError as error:
+            seconds = self.own_tasks.failed(task)
+            log.error("compaction failed", table=self._name_of(task), again_seconds=seconds, error=str(error))
+        except Exception:
+            # A defect, or memory that ran out: the other tables must not pay for it.
+            seconds = self.own_tasks.failed(task)
+            log.exception("compaction failed unexpectedly", table=self._name_of(task), again_seconds=seconds)
+        else:
+            if done:
+                self.own_tasks.succeeded(task)
+            else:
+                # Whoever took it back may be at work on it.
+                self.own_tasks.failed(task)
         return True
+
+    def _name_of(self, task: CompactionTask) -> str:
+        state = self.version().tables.get(task.table_id)
+        return state.spec.name if state else f"with id {task.table_id}"
 
     def _execute(self, task: CompactionTask) -> bool:
         """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
+        try:
+            with self._leases.holding():
+                return self._executed(task)
+        finally:
+            with self._ended:
+                self._tasks_ended += 1
+                self._ended.notify_all()
+
+    def _executed(self, task: CompactionTask) -> bool:
         state = self.version().tables.get(task.table_id)
+
+        def is_over() -> bool:
+            return self._is_closing() or task.id not in self.version().tasks
+
         try:
             if state is None:
                 raise TableNotFound(f"table with id {task.table_id} was dropped", task.table_id)
-            outputs = execute(self._sstables, self._uploader, state.spec, task, cancelled=self._is_closing)
+            outputs = execute(self._sstables, self._uploader, state.spec, task, cancelled=is_over)
             self.report(task, outputs)
         except Fenced:
             # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
+            return False
+        except CompactionCancelled:
+            self._give_up(task)
+            if self._is_closing():
+                raise
             return False
         except ObjectNotFound as error:
             try:

@@ -20,8 +20,8 @@ log = get_logger("tussock.compactor")
 class CompactionWorker:
     """Runs `step` in a thread of its own, again and again while it answers that it did something.
 
-    `step` claims and executes one task. An error ends the round, not the thread: the next nudge tries again. A task
-    over a damaged SST fails each time it is tried, so such a round ends with an error in the log that names the SST.
+    `step` claims and executes one task, and sees to a task that fails. An error of its own, of a log that cannot be
+    read, say, ends the round and not the thread: the next nudge tries again.
     """
 
     def __init__(self, system: System, step: Callable[[], bool]) -> None:
@@ -71,7 +71,7 @@ class CompactionWorker:
         except CompactionCancelled:
             pass
         except CorruptObject as error:
-            log.error("compaction stopped at damaged data", error=str(error))
+            log.error("compaction stopped at a damaged log, the next commit tries again", error=str(error))
         except TussockError as error:
             log.warning("compaction round failed, the next commit tries again", error=str(error))
         except Exception:

@@ -4,7 +4,7 @@ An embedded store owns its tasks itself. A meta service claims them for the comp
 an owner of its own, so that a task can be told from what another compactor, or a process beside the service, does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,22 +12,17 @@ from msgspec.structs import replace
 from tussock.meta.delta import Delta, ReleaseCompaction, ReportCompaction, apply, validate
 from tussock.meta.log import VersionLog
 from tussock.meta.picking import Pick
-from tussock.meta.ranges import total_bytes
-from tussock.meta.tasks import ClaimCompaction
+from tussock.meta.tasks import TASK_LEASE_MS, ClaimCompaction
 from tussock.meta.version import CompactionTask, Version
 from tussock.meta.watermark import claimed_watermark, low_watermark
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.errors import Fenced
 from tussock.statestore.system import System
 
-__all__ = ["Chosen", "Claims"]
+__all__ = ["RENEW_MS", "Chosen", "Claims"]
 
-TASK_LEASE_MS = 20_000
-TASK_BYTES_A_MS = 1_000
-"""A task's lease grows with its input, by the time that a slow machine takes: 1 MB/s.
-
-It is short for small tasks: processes that commit to an embedded store, such as Spark's Python workers, may be killed
-at any time, and what they had claimed is out of reach until its lease ends. Losing a lease costs work, not data."""
+RENEW_MS = 10_000
+"""Between two renewals; a lease outlasts two of them that fail."""
 
 MOVES_MAX = 16
 """Trivial moves in one log entry."""
@@ -139,6 +134,25 @@ class Claims:
         self.held.difference_update(task_id for task_id, _ in tasks)
         self._log.append(decide)
 
+    def lapsing(self, tasks: Collection[str]) -> bool:
+        """Whether `renew` has something to do; no request."""
+        return bool(self._renewals(self._log.version, tasks))
+
+    def renew(self, tasks: Collection[str]) -> None:
+        """Lengthen the leases of these tasks, in one log entry; no request while they have most of theirs left.
+
+        One that is gone is left out: its owner's report will be refused.
+        """
+        if self.lapsing(tasks):
+            self._log.append(lambda version: (self._renewals(version, tasks), None))
+
+    def _renewals(self, version: Version, tasks: Collection[str]) -> list[ClaimCompaction]:
+        now_ms = self._system.now_ms()
+        known = [version.tasks[one] for one in sorted(tasks) if one in version.tasks]
+        # Half an interval early, so that one that is not renewed now has most of its lease left at the next time.
+        due = [task for task in known if task.expires_ms - now_ms < TASK_LEASE_MS - RENEW_MS // 2]
+        return [ClaimCompaction(task=replace(task, expires_ms=now_ms + TASK_LEASE_MS)) for task in due]
+
     def _decided(
         self, version: Version, choose: Choose, watermark: int, tried: list[str]
     ) -> tuple[list[Delta], list[CompactionTask]]:
@@ -172,7 +186,6 @@ class Claims:
     def _task(self, chosen: Chosen) -> CompactionTask:
         now_ms = self._system.now_ms()
         picked = chosen.pick
-        size = total_bytes(sst for run in picked.inputs for sst in run)
         return CompactionTask(
             id=self._system.random_bytes(16).hex(),
             table_id=chosen.table_id,
@@ -183,7 +196,7 @@ class Claims:
             watermark=0,
             owner=chosen.owner,
             claimed_ms=now_ms,
-            expires_ms=now_ms + TASK_LEASE_MS + size // TASK_BYTES_A_MS,
+            expires_ms=now_ms + TASK_LEASE_MS,
         )
 
     def _watermark(self, version: Version, pinned: int | None) -> int:

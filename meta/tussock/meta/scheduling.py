@@ -12,11 +12,12 @@ already; the inputs stay reserved by the version until it does (SlateDB's compac
 When a task is taken back. Its compactor's session is over; or the compactor is alive, and the task has not moved for
 `stuck_seconds` (Hummock tells the same two apart: a heartbeat that is missing, and one without progress); or the
 version has the task under a compactor that does not know of it, which is how a claim with a lost answer and a change
-of leader look. A compactor that still works on a task that it has lost is told by its next heartbeat, and its slot
+of leader look. While a compactor is there, the leader renews the leases of its tasks, so that no process beside the
+service takes them. A compactor that still works on a task that it has lost is told by its next heartbeat, and its slot
 counts as taken until it has stopped.
 
-Failures. What a failed task wanted to merge is left alone for a while, twice as long after each failure: damaged data
-does not keep all slots busy, and the other ranges of the table go on.
+Failures. What a failed task wanted to merge is left alone for a while (`suspects.py`), and the other ranges of the
+table go on.
 """
 
 from collections import Counter
@@ -27,6 +28,7 @@ import msgspec
 
 from tussock.meta.claims import Chosen
 from tussock.meta.picker import PickerConfig, pick, pick_manual
+from tussock.meta.suspects import FAILURE_SECONDS, FAILURE_SECONDS_MAX, Suspects
 from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.catalog import TableState
 
@@ -52,9 +54,9 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     orphan_seconds: float = 20.0
     """A task that its compactor does not know of is taken back after so long: a session's lease, in which it may come
     back with it after a change of leader."""
-    failure_seconds: float = 5.0
+    failure_seconds: float = FAILURE_SECONDS
     """What a failed task wanted to merge is left alone for so long, doubled with each failure in a row."""
-    failure_seconds_max: float = 300.0
+    failure_seconds_max: float = FAILURE_SECONDS_MAX
 
 
 class TakenBack(NamedTuple):
@@ -81,12 +83,6 @@ class _Running(msgspec.Struct):
     """Its work is done, and its slot is free; the version has it until the report is appended."""
 
 
-class _Failure(msgspec.Struct):
-    task: CompactionTask
-    count: int
-    until: float
-
-
 def owner_of(worker: str) -> str:
     """How a version names that compactor."""
     return _OWNER + worker
@@ -106,7 +102,7 @@ class Schedule:
         self._workers: dict[str, _Worker] = {}
         self._running: dict[str, _Running] = {}
         self._orphans: dict[str, float] = {}
-        self._failures: list[_Failure] = []
+        self._suspects = Suspects(config.failure_seconds, config.failure_seconds_max)
         self._idle: dict[int, tuple[object, frozenset[str], float]] = {}
         self._manual: set[int] = set()
 
@@ -163,6 +159,10 @@ class Schedule:
         """How far each running task is."""
         return {task_id: running.rows_read for task_id, running in self._running.items()}
 
+    def in_hand(self) -> list[str]:
+        """Ids of the tasks whose compactors are there: their leases are to be renewed."""
+        return [task_id for task_id, running in self._running.items() if running.worker in self._workers]
+
     # --- Tasks --------------------------------------------------------------------------------------------------
 
     def assigned(self, task: CompactionTask, now: float) -> None:
@@ -183,14 +183,11 @@ class Schedule:
 
     def succeeded(self, task: CompactionTask) -> None:
         """The task's report is in the log: what it merged is no longer suspect."""
-        self._failures = [failure for failure in self._failures if not _share(failure.task, task)]
+        self._suspects.succeeded(task)
 
     def failed(self, task: CompactionTask, now: float) -> float:
         """The task failed: its inputs are left alone for so many seconds from now on, which is the answer."""
-        count = 1 + max((failure.count for failure in self._failures if _share(failure.task, task)), default=0)
-        pause = min(self._config.failure_seconds * 2 ** (count - 1), self._config.failure_seconds_max)
-        self._failures = [failure for failure in self._failures if not _share(failure.task, task)]
-        self._failures.append(_Failure(task, count, now + pause))
+        pause = self._suspects.failed(task, now)
         self._idle.pop(task.table_id, None)
         return pause
 
@@ -242,7 +239,7 @@ class Schedule:
         if worker is None:
             return None
         tasks = list(version.tasks.values())
-        suspects = [failure.task for failure in self._failures if failure.until > now]
+        suspects = self._suspects.tasks(now)
         counts = Counter(task.table_id for task in tasks if not self._is_reporting(task.id))
         tables = [state for state in version.tables.values() if self._may_start(state, counts)]
         for state in sorted(tables, key=lambda state: (counts[state.spec.id], -len(state.levels.l0), state.spec.id)):
@@ -283,8 +280,8 @@ class Schedule:
         return levels is state.levels and ids == _ids(tasks, state.spec.id) and now < again
 
     def _look_again(self, table_id: int, now: float) -> float:
-        ends = [failure.until for failure in self._failures if failure.task.table_id == table_id]
-        return min([now + IDLE_SECONDS_MAX, *(end for end in ends if end > now)])
+        pause_ends = self._suspects.again_at(table_id, now)
+        return now + IDLE_SECONDS_MAX if pause_ends is None else min(now + IDLE_SECONDS_MAX, pause_ends)
 
     def _forget_gone(self, version: Version, now: float) -> None:
         """Tasks that ended without this schedule's doing: taken back by a process beside it, or their table dropped."""
@@ -300,18 +297,8 @@ class Schedule:
             tasks = [task for task in version.tasks.values() if task.table_id == table_id]
             if state is None or (not tasks and pick_manual(state, tasks, self._picker) is None):
                 self._manual.discard(table_id)  # gone, or one run already
-        # Remembered beyond its pause for as long again: the next failure of the same inputs counts on from it.
-        self._failures = [
-            failure
-            for failure in self._failures
-            if failure.task.table_id in version.tables and now < failure.until + self._config.failure_seconds_max
-        ]
+        self._suspects.forget(version.tables, now)
 
 
 def _ids(tasks: Iterable[CompactionTask], table_id: int) -> frozenset[str]:
     return frozenset(task.id for task in tasks if task.table_id == table_id)
-
-
-def _share(left: CompactionTask, right: CompactionTask) -> bool:
-    """Whether two tasks have an input in common."""
-    return not {sst.id for sst in left.ssts()}.isdisjoint(sst.id for sst in right.ssts())

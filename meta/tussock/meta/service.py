@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tussock.meta.altering import alter
 from tussock.meta.backups import Backups
-from tussock.meta.claims import Chosen, Claims
+from tussock.meta.claims import Claims
 from tussock.meta.commits import AlreadyCommitted, nameless_ssts, stamp
 from tussock.meta.delta import (
     Configure,
@@ -23,13 +23,13 @@ from tussock.meta.delta import (
     DropTable,
     OpenWriter,
     PauseCompaction,
-    ReleaseCompaction,
 )
 from tussock.meta.log import VersionLog
-from tussock.meta.picker import Pick, PickerConfig, candidates, pick, pick_manual
+from tussock.meta.own_tasks import OwnTasks
+from tussock.meta.picking import PickerConfig
 from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.stalls import Stall, hold_back, write_stall
-from tussock.meta.vacuum import Vacuum, expired_tasks
+from tussock.meta.vacuum import Vacuum
 from tussock.meta.version import CompactionTask, Version
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.buckets import open_bucket
@@ -110,6 +110,7 @@ class EmbeddedMeta:
             open_source=open_source,
         )
         self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
+        self.own_tasks = OwnTasks(self.claims, self._log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._unknown_ssts: set[str] = set()
         """Of commits without a writer of which it is not known whether they happened."""
@@ -265,15 +266,7 @@ class EmbeddedMeta:
         means that other tasks hold some of it (see `version().tasks`), or that nothing would change. The task's
         `watermark` is the one to merge with.
         """
-        if manual and table is None:
-            raise InvalidOption("a manual compaction needs the name of a table")
-        self._take_back()
-
-        def choose(version: Version, watermark: int, tasks: Sequence[CompactionTask]) -> Chosen | None:
-            found = None if tasks else self._pick(version, table, manual, watermark)
-            return Chosen(self.owner, *found) if found else None
-
-        return next(iter(self.claims.claim(choose)), None)
+        return self.own_tasks.claim(table, manual=manual)
 
     def report(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
         """The outputs, one sorted run, replace the task's inputs; see `Claims.report`."""
@@ -312,6 +305,11 @@ class EmbeddedMeta:
         """Delete what no version and no running iterator can reach; see `vacuum.py`."""
         return self._vacuum.run(dry_run=dry_run, in_flight=self._in_flight)
 
+    @property
+    def grace_seconds(self) -> float:
+        """The grace period that this process was told, else the store's."""
+        return self._grace_of(self._log.version) / 1000
+
     def create_backup(self, name: str, comment: str = "", backup_id: str = "") -> BackupInfo:
         """Keep the newest version under a name; see `Backups.create`."""
         return self._backups.create(name, comment=comment, backup_id=backup_id)
@@ -346,55 +344,15 @@ class EmbeddedMeta:
     def _retention_of(self, version: Version) -> int:
         return version.retention_ms if self._retention_ms is None else self._retention_ms
 
+    def _grace_of(self, version: Version) -> int:
+        return version.gc_grace_ms if self._grace_ms is None else self._grace_ms
+
     def _configured(self, version: Version) -> list[Delta]:
         """The delta that makes this process's own settings the store's, if they differ."""
         retention_ms = self._retention_of(version)
-        grace_ms = version.gc_grace_ms if self._grace_ms is None else self._grace_ms
+        grace_ms = self._grace_of(version)
         same = (retention_ms, grace_ms) == (version.retention_ms, version.gc_grace_ms)
         return [] if same else [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)
-
-    def _pick(self, version: Version, table: str | None, manual: bool, watermark: int) -> tuple[int, Pick] | None:
-        """The most urgent pick of `version`, with its table's id."""
-        tasks = list(version.tasks.values())
-        states = list(version.tables.values())
-        if table is not None:
-            state = version.find_table(table)
-            if state is None:
-                raise TableNotFound(f"table {table!r} is not in the store; nothing to compact")
-            states = [state]
-        if manual:
-            picked = pick_manual(states[0], tasks, self.config)
-            return (states[0].spec.id, picked) if picked else None
-        if version.pause is not None:
-            return None
-        ranked = []
-        for state in states:
-            scored = candidates(state, tasks, self.config, watermark)
-            if scored and scored[0].score >= 1:
-                ranked.append((scored[0].score, state))
-        for _, state in sorted(ranked, key=lambda item: -item[0]):
-            picked = pick(state, tasks, self.config, watermark)
-            if picked is not None:
-                return state.spec.id, picked
-        return None
-
-    def _take_back(self) -> None:
-        """Read the log, and release tasks that expired or are ours without our knowledge (a claim's lost answer)."""
-
-        def decide(version: Version) -> tuple[list[Delta], None]:
-            now_ms = self._system.now_ms()
-            lost = [
-                task.id
-                for task in version.tasks.values()
-                if task.owner == self.owner and task.id not in self.claims.held
-            ]
-            expired = expired_tasks(version, self.owner, now_ms)
-            known = {delta.task_id for delta in expired}
-            mine = [ReleaseCompaction(task_id=one, owner=self.owner, at_ms=now_ms) for one in lost if one not in known]
-            return [*expired, *mine], None
-
-        self._log.refresh()
-        self._log.append(decide)

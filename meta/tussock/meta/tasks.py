@@ -25,6 +25,7 @@ from tussock.statestore.chunks import Chunked, lower_bound, upper_bound
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
 
 __all__ = [
+    "TASK_LEASE_MS",
     "ClaimCompaction",
     "PauseCompaction",
     "ReleaseCompaction",
@@ -41,14 +42,28 @@ __all__ = [
 
 LEVELS_MAX = 6
 
+TASK_LEASE_MS = 30_000
+"""A task is out of everybody's reach for so long after its owner was last heard of.
+
+It is short, since processes that commit to an embedded store, such as Spark's Python workers, may be killed at any
+time. Whoever works on a task for longer renews its lease. Losing a lease costs work, not data."""
+
 _ID = attrgetter("id")
 _SMALLEST = attrgetter("smallest")
 
 
 class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_compaction", tag_field="type"):
-    """Someone starts a compaction; its inputs are reserved."""
+    """Someone starts a compaction; its inputs are reserved.
+
+    One that is there already, by its owner and with nothing but a later end, has its lease renewed.
+    """
 
     task: CompactionTask
+
+    @property
+    def is_renewal(self) -> bool:
+        """For people: whether somebody has worked on it for a while already."""
+        return self.task.expires_ms - self.task.claimed_ms > TASK_LEASE_MS
 
 
 class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_compaction", tag_field="type"):
@@ -82,6 +97,9 @@ class PauseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="pause_comp
 def validate_claim(version: Version, delta: ClaimCompaction) -> None:
     """Raise `Conflict` unless the task's inputs are there, free and may be merged into its target."""
     task = delta.task
+    known = version.tasks.get(task.id)
+    if known is not None and known.expires_ms < task.expires_ms and replace(known, expires_ms=task.expires_ms) == task:
+        return
     state = version.tables.get(task.table_id)
     if state is None:
         raise TableNotFound(f"compaction task {task.id}: table with id {task.table_id} is not in the store")

@@ -90,7 +90,7 @@ class LogMetrics:
             runs = [run for delta in commits for table in delta.tables.values() for run in table]
             self._bytes.inc(sum(total_bytes(run.ssts) for run in runs))
         tally = Tally(type(delta) for delta in deltas)
-        self._claimed.inc(tally[ClaimCompaction])
+        self._claimed.inc(sum(isinstance(delta, ClaimCompaction) and not delta.is_renewal for delta in deltas))
         self._tasks.labels("reported").inc(tally[ReportCompaction])
         self._tasks.labels("released").inc(tally[ReleaseCompaction])
 

@@ -102,6 +102,7 @@ class Scheduler:
         version = self._context.meta.version()
         with self._lock:
             due = bool(self._schedule.overdue(version, now, self._context.system.now_ms()))
+            due = due or self._context.meta.claims.lapsing(self._schedule.in_hand())
             # The most that a watermark can be: whether there is work is found out without listing the pins.
             due = due or self._choose(version, version.max_committed_epoch, ()) is not None
         if due:
@@ -148,6 +149,7 @@ class Scheduler:
     def _round(self) -> None:
         try:
             self._take_back()
+            self._renew()
             self._hand_out()
             self._pause = _PAUSE_SECONDS
         except Fenced as error:
@@ -176,6 +178,11 @@ class Scheduler:
         self._context.meta.claims.release([(found.task.id, found.task.owner) for found in overdue])
         for found in overdue:
             self._took_back(found, version)
+
+    def _renew(self) -> None:
+        with self._lock:
+            in_hand = self._schedule.in_hand()
+        self._context.meta.claims.renew(in_hand)
 
     def _took_back(self, found: TakenBack, version: Version) -> None:
         task = found.task

@@ -1,0 +1,277 @@
+"""One thing that fails stops only itself: a damaged SST, a failing vacuum, a process that was killed at its work."""
+
+import threading
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from support.stores import TickingSystem, kill, open_on, sst_objects
+from support.versions import ModelBucket
+from tussock.compactor import embedded
+from tussock.meta.delta import ClaimCompaction, ReleaseCompaction
+from tussock.meta.picking import PickerConfig
+from tussock.meta.recovery import read_entry
+from tussock.meta.tasks import validate_claim
+from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
+from tussock.statestore.catalog import data_path
+
+MANY = 24
+SOON = 30.0
+
+
+def commit(store: StateStore, table: str, number: int) -> int:
+    """Commit one row of one key, which makes a run in L0."""
+    epoch = store.new_epoch()
+    store.table(table).ingest_batch([(b"k", b"%d" % number)], epoch)
+    return store.commit_epoch(epoch)
+
+
+def runs(store: StateStore, table: str) -> int:
+    """Sorted runs of the table, all levels."""
+    state: Any = store.version().find_table(table)
+    return len(state.levels.runs())
+
+
+def flip(store: StateStore, table: str) -> tuple[str, bytes]:
+    """Damage the first SST of the table; answers its path and what it held."""
+    state: Any = store.version().find_table(table)
+    bucket = store._core.bucket
+    path = data_path(state.levels.ssts()[0].id)
+    data = bucket.get(path)
+    middle = len(data) // 2
+    bucket.put(path, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    return path, data
+
+
+def work(store: StateStore) -> None:
+    """What the thread does when it is nudged."""
+    backend: Any = store._core.backend
+    while backend._work():
+        pass
+
+
+def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
+    """Once the task with the highest score failed first in each round, and nothing else was ever compacted."""
+    with connect("memory://", retention=0, gc_grace=0) as store:
+        backend: Any = store._core.backend
+        store.create_table("good")
+        store.create_table("bad")
+        store._core.backend._worker.nudge = lambda: None  # type: ignore[attr-defined]
+        for number in range(16):
+            commit(store, "bad", number)
+        flip(store, "bad")
+        del store._core.backend._worker.nudge  # type: ignore[attr-defined]
+        for number in range(MANY):
+            commit(store, "good", number)
+        idle = threading.Event()
+        backend._worker.nudge()
+        for _ in range(int(SOON / 0.01)):
+            if runs(store, "good") < 8:
+                break
+            idle.wait(0.01)
+        assert runs(store, "good") < 8
+        with pytest.raises(CorruptSst, match=r"sst/[0-9a-f]{32}\.data"):
+            store.compact("bad")
+        assert store.table("good").get(b"k") == b"%d" % (MANY - 1)
+
+
+def test_what_failed_is_left_alone_for_twice_as_long_each_time() -> None:
+    """Else each commit would add a claim and a release to the log; once it is mended, it is compacted."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    store = open_on(bucket, system, retention=0, gc_grace=0)
+    store.create_table("good")
+    store.create_table("bad")
+    for number in range(16):
+        commit(store, "bad", number)
+    path, data = flip(store, "bad")
+    first = store.version().seq  # type: ignore[attr-defined]
+    for number in range(60):
+        commit(store, "good", number)
+        work(store)
+        system.forward(1.0)
+        assert runs(store, "good") < 8
+    bad = store.version().find_table("bad").spec.id  # type: ignore[union-attr]
+    claims = [
+        delta
+        for seq in range(first + 1, store.version().seq + 1)  # type: ignore[attr-defined]
+        for delta in read_entry(bucket, seq).entry.deltas  # type: ignore[union-attr]
+        if isinstance(delta, ClaimCompaction) and delta.task.table_id == bad
+    ]
+    assert len(claims) == 4, "at 0, 5, 15 and 35 seconds"
+    assert runs(store, "bad") == 16
+    bucket.put(path, data)
+    system.forward(300.0)
+    work(store)
+    assert runs(store, "bad") < 8
+    assert store.table("bad").get(b"k") == b"15"
+
+
+def test_vacuum_runs_by_its_own_clock() -> None:
+    """It once ran only when nothing was left to compact, which with many tables is never."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    store = open_on(bucket, system, retention=0, gc_grace=0)
+    backend: Any = store._core.backend
+    for table in ("a", "b", "c"):
+        store.create_table(table)
+        for number in range(8):
+            commit(store, table, number)
+    backend._work()
+    garbage = {sst.id for sst in store.version().dropped}  # type: ignore[attr-defined]
+    assert garbage <= sst_objects(bucket)
+    system.forward(400.0)
+    assert backend._work(), "there was something to compact"
+    assert not garbage & sst_objects(bucket)
+
+
+def test_a_failing_vacuum_does_not_stop_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is tried again soon."""
+    system = TickingSystem()
+    store = open_on(ModelBucket(system), system, retention=0, gc_grace=0)
+    backend: Any = store._core.backend
+    store.create_table("kv")
+    for number in range(8):
+        commit(store, "kv", number)
+    vacuum = backend.vacuum
+
+    def failing() -> None:
+        raise ObjectStoreUnavailable("list of sst/ failed")
+
+    monkeypatch.setattr(backend, "vacuum", failing)
+    system.forward(400.0)
+    work(store)
+    assert runs(store, "kv") < 8
+    monkeypatch.setattr(backend, "vacuum", vacuum)
+    system.forward(12.0)
+    work(store)
+    assert not store.version().dropped  # type: ignore[attr-defined]
+
+
+def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
+    """The lease once grew with the input: hours for a large table, in which nobody could compact it."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    killed, heir = open_on(bucket, system), open_on(bucket, system)
+    killed.create_table("kv")
+    for number in range(3):
+        commit(killed, "kv", number)
+    backend: Any = killed._core.backend
+    task = backend.claim("kv", manual=True)
+    kill(killed)
+    began = system.monotonic()
+    heir.compact("kv")
+    assert runs(heir, "kv") == 1
+    assert system.monotonic() - began < 35
+    with pytest.raises(Fenced):
+        backend.report(task, ())
+    assert runs(heir, "kv") == 1
+
+
+def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
+    """Its owner may take as long as it wants; each renewal is one log entry, and no other can take the task."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    owner, other = open_on(bucket, system), open_on(bucket, system)
+    owner.create_table("kv")
+    for number in range(3):
+        commit(owner, "kv", number)
+    backend: Any = owner._core.backend
+    task = backend.claim("kv", manual=True)
+    seq = owner.version().seq  # type: ignore[attr-defined]
+    for _ in range(12):
+        system.forward(10.0)
+        backend.own_tasks.renew()
+        backend.own_tasks.renew()
+        assert other._core.backend.claim("kv", manual=True) is None  # type: ignore[attr-defined]
+    assert owner.version().seq - seq == 12  # type: ignore[attr-defined]
+    held = owner.version().tasks[task.id]  # type: ignore[attr-defined]
+    assert (held.claimed_ms, held.watermark, held.inputs) == (task.claimed_ms, task.watermark, task.inputs)
+    assert backend._execute(task)
+    assert runs(other, "kv") == 1
+    assert other.table("kv").get(b"k") == b"2"
+
+
+def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
+    """A claim of a task that is there already is refused if it says anything else."""
+    system = TickingSystem()
+    store = open_on(ModelBucket(system), system)
+    store.create_table("kv")
+    for number in range(3):
+        commit(store, "kv", number)
+    backend: Any = store._core.backend
+    task = backend.claim("kv", manual=True)
+    version = backend.version()
+    validate_claim(version, ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)))
+    for change in ({"owner": "x"}, {"watermark": 99}, {"inputs": task.inputs[:1]}, {}, {"expires_ms": 1}):
+        changed = replace(task, **{"expires_ms": task.expires_ms + bool(change), **change})
+        with pytest.raises(Conflict):
+            validate_claim(version, ClaimCompaction(task=changed))
+
+
+def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
+    """As soon as its process reads of it in the log; its report would be refused."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    store, other = open_on(bucket, system), open_on(bucket, system)
+    store.create_table("kv")
+    for number in range(3):
+        commit(store, "kv", number)
+    backend: Any = store._core.backend
+    task = backend.claim("kv", manual=True)
+    system.forward(31.0)
+    other.compact("kv")
+    uploaded = sst_objects(bucket)
+    backend.refresh()
+    assert not backend._execute(task)
+    assert sst_objects(bucket) == uploaded
+
+
+def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once slept up to a second at a time while a task of its own process was long done."""
+    monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
+    with connect("memory://", compaction=False) as store:
+        backend: Any = store._core.backend
+        backend.config = PickerConfig(l0_merge_min=2)
+        store.create_table("kv")
+        for number in range(4):
+            commit(store, "kv", number)
+        task = backend.claim()
+        awaited = threading.Event()
+        await_end = backend._await_end
+
+        def awaiting(*args: Any) -> None:
+            awaited.set()
+            await_end(*args)
+
+        monkeypatch.setattr(backend, "_await_end", awaiting)
+        caller = threading.Thread(target=store.compact, args=("kv",))
+        caller.start()
+        assert awaited.wait(SOON)
+        assert backend.claim() is None, "what the caller waits for is not kept from it by a next task"
+        assert backend._execute(task)
+        caller.join(SOON)
+        assert not caller.is_alive()
+        assert runs(store, "kv") == 1
+
+
+def test_a_lease_that_ran_out_is_given_back_by_anyone() -> None:
+    """The log says who took it back; the golden rule that a late report before that still counts holds too."""
+    system = TickingSystem()
+    bucket = ModelBucket(system)
+    owner, other = open_on(bucket, system), open_on(bucket, system)
+    owner.create_table("kv")
+    for number in range(4):
+        commit(owner, "kv", number)
+    backend: Any = owner._core.backend
+    task = backend.claim("kv", manual=True)
+    system.forward(31.0)
+    assert backend._execute(task), "late, and nobody minded"
+    commit(owner, "kv", 9)
+    task = backend.claim("kv", manual=True)
+    system.forward(31.0)
+    other.vacuum()
+    entry = read_entry(bucket, other.version().seq)  # type: ignore[attr-defined]
+    assert any(isinstance(delta, ReleaseCompaction) and delta.task_id == task.id for delta in entry.entry.deltas)  # type: ignore[union-attr]
