@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 an error, problems found by `check`, or no such row; 2 wro
 interrupted. An error is one line on stderr.
 """
 
+import io
 import logging
 import os
 import sys
@@ -23,6 +24,7 @@ from tussock.cli.sst_dump import dump
 from tussock.cli.status_command import status
 from tussock.cli.tree_commands import pins, ssts, version
 from tussock.cli.upkeep_commands import compact, vacuum
+from tussock.cli.values import safe
 from tussock.statestore.errors import TussockError
 
 __all__ = ["app", "main"]
@@ -59,16 +61,43 @@ def _sst() -> None:
 
 def main() -> None:
     """Run the command line; ends the process with its exit code."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal of few letters gets the others escaped.
+            stream.reconfigure(errors="backslashreplace")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except TussockError as error:
-        text = " ".join(str(error).split())
-        sys.stderr.write(f"error: {text}\n")
+        _fail(str(error))
         sys.exit(2 if isinstance(error, NoStore) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         sys.exit(1)
+    except OSError as error:
+        _drop_stdout()
+        _fail(f"{error.strerror or error}: what was to be printed, or a file of yours, could not be written or read")
+        sys.exit(1)
+
+
+class _Formatter(logging.Formatter):
+    """Lines of the log with what a terminal would obey escaped: they have names and texts of others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return safe(super().format(record), keep="\n")
+
+
+def _fail(text: str) -> None:
+    sys.stderr.write(f"error: {safe(' '.join(text.split()))}\n")
+
+
+def _drop_stdout() -> None:
+    """Python flushes stdout once more at exit, and would complain then."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

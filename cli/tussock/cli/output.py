@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from tussock.cli.values import as_json
+from tussock.cli.values import as_json, safe
 from tussock.statestore.epochs import epoch_ms
 
 __all__ = [
@@ -56,12 +57,12 @@ def show(*parts: Any) -> None:
     for at, part in enumerate(parts):
         if at:
             console.print()
-        console.print(Text(part) if isinstance(part, str) else part)
+        console.print(Text(safe(part, keep="\n")) if isinstance(part, str) else part)
 
 
 def note(text: str) -> None:
     """Say something about the result on stderr."""
-    _console(errors=True).print(Text(text, style="dim"))
+    _console(errors=True).print(Text(safe(text), style="dim"))
 
 
 def grid(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (), rows: Iterable[Sequence[str]]) -> Table:
@@ -73,16 +74,16 @@ def grid(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (), ro
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
         justify: Literal["left", "right"] = "right" if name in aligned else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in unfolded)
+        table.add_column(Text(safe(name)), justify=justify, overflow="fold", no_wrap=name in unfolded)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(safe(cell)) for cell in row))
     return table
 
 
 def emit_json(document: Any) -> None:
     """Print one JSON document: indented in a terminal, else on one line."""
     if sys.stdout.isatty():
-        _console().print_json(json.dumps(as_json(document), ensure_ascii=False))
+        _console().print(JSONHighlighter()(Text(_json(document, indent=2))), soft_wrap=True)
     else:
         emit_lines([document])
 
@@ -90,7 +91,21 @@ def emit_json(document: Any) -> None:
 def emit_lines(documents: Iterable[Any]) -> None:
     """Print JSON documents, each on a line of its own."""
     for document in documents:
-        sys.stdout.write(json.dumps(as_json(document), ensure_ascii=False) + "\n")
+        sys.stdout.write(_json(document) + "\n")
+
+
+def _json(document: Any, indent: int | None = None) -> str:
+    """The document with what a terminal would obey or cannot show as JSON's own escapes, which lose nothing."""
+    text = json.dumps(as_json(document), ensure_ascii=False, indent=indent)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(as_json(document), indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else json.dumps(letter).strip('"') for letter in text
+    )
 
 
 def number(value: int) -> str:

@@ -187,7 +187,9 @@ def changes(
     with opened_store(store) as opened:
         batch = opened.table(table).changes(from_epoch, to_epoch)
     part = batch if most is None else batch.slice(0, most + 1)
-    rows = ({"epoch": row.pop("epoch"), "op": row.pop("op"), **row} for row in batch_rows(part))
+    # A table may have columns of these names; then the added ones have others.
+    op, epoch = batch.schema.names[-2:]
+    rows = ({epoch: row.pop(epoch), op: row.pop(op), **row} for row in batch_rows(part))
     _show_rows(rows, most, as_json=as_json)
     if not as_json:
         note(plural(batch.num_rows, "change"))

@@ -165,7 +165,7 @@ def _row_documents(rows: Rows, meta: LoadedMeta, encoder: KeyEncoder | None) -> 
     names, columns = list(meta.schema.names), list(rows.columns)
     if encoder is not None:
         names = [*encoder.primary_key, *names]
-        columns = [*encoder.decode(rows.keys), *columns]
+        columns = [*encoder.decode(rows.keys, check_text=False), *columns]
     values = batch_rows(pa.record_batch(columns, names=names)) if columns else [{} for _ in range(len(rows))]
     keyed = zip(rows.keys.to_pylist(), rows.epoch_array().tolist(), rows.delete_array().tolist(), values, strict=True)
     for key, epoch, deleted, row in keyed:

@@ -2,7 +2,8 @@
 
 One notation for bytes, in and out: printable UTF-8 stands for itself, anything else is `hex:` and hex digits (so text
 that begins with `hex:` is written that way, too). In JSON bytes that are printable UTF-8 are a string and others the
-object `{"hex": "00ff"}`.
+object `{"hex": "00ff"}`. What a terminal would obey or hide (control characters, marks that turn the direction of
+writing) is shown escaped: rows, names and comments are data of others.
 """
 
 import math
@@ -10,13 +11,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from unicodedata import category
 
 import pyarrow as pa
 import typer
 
+from tussock.cli.times import time_parser, time_text
 from tussock.statestore.catalog import TableSpec
 
-__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_key", "parse_moment"]
+__all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_key", "parse_moment", "safe"]
 
 HEX = "hex:"
 TRUE = ("true", "t", "yes", "1")
@@ -45,12 +48,28 @@ def as_text(value: Any) -> str:
             return "true" if value else "false"
         case datetime():
             return _iso(value)
-        case list():
+        case list() | tuple():
             return "[" + ", ".join(map(as_text, value)) + "]"
         case dict():
-            return "{" + ", ".join(f"{key}: {as_text(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{safe(str(key))}: {as_text(item)}" for key, item in value.items()) + "}"
+        case pa.Scalar():
+            return as_text(_plain(value))
         case _:
-            return str(value)
+            return safe(str(value))
+
+
+def safe(text: str, keep: str = "") -> str:
+    """The text without characters that a terminal would obey or hide: these, but for those in `keep`, are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in keep or category(letter) == "Zs" else _escaped(letter)
+        for letter in text
+    )
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
 
 
 def as_json(value: Any) -> Any:
@@ -73,6 +92,8 @@ def as_json(value: Any) -> Any:
             return str(value)
         case list() | tuple():
             return [as_json(item) for item in value]
+        case pa.Scalar():
+            return as_json(_plain(value))
         case dict():
             return {str(key): as_json(item) for key, item in value.items()}
         case _:
@@ -80,13 +101,48 @@ def as_json(value: Any) -> Any:
 
 
 def batch_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as Python values. Times in nanoseconds become text: Python's own have microseconds."""
-    columns = []
-    for column in batch.columns:
-        kind = column.type
-        nanoseconds = (pa.types.is_timestamp(kind) or pa.types.is_time(kind)) and kind.unit == "ns"
-        columns.append((column.cast(pa.string()) if nanoseconds else column).to_pylist())
+    """The rows of a batch as Python values, those that Python has no class for as text; text that is none as bytes."""
+    columns = [_values(column) for column in batch.columns]
     return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    kind = column.type
+    if not _in_nanoseconds(kind):
+        try:
+            values: list[Any] = column.to_pylist()
+            return values
+        except (pa.ArrowException, ValueError, OverflowError):
+            pass
+    return [_plain(value) for value in column]
+
+
+def _in_nanoseconds(kind: Any) -> bool:
+    """Whether some of the type is: its class would then depend on whether pandas is installed."""
+    if kind.num_fields:
+        return any(_in_nanoseconds(kind.field(at).type) for at in range(kind.num_fields))
+    return getattr(kind, "unit", None) == "ns"
+
+
+def _plain(scalar: Any) -> Any:
+    """An Arrow scalar in Python's classes, down to its leaves."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return _plain(scalar.value)
+    if pa.types.is_struct(kind):
+        return {name: _plain(item) for name, item in scalar.items()}
+    if pa.types.is_map(kind):
+        return [(_plain(pair["key"]), _plain(pair["value"])) for pair in scalar.values]
+    if pa.types.is_list(kind):
+        return [_plain(item) for item in scalar.values]
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return time_text(scalar)
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes()
 
 
 def parse_key(spec: TableSpec, texts: Sequence[str], *, whole: bool = True) -> tuple[Any, ...]:
@@ -134,14 +190,8 @@ def _parser(kind: pa.DataType) -> Callable[[str], Any]:
         return float
     if pa.types.is_decimal(kind):
         return Decimal
-    if pa.types.is_date(kind):
-        return date.fromisoformat
-    if pa.types.is_time(kind):
-        return time.fromisoformat
-    if pa.types.is_timestamp(kind):
-        return parse_moment if kind.tz else datetime.fromisoformat
-    if pa.types.is_duration(kind):
-        return lambda text: timedelta(seconds=float(text))
+    if pa.types.is_temporal(kind):
+        return time_parser(kind)
     return str
 
 
