@@ -3,6 +3,7 @@
 The table has a case for every option that `options.ACCEPTED` has, so a new option needs one too.
 """
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructType
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.options import ACCEPTED
+from tussock.compute.spark.connections import working_store
+from tussock.compute.spark.options import ACCEPTED, parse_read
 from tussock.statestore import connect
-from tussock.statestore.errors import InvalidOption, SchemaMismatch, TableNotFound, TussockError
+from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, TussockError
 
 READ, WRITE, CHANGES, STREAM = ACCEPTED
 ALL = tuple(ACCEPTED)
@@ -60,6 +62,16 @@ def uncommitted(actions: tuple[str, ...], option: str, told: str) -> Case:
     )
 
 
+def before(actions: tuple[str, ...], option: str, value: str, told: str) -> Case:
+    """A moment at which the store was not there yet."""
+    return Case(
+        actions,
+        {option: value},
+        f"{told} lies before the earliest commit of table 't', which is epoch {{newest}} of {{time}}; mind the year "
+        "and the time zone, which is UTC where none is given",
+    )
+
+
 BOTH_CHANGES = (CHANGES, STREAM)
 CASES = [
     Case(ALL, {"store": ""}, "option store is missing; expected the URL of a store, such as s3://bucket/prefix"),
@@ -74,6 +86,17 @@ CASES = [
         {"store": "ftp://host/x"},
         "cannot open the bucket 'ftp://host/x': its scheme is unknown. Accepted forms: memory://, memory://NAME, "
         "file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix",
+    ),
+    Case(
+        ALL,
+        {"store": "{url}-typo"},
+        "there is no store at {url}-typo: nothing was ever written there; check the URL, or make the store with "
+        "tussock.statestore.connect and its tables with create_table",
+    ),
+    Case(
+        ALL,
+        {"deadline": "30", "dead_line": "31"},
+        "option deadline is given twice, as '30' and as '31' (dead_line); give it once",
     ),
     Case(ALL, {"table": ""}, "no table is named; give it as option table, or as the argument of load, save or start"),
     Case(ALL, {"table": "u"}, "no table 'u' in the store at {url}; it has ['t']", TableNotFound),
@@ -100,6 +123,11 @@ CASES = [
         "timestamp 7258118400000 lies in the future: what it shows would still change; give a time that has passed, or "
         "none for the newest epoch",
     ),
+    before((READ,), "timestamp", "0", "timestamp 0 (1970-01-01T00:00:00.000+00:00)"),
+    before(
+        (READ,), "asOfTimestamp", "2013-06-30T14:00+02:00", "timestamp 1372593600000 (2013-06-30T12:00:00.000+00:00)"
+    ),
+    before((READ,), "epoch", "7", "epoch 7"),
     expects((READ, *BOTH_CHANGES), "columns", "v,v", NAMES),
     expects((READ, *BOTH_CHANGES), "columns", "[v", "a JSON list of names"),
     Case((READ,), {"columns": "v,w"}, "table 't' has no columns ['w']; it has ['id', 'v']", SchemaMismatch),
@@ -176,7 +204,8 @@ class There(NamedTuple):
 
     def filled(self, text: str) -> str:
         """The text with what is known only now."""
-        known = {"{url}": self.url, "{newest}": str(self.newest), "{next}": str(self.newest + 1)}
+        time = dt.datetime.fromtimestamp((self.newest >> 16) / 1000, dt.UTC).isoformat(timespec="milliseconds")
+        known = {"{url}": self.url, "{newest}": str(self.newest), "{next}": str(self.newest + 1), "{time}": time}
         for mark, value in known.items():
             text = text.replace(mark, value)
         return text
@@ -231,6 +260,53 @@ def test_an_unknown_option_is_answered_with_those_there_are(there: There, action
         action, names = CHANGES, tuple(dict.fromkeys((*ACCEPTED[CHANGES], *ACCEPTED[STREAM])))
     known = ", ".join(names)
     assert str(caught.value) == f"unknown options ['tabel'] of a {action} of format 'tussock'; it takes {known}"
+
+
+@pytest.mark.parametrize("action", ALL)
+def test_a_mistyped_store_is_not_made(there: There, action: str) -> None:
+    """Neither a read nor a write leaves a folder behind, and a store that is made there later is found."""
+    typo = f"{there.url}-{action.replace(' ', '-')}"
+    given = there.options(action, Case((action,), {"store": typo}, ""))
+    for made in (False, True):
+        if made:
+            connect(typo).close()
+        with pytest.raises(InvalidOption, match="there is no store at"):
+            ACTIONS[action](TussockDataSource(given))
+        assert Path(typo.removeprefix("file://")).exists() == made
+    with connect(typo) as store:
+        store.create_table("t", schema=pa.schema([("id", pa.int64()), ("v", pa.string())]), primary_key=["id"])
+    ACTIONS[action](TussockDataSource(given))
+
+
+def test_what_a_compacted_table_was_before_its_oldest_row_is_not_judged(there: There) -> None:
+    """It may have been emptied; so a moment is refused that lies before the first commit of the store."""
+    url = f"{there.url}-compacted"
+    with connect(url, retention=0) as store:
+        schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+        old, table = (store.create_table(name, schema=schema, primary_key=["id"]) for name in ("old", "t"))
+
+        def commit(of: Any) -> int:
+            of.upsert([{"id": 1, "v": "a"}], epoch := store.new_epoch())
+            return store.commit_epoch(epoch)
+
+        first = [commit(old) for _ in range(2)][-1]
+        given = {"store": url, "table": "t", "asOfEpoch": str(first)}
+        with store.pin_snapshot():
+            begun = [commit(table) for _ in range(3)]
+            with pytest.raises(InvalidOption, match=f"earliest commit of table 't', which is epoch {begun[0]} of"):
+                TussockDataSource(given).schema()
+        newest = commit(old)
+        given["asOfEpoch"] = str(newest)
+        store.compact("old")
+        assert store.version().compacted_epoch > 0
+        store.drop_table("t")
+        table = store.create_table("t", schema=schema, primary_key=["id"])
+        with store.pin_snapshot():
+            commit(table)
+            working_store(parse_read(given).address).version()
+            assert TussockDataSource(given).schema().fieldNames() == ["id", "v"]
+            with pytest.raises((InvalidOption, SnapshotExpired)):
+                TussockDataSource(given | {"asOfEpoch": str(first - 1)}).schema()
 
 
 def test_a_stream_numbers_its_writes_itself(there: There) -> None:

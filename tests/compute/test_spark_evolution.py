@@ -80,6 +80,17 @@ def test_what_a_write_would_change(columns: dict[str, DataType], add: dict[str, 
     assert all(field.nullable for field in added)
 
 
+@pytest.mark.parametrize("names", [["COUNT"], ["note", "Note"]])
+def test_names_that_differ_by_case_only_are_not_added(names: list[str]) -> None:
+    """Spark finds columns in any case, so from then on it could select neither."""
+    rows = rows_of(**{name: StringType() for name in names})
+    with pytest.raises(SchemaMismatch, match=f"column '{names[-1]}' of the rows differs from column .* by case only"):
+        schema_changes(rows, TABLE, ())
+    schema_changes(rows, TABLE, names[-1:])
+    with pytest.raises(SchemaMismatch, match=r"names are exact: 'COUNT' is 'count' there"):
+        check_known(rows_of(COUNT=StringType()), TABLE, (), "t")
+
+
 def test_the_message_names_what_adds_a_column() -> None:
     rows = rows_of(note=StringType(), n=ByteType())
     words = re.escape("table 't': unknown columns ['note', 'n'] of type string, tinyint, expected ['id', 'small'")

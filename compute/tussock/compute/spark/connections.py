@@ -1,4 +1,4 @@
-"""One connection per store and process.
+"""One connection per store and process, to stores that are there: Spark makes none.
 
 Spark keeps its Python workers and hands them task after task, so a store that is opened once per process keeps its
 version, its metas and its blocks over the tasks and micro-batches of a job. Workers never compact; the process that
@@ -8,12 +8,14 @@ commits does.
 import atexit
 import os
 import threading
+from pathlib import Path
 
 from tussock.compute.spark.options import StoreAddress, check_shareable
+from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.connecting import connect
-from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
@@ -51,9 +53,29 @@ def _store(address: StoreAddress, *, compaction: bool) -> StateStore:
     with _lock:
         store = _stores.get(key)
         if store is None:
+            _check_there(address.url)
             # What is left after the URL are numbers, `parse_read` and `parse_write` checked their names.
-            store = _stores[key] = connect(address.url, compaction=compaction, **dict(address.settings))  # type: ignore[arg-type]
+            store = connect(address.url, compaction=compaction, **dict(address.settings))  # type: ignore[arg-type]
+            if not store.recent_version().seq:
+                store.close()
+                raise _missing(store.url)
+            _stores[key] = store
         return store
+
+
+def _check_there(url: str) -> None:
+    """Raise `InvalidOption` for a folder that is not there, which `connect` would make."""
+    if url.startswith("file:"):
+        where = parse_bucket_url(url)
+        if not Path(where.prefix).is_dir():
+            raise _missing(url)
+
+
+def _missing(url: str) -> InvalidOption:
+    return InvalidOption(
+        f"there is no store at {url}: nothing was ever written there; check the URL, or make the store with "
+        "tussock.statestore.connect and its tables with create_table"
+    )
 
 
 @atexit.register

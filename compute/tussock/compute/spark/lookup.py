@@ -19,6 +19,7 @@ from tussock.compute.spark.build_side import BuildSides
 from tussock.compute.spark.connections import address_of, opened_store, working_store
 from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import StoreAddress
+from tussock.compute.spark.reader import check_begun
 from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
@@ -68,6 +69,8 @@ def lookup(
         epoch = opened.committed_epoch
     elif epoch is not None and not 0 < epoch <= opened.committed_epoch:
         raise InvalidOption(f"epoch {epoch} is not committed; the newest committed epoch is {opened.committed_epoch}")
+    elif epoch is not None:
+        check_begun(opened, found, epoch, f"epoch {epoch}")
     names = tuple(columns) if columns is not None else _values(found)
     missing = [name for name in names if name not in found.schema.names]
     if missing or not names or len(set(names)) != len(names):

@@ -238,7 +238,14 @@ def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str)
     if unknown:
         accepted = ", ".join(name for name in known if name not in (PLAN_OPTION, FILTER_STAGE_OPTION))
         raise InvalidOption(f"unknown options {unknown} of a {action} of format 'tussock'; it takes {accepted}")
-    return {names[_plain(name)]: value for name, value in options.items()}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        known_as = names[_plain(name)]
+        if given.setdefault(known_as, value) != value:
+            raise InvalidOption(
+                f"option {known_as} is given twice, as {given[known_as]!r} and as {value!r} ({name}); give it once"
+            )
+    return given
 
 
 def option_name(name: str) -> str:

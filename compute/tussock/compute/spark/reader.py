@@ -9,6 +9,7 @@ such a pin.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +35,19 @@ from tussock.compute.spark.schemas import arrow_target, check_columns, fitted
 from tussock.compute.spark.where import where_json
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
-from tussock.statestore.epochs import epoch_at_ms
+from tussock.statestore.epochs import epoch_at_ms, epoch_ms
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.system import RealSystem
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["FilteringReader", "TableReader", "resolve_epoch"]
+__all__ = ["FilteringReader", "TableReader", "check_begun", "resolve_epoch"]
 
 
 def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
     """The epoch to read at: the newest, the one asked for, or the newest of a time; 0 if nothing was committed yet.
 
-    Raises `InvalidOption` for an epoch that is not committed or a time to come, `SnapshotExpired` for one that is no
-    longer kept.
+    Raises `InvalidOption` for an epoch that is not committed, a time to come, and a moment before the first commit;
+    `SnapshotExpired` for one that is no longer kept.
     """
     newest = store.committed_epoch
     if options.epoch is not None and options.epoch > newest:
@@ -63,7 +64,43 @@ def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
         return newest
     if newest:
         _expire(store, table, wanted)
-    return wanted if newest else 0
+    check_begun(store, table, wanted, _asked(options))
+    return wanted
+
+
+def check_begun(store: StateStore, table: Table, epoch: int, asked: str) -> None:
+    """Raise `InvalidOption` if the epoch lies before all commits, where a wrong year or zone looks like no data.
+
+    Of the table that is known as long as nothing was compacted, and then of the store, as far as its version remembers.
+    """
+    version: Any = store.version()
+    if not version.max_committed_epoch:
+        raise InvalidOption(f"{asked}: nothing was committed in the store at {store.url} yet; read without it")
+    mine = [sst.min_epoch for sst in version.tables[table.spec.id].levels.ssts()]
+    if mine and not version.compacted_epoch:
+        first, whose = min(mine), f"table {table.name!r}"
+    else:
+        all_known = [sst.min_epoch for state in version.tables.values() for sst in state.levels.ssts()]
+        all_known += [sample[1] for sample in version.timeline[:1]]
+        first, whose = min(all_known, default=version.max_committed_epoch), f"the store at {store.url}"
+    if epoch < first:
+        raise InvalidOption(
+            f"{asked} lies before the earliest commit of {whose}, which is epoch {first} of {_iso(epoch_ms(first))}; "
+            "mind the year and the time zone, which is UTC where none is given"
+        )
+
+
+def _asked(options: ReadOptions) -> str:
+    if options.timestamp_ms is None:
+        return f"epoch {options.epoch}"
+    return f"timestamp {options.timestamp_ms} ({_iso(options.timestamp_ms)})"
+
+
+def _iso(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return "a time that no calendar has"
 
 
 def _expire(store: StateStore, table: Table, epoch: int) -> None:
