@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tussock.compute.spark as ts
+from tussock.compute.spark.identity import default_writer
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
 
@@ -111,6 +112,53 @@ def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore,
                 with pytest.raises(Fenced, match=r"another call within the same batch.*writer= of its own"):
                     second(rows_of(spark, 100), 0)
     assert totals(counted, "d") == {}
+
+
+OTHER_QUERY = "00000000-7a6b-4c55-9d2a-0d3a2b1c4e5f"
+
+
+def test_a_name_of_yours_belongs_to_one_query(spark: Any, counted: StateStore, url: str) -> None:
+    """With a new checkpoint a query is another one, whose batches begin at 0: they were skipped without a sign."""
+    helpers: dict[str, Callable[..., Any]] = {
+        "merge": ts.upsert("c", store=url, writer="merge", merge=SUM),
+        "state": ts.stateful("d", key="k", fn=ts.merges(n="sum"), store=url, writer="state"),
+    }
+    for writer, write in helpers.items():
+        for number in range(2):
+            with run_of(spark):
+                write(rows_of(spark), number)
+        for number in range(4):
+            told = rf"{writer}.*{QUERY}.*from query {OTHER_QUERY}"
+            with run_of(spark, OTHER_QUERY), pytest.raises(Fenced, match=told):
+                write(rows_of(spark, 100), number)
+        with run_of(spark):
+            write(rows_of(spark), 1)
+    assert totals(counted, "c") == totals(counted, "d") == dict.fromkeys(range(3), 4)
+
+
+def test_batches_that_a_program_numbers_belong_to_its_tables(spark: Any, counted: StateStore, url: str) -> None:
+    """Without a query the tables say whose they are, of helpers and of writes with `writerVersion` alike."""
+    ts.write_epoch(0, {"c": rows_of(spark)}, store=counted, writer="w")
+    with pytest.raises(Fenced, match=r"belongs to a write of \[\"c\"\].*comes from a write of \[\"c\", \"d\"\]"):
+        ts.write_epoch(0, {"d": rows_of(spark), "c": rows_of(spark)}, store=counted, writer="w")
+
+    def save(table: str) -> None:
+        writer = rows_of(spark).write.format("tussock").mode("append").options(store=url, writerId="v", writerVersion=3)
+        writer.save(table)
+
+    for _ in range(2):
+        save("d")
+    with pytest.raises(Exception, match=r"Fenced: writer 'v' belongs to a write of \[\"d\"\]"):
+        save("e")
+    assert totals(counted, "e") == {}
+
+
+def test_names_of_many_tables_are_bounded() -> None:
+    """The ledger takes 1024 characters; other tables are another name all the same."""
+    tables = [f"table-{number:04}" for number in range(200)]
+    names = {default_writer(QUERY, tables), default_writer(QUERY, tables[:-1]), default_writer(QUERY, tables[1:])}
+    assert len(names) == 3
+    assert {len(name) for name in names} == {1024}
 
 
 def test_a_commit_that_failed_may_be_tried_again(

@@ -48,7 +48,7 @@ def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
     Raises `Fenced` if what is there is something else: of another source, of other tables, or of another call of the
     same function of `foreachBatch`.
     """
-    epoch = store.committed_batch(batch.writer, batch.number)
+    epoch = store.committed_batch(batch.writer, batch.number, source=batch.source)
     if epoch is None and batch.earlier is not None:
         epoch = store.committed_batch(batch.earlier, batch.number)
     if epoch is None:
@@ -70,8 +70,9 @@ def commit_batch(
     now = RealSystem().monotonic
     began = now()
     claim(store.url, batch)
+    writer, number = batch.writer, batch.number
     try:
-        epoch = store.commit_uploaded(uploads, writer=batch.writer, batch_id=batch.number, expect=expect)
+        epoch = store.commit_uploaded(uploads, writer=writer, batch_id=number, source=batch.source, expect=expect)
     except BaseException:
         release(store.url, batch)
         raise

@@ -5,6 +5,7 @@ one would be taken for a repeat of the first, and its rows would be lost without
 by default is that of the query and the tables; where a user gives one name to two commits, the second is refused.
 """
 
+import hashlib
 import json
 import re
 import threading
@@ -18,6 +19,7 @@ from tussock.statestore.errors import Fenced, InvalidOption
 
 __all__ = ["MicroBatch", "check_tables_kept", "claim", "default_writer", "micro_batch", "release", "sink_batch"]
 
+_NAME_MAX = 1024
 _CLAIMS_MAX = 1024
 _RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -34,7 +36,7 @@ class MicroBatch(NamedTuple):
     query: str | None
     """The streaming query that it is of; its listeners can hear of it."""
     source: str | None = None
-    """Who brings it, in words; the ledger keeps this, and refuses the writer's batches of another source."""
+    """Whose the writer's batches are, in words; the ledger keeps this, and refuses those of another source."""
     earlier: str | None = None
     """The writer's name by default in earlier versions, which took no heed of tables."""
     run: str | None = None
@@ -74,12 +76,17 @@ def sink_batch(writer: str | None, number: int, query: str | None, table: str) -
 
 def default_writer(query: str, tables: Iterable[str]) -> str:
     """The name under which a helper commits a query's batches, where the user gave none."""
-    return f"{query} {json.dumps(sorted(tables))}"
+    return _bounded(f"{query} {json.dumps(sorted(tables))}")
 
 
 def source_of(query: str | None, tables: Iterable[str]) -> str:
-    """Who a batch is of, in words that people compare."""
-    return f"query {query}" if query is not None else f"a write of tables {', '.join(tables)}"
+    """Whose a writer's batches are. A query's may have other tables from batch to batch; calls are told by `claim`."""
+    return f"query {query}" if query is not None else _bounded(f"a write of {json.dumps(sorted(tables))}")
+
+
+def _bounded(name: str) -> str:
+    """A name as short as the ledger takes them, and still another one for other tables."""
+    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 65]} {hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def claim(url: str, batch: MicroBatch) -> None:
