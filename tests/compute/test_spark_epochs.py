@@ -212,6 +212,8 @@ def test_sink_is_exactly_once_over_restarts(spark: Any, store: StateStore, url: 
     [
         (lambda s, st: ts.write_epoch(0, {}, store=st, writer="w"), InvalidOption, "no tables"),
         (lambda s, st: ts.write_epoch(0, {"t": s.range(1)}, store=st), InvalidOption, "writer is missing"),
+        (lambda s, st: ts.write_epoch(1 << 64, {"t": s.range(1)}, store=st, writer="w"), InvalidOption, "batch_id is"),
+        (lambda s, st: ts.upsert("t", store=st, writer="w")(s.range(1), -1), InvalidOption, "batch_id is -1; expected"),
         (lambda s, st: ts.write_epoch(0, {"x": s.range(1)}, store=st, writer="w"), TableNotFound, "no table 'x'"),
         (
             lambda s, st: ts.write_epoch(0, {"t": s.range(1)}, store=st, writer="w", partitions=257),

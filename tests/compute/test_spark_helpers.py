@@ -285,3 +285,13 @@ def test_names_are_names_whatever_is_in_them(spark: Any, store: StateStore, url:
     assert load("plain") == [tuple([k] * len(NAMES)) for k in range(3)]
     assert load("merged") == load("kept") == [(k, *[2 * k] * len(values)) for k in range(3)]
     assert [row[:-1] for row in load("keyed")] == load("plain")
+
+
+def test_a_user_schema_that_denies_nulls_is_not_believed(spark: Any, store: StateStore, url: str) -> None:
+    """Spark would take the nulls for values."""
+    store.table("t").upsert([{"id": 1, "v": None, "x": 1.0}], epoch := store.new_epoch())
+    store.commit_epoch(epoch)
+    reader = spark.read.format("tussock").options(store=url, table="t")
+    assert reader.schema("v string").load().collect() == [(None,)]
+    with pytest.raises(Exception, match="SchemaMismatch: table 't': column 'v' is never null by the schema"):
+        reader.schema("v string not null").load().collect()

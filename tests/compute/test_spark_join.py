@@ -210,3 +210,14 @@ def test_sides_that_do_not_fit_are_refused(spark: Any, url: str) -> None:
         join.union(left, spark.createDataFrame([], "k string, r bigint"))
     with pytest.raises(SchemaMismatch, match=r"both sides have columns \['l'\]"):
         join.union(left, spark.createDataFrame([], "k string, l bigint, r_at timestamp"))
+    right = "r bigint, r_at timestamp"
+    for left_columns, right_columns, message in (
+        (
+            "k bigint, l bigint, l_at timestamp",
+            f"k double, {right}",
+            "'k' is bigint on the left side and double",
+        ),
+        ("k string, l bigint, l_at string", f"k string, {right}", "left side's event_time 'l_at' is string; expected"),
+    ):
+        with pytest.raises(SchemaMismatch, match=message):
+            join.union(spark.createDataFrame([], left_columns), spark.createDataFrame([], right_columns))

@@ -1,8 +1,9 @@
 """A program that streams into a store with Spark until it is killed or told to stop: the victim of the crash test.
 
 Usage: `python spark_stream.py STORE FOLDER MASTER`. Three streams read the same numbers 0, 1, 2, ... at once: the sink;
-a `foreachBatch` that commits two epochs, one of `write_epoch` with merges and one of `upsert`; and a `stateful` with
-state, two outputs and timers. A query that fails is started again, as a supervisor would do it.
+a `foreachBatch` that commits four epochs, one of `write_epoch` with merges and others of `upsert` and `stateful`, with
+names and without; and a `stateful` with state, two outputs and timers. A query that fails is started again, as a
+supervisor would do it.
 
 The file FOLDER/die names a writer: after its next commit to the store, which is before Spark notes that batch, the
 program kills its whole process group. The file FOLDER/stop ends it.
@@ -18,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support.spark_truth import GROUP, KEYS, ROWS_PER_BATCH
+from support.spark_truth import GROUP, KEYS, ODD_KEY, ODD_STATE, ODD_SUM, ODD_VALUE, ROWS_PER_BATCH
 
 STREAMING = "streaming"
 """What it prints when all queries have been started."""
@@ -114,10 +115,14 @@ def sink(rows: Any, url: str) -> Any:
 
 
 def totals(url: str, folder: Path) -> Callable[[Any, int], None]:
-    """Sums per key and the numbers themselves in one epoch, then counts per key in another one."""
+    """Sums per key and the numbers themselves in one epoch, then counts per key in others, some without a name."""
     import tussock.compute.spark as ts
 
     count = ts.upsert("counts", store=url, writer="counts", merge={"n": "sum"})
+    # Several doubles are one float: they have to be one key before they are summed.
+    odd_sum = ts.upsert(ODD_SUM, store=url, merge={ODD_VALUE: "sum"})
+    odd_state = ts.stateful(ODD_STATE, key=ODD_KEY, fn=ts.merges(**{ODD_VALUE: "count"}), store=url)
+    key, value = ("`" + name.replace("`", "``") + "`" for name in (ODD_KEY, ODD_VALUE))
 
     def write(rows: Any, batch: int) -> None:
         tables = {
@@ -128,6 +133,10 @@ def totals(url: str, folder: Path) -> Callable[[Any, int], None]:
         die_if_told(folder, "totals")
         count(rows.selectExpr("k", "1L n"), batch)
         die_if_told(folder, "counts")
+        odd_sum(rows.selectExpr(f"1 + k + v % 4 * 1e-12D {key}", f"1L {value}"), batch)
+        die_if_told(folder, ODD_SUM)
+        odd_state(rows.selectExpr(f"k {key}"), batch)
+        die_if_told(folder, ODD_STATE)
 
     return write
 

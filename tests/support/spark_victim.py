@@ -12,6 +12,7 @@ from pathlib import Path
 
 from support import spark_stream
 from support.chaos import Actor, Stage
+from support.spark_truth import POINTS, writer_of
 from tussock.statestore import connect
 
 __all__ = ["CLUSTER", "LOCAL", "STREAMS", "Victim", "members"]
@@ -19,7 +20,7 @@ __all__ = ["CLUSTER", "LOCAL", "STREAMS", "Victim", "members"]
 LOCAL, CLUSTER = "local[2, 100]", "local-cluster[2,1,640]"
 """Everything in one JVM, or two executors of one core in JVMs of their own."""
 
-STREAMS = {"sink": "sink", "totals": "totals", "counts": "totals", "accounts": "accounts"}
+STREAMS = {point: point if point in ("sink", "accounts") else "totals" for point in POINTS}
 """Which stream's batches a writer commits."""
 
 WAIT_SECONDS_MAX = 600
@@ -75,7 +76,7 @@ class Victim:
         self.end()
         batch = self.noted()[STREAMS[writer]] + 1
         with connect(self.url, compaction=False) as store:
-            committed = store.committed_batch(writer, batch)
+            committed = store.committed_batch(writer_of(store, writer), batch)
         assert committed is not None, "it should have died between our commit and Spark's"
 
     def stop(self) -> None:

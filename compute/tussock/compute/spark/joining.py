@@ -14,6 +14,8 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from tussock.compute.spark.connections import opened_store
 from tussock.compute.spark.schemas import arrow_target, named
@@ -23,6 +25,7 @@ from tussock.compute.spark.state.event_time import MICROS, watermark_micros
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.stateful import table_or_new
 from tussock.statestore.client import StateStore
+from tussock.statestore.conversion import same_kind
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 
 __all__ = ["StreamJoin", "stream_join"]
@@ -101,13 +104,26 @@ class StreamJoin:
         """Rows of both sides as one stream: the columns `on`, a time, and of `left` and `right` the one that it is.
 
         Rows without a key or without a time match nothing: they are left out. Raises `SchemaMismatch` if a column is
-        missing, or if both sides have a column of one name beside `on`.
+        missing, if the sides' columns `on` are of different kinds or a time is none, or if both sides have a column of
+        one name beside `on`.
         """
         on = self._join.on
         for side, rows, time in zip(SIDES, (left, right), self._event_time, strict=True):
             missing = [name for name in (*on, time) if name not in rows.columns]
             if missing:
                 raise SchemaMismatch(f"the {side} side has no columns {missing}; it has {rows.columns}")
+            kind = rows.schema[time].dataType
+            if not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+                raise SchemaMismatch(
+                    f"the {side} side's event_time {time!r} is {kind.simpleString()}; expected a timestamp, so cast it"
+                )
+        for name in self._join.on:
+            kinds = [rows.schema[name].dataType for rows in (left, right)]
+            if not same_kind(*(to_arrow_type(kind, timezone="UTC") for kind in kinds)):
+                raise SchemaMismatch(
+                    f"column {name!r} is {kinds[0].simpleString()} on the left side and {kinds[1].simpleString()} on "
+                    "the right one: as one type, different keys could become the same; cast one of them"
+                )
         twice = sorted(set(left.columns) & set(right.columns) - set(on))
         if twice:
             raise SchemaMismatch(f"both sides have columns {twice}; rename those of one side, or join on them")

@@ -91,6 +91,11 @@ def fitted(batch: pa.RecordBatch, target: pa.Schema, table: str) -> pa.RecordBat
                 raise SchemaMismatch(
                     f"table {table!r}: column {field.name!r}: {column.type} cannot be read as {field.type}: {error}"
                 ) from error
+        if not field.nullable and column.null_count:
+            raise SchemaMismatch(
+                f"table {table!r}: column {field.name!r} is never null by the schema that was asked for, and has nulls "
+                "here, which Spark would take for values; leave NOT NULL out"
+            )
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
