@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import tussock
 from tussock.compute.spark.interpreter import settle_worker_python
 from tussock.statestore import connect
 
@@ -114,4 +115,4 @@ def test_an_executor_without_the_package_is_told_so(without_tussock: Path, url: 
     assert "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: tussock." in told["found"][1]
     for job in ("registered", "state"):
         assert "ModuleNotFoundError: No module named 'tussock'" in told[job], told[job]
-        assert not [line for line in told[job] if "/tussock/" in line]
+        assert not [line for line in told[job] if any(folder in line for folder in tussock.__path__)]
