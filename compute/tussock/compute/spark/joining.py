@@ -160,6 +160,9 @@ class StreamJoin:
 class _Join:
     """The state function: pure, on frames of Polars."""
 
+    each_timer = False
+    """What is over is told by the watermark."""
+
     def __init__(
         self, on: tuple[str, ...], tables: tuple[str, str], outer: tuple[str, ...], low: int, high: int
     ) -> None:

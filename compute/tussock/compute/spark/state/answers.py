@@ -1,15 +1,20 @@
-"""Rows that a state function answers, in whatever form, as a batch of exactly their table's columns."""
+"""What a state function answers, in whatever form, as batches of exactly their table's columns."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.catalog import TableSpec
-from tussock.statestore.errors import SchemaMismatch
+from tussock.statestore.errors import InvalidBatch, SchemaMismatch
+from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.tables.conform import conform, key_rows
 
-__all__ = ["batch_of", "one_batch"]
+__all__ = ["CalledKeys", "batch_of", "one_batch"]
 
 
 def batch_of(rows: Any, spec: TableSpec, *, keys_only: bool = False) -> pa.RecordBatch:
@@ -34,6 +39,54 @@ def batch_of(rows: Any, spec: TableSpec, *, keys_only: bool = False) -> pa.Recor
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a table as one batch."""
+    """All rows of a table as one batch; `InvalidBatch` if a column is too large for that."""
     batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        # Arrow counts the bytes of a string column with 32 bits, and leaves what is larger in several pieces.
+        raise InvalidBatch(
+            f"{table.num_rows} rows of {table.schema.names} do not fit into one batch, as strings or lists of a column "
+            "have 2 GiB or more; expected less in the rows and the state of a call; nothing of the batch was stored: "
+            "give stateful smaller batches, or a key with fewer rows"
+        )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+class CalledKeys:
+    """The keys of one call of the function, which may write state and timers of these only.
+
+    Others are other calls', maybe other tasks', which neither see what it writes nor wait for it.
+    """
+
+    def __init__(self, keys: pa.RecordBatch, encoder: KeyEncoder) -> None:
+        self._keys = keys
+        self._encoder = encoder
+
+    @cached_property
+    def _encoded(self) -> pa.BinaryArray:
+        return self._encoder.encode(self._keys)
+
+    def check(self, rows: pa.RecordBatch, table: str, what: str) -> None:
+        """Raise `InvalidBatch` if a row's key is none of them; `what` the function answered for the table."""
+        named = rows.select(self._keys.schema.names)
+        # As a rule a function answers for all keys, or for all that have rows, in their order.
+        if not named.equals(self._keys.slice(0, rows.num_rows)):
+            self._places(named, table, what)
+
+    def places(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The position of each row's key, which is one of them."""
+        return self._places(rows.select(self._keys.schema.names), "", "")
+
+    def _places(self, named: pa.RecordBatch, table: str, what: str) -> npt.NDArray[np.int64]:
+        at = pc.index_in(self._encoder.encode(named), value_set=self._encoded)
+        if at.null_count:
+            foreign = int(np.flatnonzero(at.is_null().to_numpy(zero_copy_only=False))[0])
+            key = tuple(named.slice(foreign, 1).to_pylist()[0].values())
+            raise InvalidBatch(
+                f"table {table!r}: the function answered {what} for key {key}, with which it was not called; expected "
+                "only keys of batch.keys, since others are another call's, maybe in another task: write such rows to "
+                "an output; nothing of the batch was stored",
+                foreign,
+                key,
+            )
+        places: npt.NDArray[np.int64] = at.to_numpy().astype(np.int64)
+        return places

@@ -10,13 +10,22 @@ import pyarrow.types as pt
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
-from tussock.compute.spark.state.plan import Expiry
+from tussock.compute.spark.state.plan import AT, HELPERS, LATE, Expiry
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.vnode import VNODES_MAX
 from tussock.statestore.tables.conform import conform
 
-__all__ = ["Ttl", "check_length", "check_options", "check_rows", "check_tables", "micros_of", "names_of"]
+__all__ = [
+    "Ttl",
+    "check_helper",
+    "check_length",
+    "check_options",
+    "check_rows",
+    "check_tables",
+    "micros_of",
+    "names_of",
+]
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,18 @@ def check_length(length: Any, argument: str, least: int) -> None:
 
 
 def check_tables(
-    key: Sequence[str], states: Sequence[TableSpec], outputs: Mapping[str, TableSpec], expiry: Expiry | None
+    key: Sequence[str],
+    states: Sequence[TableSpec],
+    outputs: Mapping[str, TableSpec],
+    expiry: Expiry | None,
+    event_time: str | None,
 ) -> None:
-    """Raise `InvalidOption` if the tables do not fit the key, each other or the time to live."""
+    """Raise `InvalidOption` if the tables do not fit the key, each other, timers or the time to live."""
+    if event_time is not None and AT in key:
+        raise InvalidOption(
+            f"key has the column {AT!r}, and stateful keeps the times of timers under that name beside the key; "
+            f"rename the column in the rows and in table {states[0].name!r}, or leave out event_time"
+        )
     for spec in states:
         if spec.primary_key != tuple(key):
             raise InvalidOption(
@@ -116,9 +134,15 @@ def check_tables(
                 f"ttl names column {expiry.column!r}; expected a timestamp of table {spec.name!r}, which has "
                 f"{[f'{field.name}: {field.type}' for field in schema]}"
             )
+    own = {spec.name for spec in states} | ({f"{states[0].name}{end}" for end in HELPERS} if event_time else set())
     for name, spec in outputs.items():
         if spec.schema is None:
             raise InvalidOption(f"output {name!r}: table {spec.name!r} is raw; expected one with columns")
+        if spec.name in own:
+            raise InvalidOption(
+                f"output {name!r}: table {spec.name!r} is one in which this stateful keeps its state, timers or "
+                "watermark; expected another table: state is written by Update(state=...)"
+            )
 
 
 def check_rows(
@@ -133,14 +157,18 @@ def check_rows(
 
     Raises `SchemaMismatch` or `InvalidOption` if a column is missing or has a type that does not do.
     """
+    twice = sorted({name for name in rows.names if rows.names.count(name) > 1})
+    if twice:
+        raise SchemaMismatch(
+            f"table {state.name!r}: the rows have several columns of the names {twice}; rename or drop all but one each"
+        )
     for name in (*key, *order_by, *([] if event_time is None else [event_time])):
         if name not in rows.names:
             raise SchemaMismatch(f"table {state.name!r}: the rows have no column {name!r}; they have {rows.names}")
     if event_time is not None and not pt.is_timestamp(rows.field(event_time).type):
         raise InvalidOption(f"event_time {event_time!r} is {rows.field(event_time).type}; expected a timestamp")
-    if "late" in outputs:
-        late = outputs["late"]
-        conform(rows.empty_table(), late.arrow_schema(), late.primary_key, late.name)
+    if event_time is not None and LATE in outputs:
+        _check_late(rows, outputs[LATE])
     for name in key:
         field = state.arrow_schema().field(name)
         found = rows.field(name).type
@@ -148,6 +176,30 @@ def check_rows(
             _check_key(field, found, state.name)
             rows = rows.set(rows.get_field_index(name), pa.field(name, field.type))
     return rows
+
+
+def _check_late(rows: pa.Schema, late: TableSpec) -> None:
+    try:
+        conform(rows.empty_table(), late.arrow_schema(), late.primary_key, late.name)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(
+            f"output {LATE!r} takes the rows that come too late, with all their columns, and they do not fit: {error}; "
+            f"expected a table with all columns of the rows: {[f'{field.name}: {field.type}' for field in rows]}"
+        ) from error
+
+
+def check_helper(found: TableSpec, expected: pa.Schema, state: TableSpec) -> None:
+    """Raise `InvalidOption` if a table beside the state is not the one that this state asks for."""
+    schema = None if found.schema is None else found.arrow_schema()
+    if schema is None or [(field.name, field.type) for field in schema] != [
+        (field.name, field.type) for field in expected
+    ]:
+        raise InvalidOption(
+            f"table {found.name!r} is not of state table {state.name!r}: expected the columns "
+            f"{[f'{field.name}: {field.type}' for field in expected]}, found "
+            f"{'a raw table' if schema is None else [f'{field.name}: {field.type}' for field in schema]}; if it was "
+            "left behind by an earlier table of that name, drop it"
+        )
 
 
 def _check_key(field: pa.Field, found: pa.DataType, table: str) -> None:

@@ -1,6 +1,6 @@
 """Deduplication as a state function: the first row of each key goes on, later ones are dropped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import numpy as np
@@ -15,6 +15,8 @@ from tussock.statestore.errors import InvalidOption
 
 __all__ = ["deduplicate"]
 
+EXPIRES = "expires"
+
 
 def deduplicate(
     *, output: str = "unique", event_time: str | None = None, keep: timedelta | float | None = None
@@ -28,29 +30,56 @@ def deduplicate(
     """
     if (event_time is None) != (keep is None):
         raise InvalidOption("event_time and keep go together: a column, and how long after it a key is remembered")
-    length = None if keep is None else micros_of(keep)
+    return _Deduplicate(output, event_time, None if keep is None else micros_of(keep))
 
-    def call(batch: KeyedBatch) -> Update:
+
+class _Deduplicate:
+    """What `deduplicate` answers."""
+
+    each_timer = False
+    """What is over is told by the watermark."""
+
+    def __init__(self, output: str, event_time: str | None, length: int | None) -> None:
+        self.output = output
+        self.event_time = event_time
+        self.length = length
+
+    def check(self, rows: pa.Schema, states: Mapping[str, pa.Schema], key: tuple[str, ...]) -> None:
+        """Raise `InvalidOption` if the columns of rows and state table do not do."""
+        table, schema = next(iter(states.items()))
+        if schema.names.count(EXPIRES) != 1 or EXPIRES in key or schema.field(EXPIRES).type != MICROS:
+            columns = [f"{field.name}: {field.type}" for field in schema]
+            raise InvalidOption(
+                f"table {table!r}: expected beside the key a column {EXPIRES!r} of {MICROS}, in which deduplicate "
+                f"keeps its times; found {columns} with the key {list(key)}"
+            )
+        if self.event_time is not None and self.event_time not in rows.names:
+            raise InvalidOption(
+                f"deduplicate reads the column {self.event_time!r}, which the rows have not; they have {rows.names}"
+            )
+
+    def __call__(self, batch: KeyedBatch) -> Update:
+        """Let the first row of each key pass that is not remembered."""
         over = _over(batch)
         known = batch.found & ~over
         fresh = np.flatnonzero(~known[: len(batch.starts)])
         first = batch.rows.take(pa.array(batch.starts[fresh]))
         keys = batch.keys.take(pa.array(fresh))
-        if length is None or event_time is None:
+        if self.length is None or self.event_time is None:
             expires = pa.nulls(len(fresh), MICROS)
         else:
-            expires = pc.add(micros(first.column(event_time)), length).view(MICROS)
-        state = keys.append_column("expires", expires)
+            expires = pc.add(micros(first.column(self.event_time)), self.length).view(MICROS)
+        state = keys.append_column(EXPIRES, expires)
         timers = keys.append_column(AT, expires).filter(expires.is_valid())
         # What was remembered goes if it is over; of keys that came again at once, the new row stays.
         deletes = batch.keys.filter(pa.array(batch.found & over))
-        return Update(state=state, deletes=deletes, outputs={output: first}, timers=timers if len(timers) else None)
-
-    return call
+        return Update(
+            state=state, deletes=deletes, outputs={self.output: first}, timers=timers if len(timers) else None
+        )
 
 
 def _over(batch: KeyedBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which keys are remembered no longer."""
-    passed = pc.less_equal(micros(batch.state.column("expires")), watermark_micros(batch.watermark))
+    passed = pc.less_equal(micros(batch.state.column(EXPIRES)), watermark_micros(batch.watermark))
     over: np.ndarray[tuple[int], np.dtype[np.bool_]] = passed.fill_null(False).to_numpy(zero_copy_only=False)
     return over

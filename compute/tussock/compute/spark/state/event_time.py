@@ -5,18 +5,53 @@ which is Spark's rule. The largest event time is kept in a table and is written 
 that is run again finds the watermark that it had.
 """
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["MICROS", "micros", "newest", "split_late", "watermark_micros"]
+__all__ = ["MICROS", "micros", "newest", "split_late", "units_of", "watermark_before", "watermark_micros"]
 
 MICROS = pa.timestamp("us", "UTC")
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO
+_LAST = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MICRO
+_INT64 = np.iinfo(np.int64)
+_PER_MICRO = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+"""Units in a microsecond, and microseconds in a unit."""
+
+
 def micros(times: pa.Array) -> pa.Int64Array:
-    """Timestamps as microseconds since 1970, nulls kept; those without a zone are taken as UTC."""
-    return times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    """Timestamps as microseconds since 1970, nulls kept; those without a zone are taken as UTC.
+
+    A moment within a microsecond counts as its beginning, one beyond what 64 bits count as the last that they do.
+    """
+    values = times.cast(pa.int64())
+    fine, coarse = _PER_MICRO[times.type.unit]
+    if coarse > 1:
+        limits = (pa.scalar(limit, pa.int64()) for limit in (-(_INT64.max // coarse), _INT64.max // coarse))
+        low, high = limits
+        bounded = pc.min_element_wise(pc.max_element_wise(values, low, skip_nulls=False), high, skip_nulls=False)
+        return pc.multiply(bounded, pa.scalar(coarse, pa.int64()))
+    if fine > 1:
+        numbers = values.fill_null(0).to_numpy() // fine
+        return pa.array(numbers, mask=values.is_null().to_numpy(zero_copy_only=False))
+    return values
+
+
+def units_of(time: int, kind: pa.TimestampType) -> pa.TimestampScalar:
+    """Microseconds since 1970 as a timestamp of that type: the last one that is not later."""
+    fine, coarse = _PER_MICRO[kind.unit]
+    return pa.scalar(min(max(time * fine // coarse, _INT64.min), _INT64.max), pa.int64()).cast(kind)
+
+
+def watermark_before(newest: int, delay: int) -> int:
+    """The watermark, in microseconds, so long before the largest event time; kept within what a `datetime` can be."""
+    return min(max(newest - delay, _FIRST), _LAST)
 
 
 def split_late(batch: pa.RecordBatch, column: str, until: int | None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.compute.spark.state.event_time import micros
+from tussock.compute.spark.state.event_time import micros, units_of
 from tussock.compute.spark.state.plan import TaskPlan
 from tussock.compute.spark.state.records import State
+from tussock.compute.spark.state.shown import shown
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["SWEEP_BATCHES", "expired_keys", "oldest_kept", "stamped", "without_expired"]
@@ -34,18 +35,13 @@ def without_expired(state: State, column: str, oldest: int, key: Sequence[str]) 
     found = state.found & (times > oldest)
     if np.array_equal(found, state.found):
         return state
-    kept = pa.array(found)
-    columns = [
-        values if name in key else pc.if_else(kept, values, pa.scalar(None, values.type))
-        for name, values in zip(state.rows.schema.names, state.rows.columns, strict=True)
-    ]
-    return State(pa.RecordBatch.from_arrays(columns, schema=state.rows.schema), found)
+    return shown(state.rows, found, key)
 
 
 def expired_keys(column: str, oldest: int, plan: TaskPlan, vnodes: range, table: TypedTable) -> list[pa.RecordBatch]:
     """Keys of the state that has expired in those of the task's `vnodes` whose turn it is."""
     kind = table.schema.field(column).type
-    expired = pc.field(column) <= pa.scalar(oldest, pa.timestamp("us", kind.tz)).cast(kind, safe=False)
+    expired = pc.field(column) <= units_of(oldest, kind)
     turn = [node for node in vnodes if node % SWEEP_BATCHES == plan.batch_id % SWEEP_BATCHES]
     reads = (table.read(list(plan.key), expired, plan.read_epoch, vnodes=(node, node + 1)) for node in turn)
     return [batch for read in reads for batch in read]
@@ -54,5 +50,4 @@ def expired_keys(column: str, oldest: int, plan: TaskPlan, vnodes: range, table:
 def stamped(rows: pa.RecordBatch, column: str, now: int) -> pa.RecordBatch:
     """New state with `column` set to the time of the batch."""
     kind = rows.schema.field(column).type
-    time = pa.scalar(now, pa.timestamp("us", kind.tz)).cast(kind, safe=False)
-    return rows.set_column(rows.schema.get_field_index(column), column, pa.repeat(time, rows.num_rows))
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.repeat(units_of(now, kind), rows.num_rows))

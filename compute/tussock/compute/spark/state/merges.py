@@ -16,9 +16,10 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.merging import FUNCTIONS, check_merge, combine_rows, combined
 from tussock.compute.spark.state.records import KeyedBatch, Update
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.tables.conform import conform, same_kind
 
-__all__ = ["Running", "merges", "value_of"]
+__all__ = ["Running", "in_type", "merges", "value_of"]
 
 _GROUP = "\0group"
 
@@ -64,6 +65,11 @@ def value_of(name: str, how: Any) -> Running:
     )
 
 
+def _check_cast(found: pa.DataType, field: pa.Field, table: str) -> None:
+    """Raise `SchemaMismatch` if no value of the type that was found can become one of the column's."""
+    in_type(pa.array([], found), field, table)
+
+
 class _Merges:
     """What `merges` answers."""
 
@@ -81,17 +87,21 @@ class _Merges:
                 )
             if running.function not in ("count", "collect") or name not in schema.names:
                 check_merge({name: running.function.replace("count", "sum")}, schema, key, table)
-                continue
             kind = schema.field(name).type
+            if running.function not in ("count", "collect"):
+                _check_cast(rows.field(running.source).type, schema.field(name), table)
+                continue
             fits, expected = (pt.is_integer, "an integer") if running.function == "count" else (pt.is_list, "a list")
             if not fits(kind):
                 raise InvalidOption(f"table {table!r}: column {name!r} is {kind}; a {running.function} is {expected}")
+            if running.function == "collect":
+                _check_cast(rows.field(running.source).type, pa.field(name, kind.value_type), table)
 
     def __call__(self, batch: KeyedBatch) -> Update:
         """The new state of the keys that have rows."""
         count = len(batch.starts)
         old = batch.state.slice(0, count)
-        new = grouped(batch.rows, batch.groups, batch.starts, self.columns, old.schema)
+        new = grouped(batch.rows, batch.groups, batch.starts, self.columns, old.schema, next(iter(batch.states)))
         existed = pa.array(batch.found[:count])
         columns = []
         for field, stored in zip(old.schema, old.columns, strict=True):
@@ -112,32 +122,50 @@ def grouped(
     starts: npt.NDArray[np.int64],
     columns: Mapping[str, Running],
     schema: pa.Schema,
+    table: str,
 ) -> dict[str, pa.Array]:
     """Per column of `columns` the value of each group of neighbouring rows, in the type that it has in `schema`."""
     values: dict[str, pa.Array] = {}
     collected: dict[str, pa.Array] = {}
     for name, running in columns.items():
-        kind = schema.field(name).type
+        field = schema.field(name)
         source = None if running.source is None else rows.column(running.source)
         if running.function == "collect":
-            collected[name] = _collected(source, groups, len(starts), kind)
+            collected[name] = _collected(source, groups, len(starts), field, table)
         elif running.function == "count":
             ones = pa.repeat(True, rows.num_rows) if source is None else source.is_valid()
-            values[name] = ones.cast(kind)
+            values[name] = ones.cast(field.type)
         else:
             assert source is not None
-            values[name] = source.cast(kind)
+            values[name] = in_type(source, field, table)
     functions = {name: running.function.replace("count", "sum") for name, running in columns.items()}
     combined_rows = combine_rows(pa.table({_GROUP: groups, **values}), [_GROUP], functions)
     return {name: combined_rows.column(name).combine_chunks() for name in values} | collected
 
 
-def _collected(source: Any, groups: npt.NDArray[np.int64], count: int, kind: pa.ListType) -> pa.ListArray:
+def in_type(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
+    """The values of rows in the type that they have in the state; `SchemaMismatch` if one does not fit."""
+    if values.type == field.type:
+        # Not cast: of structs Arrow would look at the fields of those that are null, which mean nothing.
+        return values
+    if same_kind(values.type, field.type):
+        return conform(pa.table({field.name: values}), pa.schema([field.with_nullable(True)]), (), table).column(0)
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(
+            f"table {table!r}: column {field.name!r}: expected {field.type}, found {values.type} with values that do "
+            f"not fit: {error}; nothing of the batch was stored, cast the column in the query"
+        ) from error
+
+
+def _collected(source: Any, groups: npt.NDArray[np.int64], count: int, field: pa.Field, table: str) -> pa.ListArray:
     """The values of each group that are not null, as lists."""
     valid = source.is_valid().to_numpy(zero_copy_only=False)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(groups[valid], minlength=count), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), source.drop_null().cast(kind.value_type), type=kind)
+    values = in_type(source.drop_null(), pa.field(field.name, field.type.value_type), table)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=field.type)
 
 
 def _appended(old: pa.ListArray, new: pa.ListArray, limit: int, kind: pa.DataType) -> pa.ListArray:

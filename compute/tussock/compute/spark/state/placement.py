@@ -34,6 +34,7 @@ def check_placed(columns: Sequence[pa.Array], partition: int, tasks: int, table:
     """Raise `InvalidBatch` if rows came to another task than that of their keys, which would split a key's state."""
     if len(columns[0]) and not own_rows(columns, partition, tasks).all():
         raise InvalidBatch(
-            f"table {table!r}: task {partition} of {tasks} was given keys of another task, so Spark placed them by "
-            "another hash than the store; nothing of the batch was stored, report this with the query's plan"
+            f"table {table!r}: task {partition} of {tasks} was given keys of another task; expected Spark to give each "
+            "row to the task of its key's hash, whatever the plan above it; nothing of the batch was stored, report "
+            "this with the query's plan and Spark's version"
         )

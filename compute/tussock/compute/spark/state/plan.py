@@ -10,10 +10,16 @@ from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.spent import Spent
 from tussock.statestore.catalog import SubLevel, TableSpec
 
-__all__ = ["AT", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
+__all__ = ["AT", "HELPERS", "LATE", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
 
 AT = "timer_at"
 """The time of a timer: column of `Update.timers` and of the timers' table."""
+
+LATE = "late"
+"""The output that takes late rows, if there is one."""
+
+HELPERS = (".timers", ".watermark")
+"""What the names of the tables beside a state table end in."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class TaskPlan:
     expiry: Expiry | None = None
     now: int = 0
     """When the batch began by the driver's clock, in microseconds since 1970."""
+    each_timer: bool = True
+    """A key is called once for each timer that is due; else once for all, which the watermark tells the function."""
 
 
 class Report(msgspec.Struct):

@@ -14,11 +14,12 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from tussock.compute.spark.merging import combine_rows
 from tussock.compute.spark.state.checks import check_length, micros_of
 from tussock.compute.spark.state.event_time import MICROS, micros, watermark_micros
-from tussock.compute.spark.state.merges import Running, value_of
+from tussock.compute.spark.state.merges import Running, in_type, value_of
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.statestore.errors import InvalidOption
@@ -49,8 +50,18 @@ def sessions(
     return _Sessions(micros_of(gap), event_time, output, running)
 
 
+def _session_fields(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The fields of a stored session; empty if the table has no column for sessions."""
+    kind = schema.field("open").type if "open" in schema.names else pa.null()
+    is_sessions = pt.is_list(kind) and pt.is_struct(kind.value_type)
+    return {field.name: field.type for field in kind.value_type} if is_sessions else {}
+
+
 class _Sessions:
     """What `sessions` answers."""
+
+    each_timer = False
+    """What is over is told by the watermark."""
 
     def __init__(self, gap: int, event_time: str, output: str, columns: Mapping[str, Running]) -> None:
         self.gap = gap
@@ -58,6 +69,28 @@ class _Sessions:
         self.event_time = event_time
         self.output = output
         self.columns = columns
+
+    def check(self, rows: pa.Schema, states: Mapping[str, pa.Schema], key: tuple[str, ...]) -> None:
+        """Raise `InvalidOption` if the columns of rows and state table do not do."""
+        table, schema = next(iter(states.items()))
+        reserved = [name for name in key if name in (START, END, *self.columns)]
+        if reserved:
+            raise InvalidOption(
+                f"table {table!r}: the key has the columns {reserved}, which sessions uses for values of a session; "
+                "rename them in the rows and in the table"
+            )
+        sources = [how.source for how in self.columns.values() if how.source is not None]
+        missing = sorted({self.event_time, *sources} - set(rows.names))
+        if missing:
+            raise InvalidOption(
+                f"sessions reads the columns {missing}, which the rows have not; they have {rows.names}"
+            )
+        fields = _session_fields(schema)
+        if set(fields) != {START, END, *self.columns} or not fields[START] == fields[END] == MICROS:
+            raise InvalidOption(
+                f"table {table!r}: expected a column 'open', a list of structs with {START} and {END} of {MICROS} and "
+                f"{list(self.columns)}; found {[f'{field.name}: {field.type}' for field in schema]}"
+            )
 
     def __call__(self, batch: KeyedBatch) -> Update:
         """Merge rows into the open sessions of their keys, and close what is over."""
@@ -82,7 +115,8 @@ class _Sessions:
         rows = batch.rows.filter(timed)
         group = batch.groups[timed.to_numpy(zero_copy_only=False)]
         start = micros(rows.column(self.event_time))
-        values = {name: _value(rows, how).cast(kind.field(name).type) for name, how in self.columns.items()}
+        table = next(iter(batch.states))
+        values = {name: in_type(_value(rows, how), kind.field(name), table) for name, how in self.columns.items()}
         fresh = {START: start.view(MICROS), END: pc.add(start, self.gap).view(MICROS), **values}
         known = dict(zip((field.name for field in kind), old.flatten(), strict=True))
         both = {name: pa.concat_arrays([known[name], fresh[name]]) for name in fresh}
@@ -110,7 +144,8 @@ class _Sessions:
         offsets = np.concatenate([[0], np.cumsum(lengths[has])]).astype(np.int32)
         kind = stored.type.value_type
         structs = pa.StructArray.from_arrays(
-            [rows.column(field.name).combine_chunks().cast(field.type) for field in kind], fields=list(kind)
+            [in_type(rows.column(field.name).combine_chunks(), field, next(iter(batch.states))) for field in kind],
+            fields=list(kind),
         )
         lists = pa.ListArray.from_arrays(pa.array(offsets), structs, type=stored.type)
         keys = batch.keys.take(pa.array(has))

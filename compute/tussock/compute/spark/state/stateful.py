@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql import functions as f
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -22,8 +22,17 @@ from tussock.compute.spark.batch_work import commit_batch, is_committed
 from tussock.compute.spark.connections import address_of, opened_store
 from tussock.compute.spark.epoch_writer import task_count
 from tussock.compute.spark.identity import MicroBatch, micro_batch
-from tussock.compute.spark.schemas import arrow_target, named
-from tussock.compute.spark.state.checks import Ttl, check_options, check_rows, check_tables, micros_of, names_of
+from tussock.compute.spark.state.checks import (
+    Ttl,
+    check_helper,
+    check_options,
+    check_rows,
+    check_tables,
+    micros_of,
+    names_of,
+)
+from tussock.compute.spark.state.event_time import watermark_before
+from tussock.compute.spark.state.incoming import placed, sent_schema
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.compute.spark.state.tasks import REPORT_COLUMN, run_in_spark, run_task
@@ -78,6 +87,7 @@ def stateful(
         function=cloudpickle.dumps(fn),
         check=getattr(fn, "check", None),
         reach=getattr(fn, "reach_micros", 0),
+        each_timer=getattr(fn, "each_timer", True),
         store=store,
         order_by=() if order_by is None else names_of(order_by, "order_by"),
         outputs=dict(outputs or {}),
@@ -100,6 +110,8 @@ class _Stateful(msgspec.Struct, kw_only=True):
     """What the function itself asks of the columns of rows and tables, where it has such a method."""
     reach: int
     """How long after its event time, in microseconds, a row still counts; of the function, where it has it."""
+    each_timer: bool
+    """A key is called for each of its timers; not so for ready functions, which go by the watermark."""
     store: Any
     order_by: tuple[str, ...]
     outputs: dict[str, str]
@@ -117,15 +129,15 @@ class _Stateful(msgspec.Struct, kw_only=True):
         if is_committed(store, batch) is None:
             tasks = self.partitions or task_count(None, rows)
             with store.pin_snapshot() as snapshot:
-                plan = self.plan(store, arrow_target(rows.schema), batch_id, snapshot.epoch, tasks)
-                reports = _reports(_placed(rows, plan), plan)
+                plan = self.plan(store, sent_schema(rows.schema, self.tables[0]), batch_id, snapshot.epoch, tasks)
+                reports = _reports(placed(rows, plan), plan)
                 commit_reports(store, plan, reports, batch)
 
     def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, read_epoch: int, tasks: int) -> TaskPlan:
         """What all tasks of a batch are told, after checking tables and columns."""
         states = tuple(store.table(name).spec for name in self.tables)
         outputs = {name: store.table(table).spec for name, table in self.outputs.items()}
-        check_tables(self.key, states, outputs, self.expiry)
+        check_tables(self.key, states, outputs, self.expiry, self.event_time)
         if self.check is not None:
             self.check(rows, {spec.name: spec.arrow_schema() for spec in states}, self.key)
         rows = check_rows(self.key, states[0], outputs, rows, self.order_by, self.event_time)
@@ -148,11 +160,12 @@ class _Stateful(msgspec.Struct, kw_only=True):
             timers=timers,
             progress=progress,
             event_time=self.event_time,
-            watermark=None if newest is None else newest - self.delay,
-            late_until=None if newest is None else newest - self.delay - self.reach,
+            watermark=None if newest is None else watermark_before(newest, self.delay),
+            late_until=None if newest is None else watermark_before(newest, self.delay + self.reach),
             newest_event=newest,
             expiry=self.expiry,
             now=RealSystem().now_ms() * 1000,
+            each_timer=self.each_timer,
         )
 
 
@@ -167,27 +180,22 @@ def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report],
     return commit_batch(store, batch, uploads, [report.spent for report in reports], expect)
 
 
-def _placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
-    """The rows in the task of their key; its hash depends on the type, so that has to be the table's."""
-    for name in plan.key:
-        kind = from_arrow_type(plan.rows.field(name).type, prefer_timestamp_ntz=True)
-        if rows.schema[name].dataType != kind:
-            rows = rows.withColumn(name, named(name).cast(kind))
-    return rows.repartition(plan.tasks, *map(named, plan.states[0].distribution_key))
-
-
 def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> tuple[TableSpec, TableSpec]:
     """The tables of timers and of the largest event time of a state table; made if they are not there."""
+    schema = timers_schema(state.arrow_schema(), key)
     timers = table_or_new(
         store,
         f"{state.name}.timers",
-        schema=timers_schema(state.arrow_schema(), key),
+        schema=schema,
         primary_key=[AT, *key],
         distribution_key=state.distribution_key,
         vnodes=TIMER_VNODES,
     )
+    check_helper(timers, schema, state)
     schema = watermark_schema()
-    return timers, table_or_new(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
+    progress = table_or_new(store, f"{state.name}.watermark", schema=schema, primary_key=["partition"], vnodes=1)
+    check_helper(progress, schema, state)
+    return timers, progress
 
 
 def table_or_new(store: StateStore, name: str, **options: Any) -> TableSpec:
@@ -215,7 +223,7 @@ def _reports(rows: DataFrame, plan: TaskPlan) -> list[Report]:
     run = functools.partial(run_in_spark, plan)
     # What `DataFrame.mapInArrow` does, without its demand for pandas, which nothing here needs.
     function = UserDefinedFunction(run, f"{REPORT_COLUMN} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = function(*map(named, plan.rows.names))
+    column = function(*(f.col(name) for name in rows.columns))
     mapped = DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
     reports = [msgspec.msgpack.decode(row[0], type=Report) for row in mapped.collect()]
     # Spark leaves tasks out that have no rows, if it knows so; there may still be timers to fire.

@@ -5,7 +5,7 @@ ids of its own, so attempts that fail, or that are slower than another one of th
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,30 +18,28 @@ from pyspark import TaskContext, cloudpickle
 from tussock.compute.spark.connections import same_table, working_store
 from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.operations import DELETE_COLUMN
-from tussock.compute.spark.schemas import fitted
 from tussock.compute.spark.spent import Meter
-from tussock.compute.spark.state.answers import batch_of, one_batch
+from tussock.compute.spark.state.answers import CalledKeys, batch_of, one_batch
 from tussock.compute.spark.state.event_time import MICROS, newest, split_late
 from tussock.compute.spark.state.expiry import expired_keys, oldest_kept, stamped, without_expired
 from tussock.compute.spark.state.gathering import Share, pieces_of, sorted_by_key
+from tussock.compute.spark.state.incoming import arrived
 from tussock.compute.spark.state.placement import check_placed, own_rows, own_vnodes
-from tussock.compute.spark.state.plan import Report, TaskPlan
+from tussock.compute.spark.state.plan import LATE, Report, TaskPlan
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
-from tussock.compute.spark.state.timers import due_timers, fired_times
+from tussock.compute.spark.state.shown import joined_states, state_after, state_at, with_states
+from tussock.compute.spark.state.timers import FiredTimers, due_timers
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.keys.encoding import KeyEncoder
 
-__all__ = ["LATE", "REPORT_COLUMN", "run_in_spark", "run_task"]
+__all__ = ["REPORT_COLUMN", "run_in_spark", "run_task"]
 
 T = TypeVar("T")
 
 Writes: TypeAlias = dict[str, list[tuple[pa.RecordBatch, bool]]]
 """By table the rows to write, oldest first, each with whether they are deletes."""
-
-LATE = "late"
-"""The output that takes late rows, if there is one."""
 
 REPORT_COLUMN = "report"
 
@@ -110,11 +108,11 @@ class _Task:
                 self._upload(pending)
                 pending = {}
             called = True
-            for name, parts in self._writes(self._call(rows, starts, own_due)).items():
-                pending.setdefault(name, []).extend(parts)
+            for writes in self._calls(rows, starts, own_due):
+                _add(pending, writes)
         if self.late:
             spec = plan.outputs[LATE]
-            pending.setdefault(spec.name, []).extend((batch_of(batch, spec), False) for batch in self.late)
+            _add(pending, {spec.name: [(batch_of(batch, spec), False) for batch in self.late]})
         largest = self.report.newest_event
         if plan.progress is not None and largest is not None:
             row = [pa.array([self.partition], pa.int32()), pa.array([largest]).cast(MICROS)]
@@ -126,7 +124,7 @@ class _Task:
         for raw in self.meter.rows(batches):
             if not raw.num_rows:
                 continue
-            batch = raw if raw.schema == plan.rows else fitted(raw, plan.rows, plan.states[0].name)
+            batch = arrived(raw, plan)
             if plan.event_time is not None:
                 largest = newest(batch, plan.event_time)
                 known = self.report.newest_event if self.report.newest_event is not None else plan.newest_event
@@ -157,18 +155,62 @@ class _Task:
     def _distribution(self, rows: pa.RecordBatch) -> list[pa.Array]:
         return [rows.column(name) for name in self.distribution]
 
-    def _call(self, rows: pa.RecordBatch, starts: npt.NDArray[np.int64], due: pa.RecordBatch | None) -> Update:
-        """Call the function for some keys."""
+    def _calls(
+        self, rows: pa.RecordBatch, starts: npt.NDArray[np.int64], due: pa.RecordBatch | None
+    ) -> Iterator[Writes]:
+        """Call the function for some keys, as often as they have timers that are due; what it answers each time."""
         plan = self.plan
         keys = rows.select(list(plan.key)).take(pa.array(starts))
         check_placed(self._distribution(keys), self.partition, plan.tasks, plan.states[0].name)
-        fired = None
+        timers = None
         if due is not None:
             keys, at = self._with_due(keys, due)
-            fired = fired_times(due, at, keys.num_rows)
-        watermark = None if plan.watermark is None else np.datetime64(plan.watermark, "us")
+            timers = FiredTimers(due, at, keys.num_rows)
         states = {spec.name: self._state(spec, keys) for spec in plan.states}
-        batch = KeyedBatch(rows, starts, keys, states, plan.batch_id, watermark, fired)
+        if timers is not None and plan.each_timer:
+            states = yield from self._earlier_rounds(keys, states, timers, rows.slice(0, 0))
+        fired = None if timers is None else timers.latest()
+        yield self._call(self._batch(rows, starts, keys, states, fired), CalledKeys(keys, self.encoder))
+
+    def _earlier_rounds(
+        self, keys: pa.RecordBatch, states: dict[str, State], timers: FiredTimers, no_rows: pa.RecordBatch
+    ) -> Generator[Writes, None, dict[str, State]]:
+        """Call keys with several timers for all but their latest; returns the states as that leaves them."""
+        several = timers.several()
+        if not len(several):
+            return states
+        names = self.plan.key
+        after = {name: state_at(state, several[:0]) for name, state in states.items()}
+        called = 0
+        for fired in timers.earlier_rounds(several):
+            joining = several[called : len(fired)]
+            called = len(fired)
+            after = {name: joined_states(state, state_at(states[name], joining)) for name, state in after.items()}
+            round_keys = keys.take(pa.array(several[:called]))
+            known = CalledKeys(round_keys, self.encoder)
+            writes = self._call(self._batch(no_rows, np.zeros(0, np.int64), round_keys, after, fired), known)
+            after = {
+                name: self._unexpired(state_after(state, writes.get(name, ()), known, names))
+                for name, state in after.items()
+            }
+            yield writes
+        return {name: with_states(state, several, after[name]) for name, state in states.items()}
+
+    def _batch(
+        self,
+        rows: pa.RecordBatch,
+        starts: npt.NDArray[np.int64],
+        keys: pa.RecordBatch,
+        states: dict[str, State],
+        fired: npt.NDArray[np.datetime64] | None,
+    ) -> KeyedBatch:
+        plan = self.plan
+        watermark = None if plan.watermark is None else np.datetime64(plan.watermark, "us")
+        return KeyedBatch(rows, starts, keys, states, plan.batch_id, watermark, fired)
+
+    def _call(self, batch: KeyedBatch, known: CalledKeys) -> Writes:
+        """Call the function once; what it wants written, by table."""
+        plan = self.plan
         with self.meter.calling():
             update = _function(plan.function)(batch)
         if not isinstance(update, Update):
@@ -176,7 +218,7 @@ class _Task:
                 f"the function for table {plan.states[0].name!r} answered a {type(update).__name__}; expected an "
                 "Update; nothing of the batch was stored"
             )
-        return update
+        return self._writes(update, known)
 
     def _with_due(self, keys: pa.RecordBatch, due: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.intp]]:
         """The keys, with those behind them that only have timers; and for each timer where its key is."""
@@ -209,17 +251,22 @@ class _Task:
                 for name, values in zip(schema.names, rows.flatten(), strict=True)
             ]
             state = State(pa.RecordBatch.from_arrays(columns, names=schema.names), found)
+        return self._unexpired(state)
+
+    def _unexpired(self, state: State) -> State:
+        plan = self.plan
         if plan.expiry is None or self.oldest is None:
             return state
         return without_expired(state, plan.expiry.column, self.oldest, plan.key)
 
-    def _writes(self, update: Update) -> Writes:
+    def _writes(self, update: Update, known: CalledKeys) -> Writes:
         """What the function answered, by table."""
         plan = self.plan
         writes: Writes = {}
         for rows, deletes in ((update.deletes, True), (update.state, False)):
             for spec, part in self._by_state(rows):
                 batch = batch_of(part, spec, keys_only=deletes)
+                known.check(batch, spec.name, "a delete" if deletes else "state")
                 if not deletes and plan.expiry is not None and not plan.expiry.event:
                     batch = stamped(batch, plan.expiry.column, plan.now)
                 writes.setdefault(spec.name, []).append((batch, deletes))
@@ -238,7 +285,9 @@ class _Task:
                     "the function answered timers, and they need a watermark; give stateful an event_time and a delay; "
                     "nothing of the batch was stored"
                 )
-            writes.setdefault(plan.timers.name, []).append((batch_of(update.timers, plan.timers), False))
+            batch = batch_of(update.timers, plan.timers)
+            known.check(batch, plan.timers.name, "a timer")
+            writes.setdefault(plan.timers.name, []).append((batch, False))
         return writes
 
     def _by_state(self, rows: Any) -> list[tuple[TableSpec, Any]]:
@@ -286,6 +335,11 @@ class _Task:
         self.meter.waited(max((waited for _, waited in runs), default=0.0))
         for (spec, _), (levels, _) in zip(wanted, runs, strict=True):
             self.report.uploads[spec.name] = levels + self.report.uploads.get(spec.name, [])
+
+
+def _add(pending: Writes, writes: Writes) -> None:
+    for name, parts in writes.items():
+        pending.setdefault(name, []).extend(parts)
 
 
 def _uploaded(

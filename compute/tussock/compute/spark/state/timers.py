@@ -2,7 +2,12 @@
 
 A batch reads those that its watermark has passed, calls their keys, and deletes them in its epoch. The table has few
 vnodes, since each is one range to read.
+
+A key is called once for each of its timers, in order of time: in rounds, of which the last has the latest timer of
+every key, and the rows, which are younger than all of them. As a rule there is only that one.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +17,11 @@ from tussock.compute.spark.state.event_time import MICROS
 from tussock.compute.spark.state.plan import AT
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["TIMER_VNODES", "due_timers", "fired_times"]
+__all__ = ["TIMER_VNODES", "FiredTimers", "due_timers"]
 
 TIMER_VNODES = 16
+
+Times = npt.NDArray[np.datetime64]
 
 
 def due_timers(table: TypedTable, epoch: int, watermark: int, vnodes: range) -> pa.Table:
@@ -25,9 +32,32 @@ def due_timers(table: TypedTable, epoch: int, watermark: int, vnodes: range) -> 
     return pa.Table.from_batches(parts, table.schema)
 
 
-def fired_times(due: pa.RecordBatch, at: npt.NDArray[np.intp], keys: int) -> npt.NDArray[np.datetime64]:
-    """Per key the latest of its due timers, `NaT` where there is none; timer i is of the key `at[i]`."""
-    never = np.iinfo(np.int64).min  # What NumPy takes for NaT.
-    latest = np.full(keys, never, np.int64)
-    np.maximum.at(latest, at, due.column(AT).view(pa.int64()).to_numpy())
-    return latest.view("datetime64[us]")
+class FiredTimers:
+    """The due timers of some keys; timer i is of the key at position `at[i]` of so many `keys`."""
+
+    def __init__(self, due: pa.RecordBatch, at: npt.NDArray[np.intp], keys: int) -> None:
+        times = due.column(AT).view(pa.int64()).to_numpy()
+        self._times = times[np.lexsort((times, at))]
+        self._counts = np.bincount(at, minlength=keys)
+        self._ends = np.cumsum(self._counts)
+
+    def latest(self) -> Times:
+        """Per key its latest timer, `NaT` where there is none."""
+        latest = np.full(len(self._counts), np.iinfo(np.int64).min, np.int64)  # What NumPy takes for NaT.
+        has = self._counts > 0
+        latest[has] = self._times[self._ends[has] - 1]
+        return latest.view("datetime64[us]")
+
+    def several(self) -> npt.NDArray[np.intp]:
+        """Positions of the keys with more than one timer, those with most first."""
+        several = np.flatnonzero(self._counts > 1)
+        return several[np.argsort(-self._counts[several], kind="stable")]
+
+    def earlier_rounds(self, several: npt.NDArray[np.intp]) -> Iterator[Times]:
+        """The timers of `several` but for each key's latest: in each round those of as many first keys as it has.
+
+        A key's timers come in order of time, and with each round the number of keys does not fall.
+        """
+        for back in range(int(self._counts.max(initial=0)) - 1, 0, -1):
+            keys = several[self._counts[several] > back]
+            yield self._times[self._ends[keys] - 1 - back].view("datetime64[us]")
