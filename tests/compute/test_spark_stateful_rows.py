@@ -135,33 +135,3 @@ def test_columns_that_spark_cannot_send(spark: Any, store: StateStore) -> None:
     write = counting(store, "i", pa.int64())
     with pytest.raises(SchemaMismatch, match="Spark sends no Arrow for column 'x' of type interval"):
         write(spark.sql("select 1L k, make_interval(1, 2, 3, 4, 5, 6, 7) x"), 0)
-
-
-def test_several_in_one_batch_each_store_theirs(spark: Any, store: StateStore, url: str, tmp_path: Any) -> None:
-    """Two states and an upsert in one function of `foreachBatch`, none with a writer of its own; also at a restart."""
-    for name in ("left", "right"):
-        store.create_table(name, schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]), primary_key=["k"])
-    left, right = (ts.stateful(name, key="k", fn=COUNT, store=url) for name in ("left", "right"))
-    seen = ts.upsert("t", store=url)
-    source = tmp_path / "source"
-
-    def run() -> None:
-        stream = spark.readStream.schema("k bigint").option("maxFilesPerTrigger", 1).parquet(str(source))
-
-        def each(rows: Any, batch: int) -> None:
-            left(rows, batch)
-            right(rows, batch)
-            seen(rows.selectExpr("k id").distinct(), batch)
-
-        query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start().awaitTermination()
-
-    for number in range(2):
-        spark.range(10 * number, 10 * number + 15).toDF("k").coalesce(1).write.mode("append").parquet(str(source))
-        run()
-        # What a crash after the commits to the store leaves behind.
-        (tmp_path / "checkpoint" / "commits" / str(number)).unlink()
-        run()
-    expected = {k: 2 if 10 <= k < 15 else 1 for k in range(25)}
-    assert counts(store, "left") == counts(store, "right") == expected
-    assert len(table_rows(store.table("t"))) == 25
