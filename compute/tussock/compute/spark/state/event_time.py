@@ -49,9 +49,12 @@ def units_of(time: int, kind: pa.TimestampType) -> pa.TimestampScalar:
     return pa.scalar(min(max(time * fine // coarse, _INT64.min), _INT64.max), pa.int64()).cast(kind)
 
 
-def watermark_before(newest: int, delay: int) -> int:
-    """The watermark, in microseconds, so long before the largest event time; kept within what a `datetime` can be."""
-    return min(max(newest - delay, _FIRST), _LAST)
+def watermark_before(newest: int | None, delay: int) -> int | None:
+    """The watermark, in microseconds, so long before the largest event time; one that a `datetime` can be.
+
+    `None` where there is none yet, or none that early.
+    """
+    return None if newest is None or newest - delay < _FIRST else min(newest - delay, _LAST)
 
 
 def split_late(batch: pa.RecordBatch, column: str, until: int | None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

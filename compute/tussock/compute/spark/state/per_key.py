@@ -24,7 +24,7 @@ class Turn:
     def __init__(self, watermark: datetime | None) -> None:
         self.watermark = watermark
         self.fired: datetime | None = None
-        """The time of the latest timer of this key that fired; `None` if none did."""
+        """The time of the timer of this key that fired; `None` if none did. Each that is due is a turn of its own."""
         self.outputs: dict[str, list[Row]] = {}
         self.timers: list[Row] = []
         self._key: Row = {}
@@ -48,7 +48,8 @@ def per_key(fn: Callable[[Any, list[Row], Row | None, Turn], Row | None]) -> Cal
 
     `key`: a tuple of key values, the bare value where the key is one column; `rows`: its rows as dicts, in order;
     `state`: its stored row, `None` if there is none. What `fn` answers is stored, `None` forgets the key; the key
-    columns may be left out. With several state tables only the first is used.
+    columns may be left out. With several state tables only the first is used. Where several timers of a key are due,
+    it is called for each, in order of time, with the rows in the last call.
     """
 
     def call(batch: KeyedBatch) -> Update:

@@ -42,7 +42,10 @@ class KeyedBatch:
     watermark: np.datetime64 | None = None
     """In microseconds: the largest event time of earlier batches minus the delay; `None` before there is one."""
     fired: Times | None = None
-    """Per key the latest time (microseconds) of its timers that fired, `NaT` where none did; `None` without timers."""
+    """Per key the time (microseconds) of its timer that fired, `NaT` where none did; `None` without timers.
+
+    Where several of a key are due, the function is called for each, in order of time, with the rows in the last call.
+    """
 
     @property
     def state(self) -> pa.RecordBatch:
@@ -69,7 +72,11 @@ class Update:
     """
 
     state: Any = None
-    """New rows of the first state table, or rows by table name; other keys keep what is stored."""
+    """New rows of the first state table, or rows by table name; other keys keep what is stored.
+
+    Of keys in `KeyedBatch.keys` only, as are `deletes` and `timers`: `InvalidBatch` for others. Of a key that is named
+    twice the last row stays, in outputs too.
+    """
     deletes: Any = None
     """Keys to forget, or keys by table name; of a key that is in `state` too, the new row stays."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
