@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
@@ -62,8 +63,13 @@ class CalledKeys:
         self._encoder = encoder
 
     @cached_property
-    def _encoded(self) -> pa.BinaryArray:
-        return self._encoder.encode(self._keys)
+    def _known(self) -> pa.Array:
+        return self._comparable(self._keys)
+
+    def _comparable(self, keys: pa.RecordBatch) -> pa.Array:
+        """One value a key, equal where the keys are; floats that are one key differ by themselves."""
+        alone = keys.num_columns == 1 and not pt.is_floating(keys.column(0).type)
+        return keys.column(0) if alone else self._encoder.encode(keys)
 
     def check(self, rows: pa.RecordBatch, table: str, what: str) -> None:
         """Raise `InvalidBatch` if a row's key is none of them; `what` the function answered for the table."""
@@ -77,7 +83,7 @@ class CalledKeys:
         return self._places(rows.select(self._keys.schema.names), "", "")
 
     def _places(self, named: pa.RecordBatch, table: str, what: str) -> npt.NDArray[np.int64]:
-        at = pc.index_in(self._encoder.encode(named), value_set=self._encoded)
+        at = pc.index_in(self._comparable(named), value_set=self._known)
         if at.null_count:
             foreign = int(np.flatnonzero(at.is_null().to_numpy(zero_copy_only=False))[0])
             key = tuple(named.slice(foreign, 1).to_pylist()[0].values())
