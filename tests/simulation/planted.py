@@ -248,7 +248,7 @@ BUGS = [
     Bug(
         "own rows taken after the version",
         "a commit moves rows from the buffer to the version while they are looked for",
-        reading.TableReader._find_many,
+        reading.TableReader._with_view,
         "    buffered = self._buffered(epoch)\n    view = self._view(epoch)\n",
         "    view = self._view(epoch)\n    buffered = self._buffered(epoch)\n",
     ),

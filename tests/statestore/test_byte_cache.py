@@ -15,6 +15,9 @@ STEPS = st.lists(
         st.tuples(st.just("put"), KEYS, st.integers(1, 60)),
         st.tuples(st.just("get"), KEYS, st.just(0)),
         st.tuples(st.just("drop"), KEYS, st.just(0)),
+        st.tuples(st.just("remove"), KEYS, st.just(0)),
+        st.tuples(st.just("grow"), KEYS, st.integers(1, 60)),
+        st.tuples(st.just("replace"), KEYS, st.integers(1, 60)),
     ),
     max_size=150,
 )
@@ -33,6 +36,24 @@ def test_never_above_the_limit_and_never_a_wrong_value(
             cache.put(key, number, size)
             newest[key] = (number, size)
             assert (cache.get(key) == number) == (size <= capacity)
+        elif operation == "replace":
+            others = [(key[0], block) for block in range(13) if block != key[1]]
+            cache.put(key, number, size, instead_of=others)
+            newest[key] = (number, size)
+            if size <= capacity:
+                assert cache.get(key) == number
+                assert all(cache.get(other) is None for other in others)
+        elif operation == "grow":
+            value, before = newest.get(key, (None, 0))
+            was_there = cache.get(key) is not None
+            cache.grow(key, value, size)
+            cache.grow(key, "another value", size)
+            if was_there:
+                newest[key] = (value, before + size)
+                assert cache.get(key) in (None, value)
+        elif operation == "remove":
+            cache.remove([key])
+            assert cache.get(key) is None
         elif operation == "get":
             assert cache.get(key) in (None, newest.get(key, (None,))[0])
         else:
@@ -42,6 +63,30 @@ def test_never_above_the_limit_and_never_a_wrong_value(
         there = [size for other, (_, size) in newest.items() if cache.get(other) is not None]
         assert cache.stats().bytes == sum(there) <= capacity
         assert cache.stats().entries == len(there)
+
+
+def test_what_takes_the_place_of_used_values_is_used() -> None:
+    """So a scan that follows does not push it out; what takes the place of unused ones has to show its use."""
+    for hit in (True, False):
+        cache = ByteCache(100)
+        for block in range(4):
+            cache.put(("a", block), "block", 10)
+        if hit:
+            cache.get(("a", 2))
+        cache.put(("a", -1), "segment", 40, instead_of=[("a", block) for block in range(4)])
+        assert cache.stats().bytes == 40
+        for number in range(50):
+            cache.put(("scan", number), "", 10)
+        assert (cache.get(("a", -1)) == "segment") == hit
+
+
+def test_places_of_removed_values_do_not_pile_up() -> None:
+    """A cache that never has to evict keeps no more places than twice its values."""
+    cache = ByteCache(1000)
+    for number in range(10_000):
+        cache.put(("a", number % 3), number, 1 + number % 2)
+        cache.remove([("a", (number + 1) % 3)])
+    assert len(cache._small._entries) < 200
 
 
 @pytest.mark.parametrize("rounds_between_hits", [1, 20])

@@ -11,9 +11,10 @@ from support.ssts import Put, newest, ordered, store_run, to_puts, to_rows
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import take_pieces
+from tussock.statestore.sorting import take_hits
 from tussock.statestore.sst import meta as sst_meta
-from tussock.statestore.sst.lookup import RunIndex, find, find_many, locate
+from tussock.statestore.sst.lookup import RunIndex, find
+from tussock.statestore.sst.lookup_many import Hits, find_many, locate
 from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import RealSystem
 
@@ -32,7 +33,11 @@ def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -
 def find_all(sstables: Sstables, runs: list[RunIndex], keys: list[bytes], epoch: int) -> list[Put | None]:
     """`find_many`, spread out to one answer per key; no key may be answered twice."""
     answers: list[Put | None] = [None] * len(keys)
-    for rows, at, into in find_many(sstables, runs, pa.array(keys, pa.binary()), epoch):
+    hits = find_many(sstables, runs, pa.array(keys, pa.binary()), epoch)
+    for block, at, slot in hits.points:
+        assert answers[slot] is None
+        (answers[slot],) = to_puts(block.rows.slice(at, at + 1))
+    for rows, at, into in hits.pieces:
         assert len(at) == len(into)
         for put, slot in zip(to_puts(rows.take(at)), into.tolist(), strict=True):
             assert answers[slot] is None
@@ -73,9 +78,9 @@ def test_no_runs_and_no_keys(bucket: ObjectStore, sstables: Sstables) -> None:
     """Nothing is found in nothing."""
     runs = [RunIndex(store_run(bucket, [Put(b"a", 1, b"1")]))]
     assert find(sstables, [], b"a", 1) is None
-    assert find_many(sstables, [], pa.array([b"a"]), 1) == []
-    assert find_many(sstables, runs, pa.array([], pa.binary()), 1) == []
-    assert find_many(sstables, [], pa.array([], pa.binary()), 1) == []
+    assert find_many(sstables, [], pa.array([b"a"]), 1) == Hits([], [])
+    assert find_many(sstables, runs, pa.array([], pa.binary()), 1) == Hits([], [])
+    assert find_many(sstables, [], pa.array([], pa.binary()), 1) == Hits([], [])
 
 
 def test_of_one_epoch_spilled_twice_the_newer_run_wins(bucket: ObjectStore, sstables: Sstables) -> None:
@@ -162,11 +167,11 @@ def test_pieces_are_gathered_in_the_order_of_the_keys() -> None:
     first = to_rows([Put(b"a", 1, b"A"), Put(b"b", 1, None)], columns=2)
     second = to_rows([Put(b"c", 1, b"C")], columns=2)
     pieces = [(first, np.array([1, 0]), np.array([0, 3])), (second, np.array([0, 0]), np.array([2, 4]))]
-    found, (lengths, values) = take_pieces(pieces, 5, [1, 0], [pa.int64(), pa.binary()])
+    found, (lengths, values) = take_hits(Hits([], pieces), 5, [1, 0], [pa.int64(), pa.binary()])
     assert found.tolist() == [False, False, True, True, True]
     assert lengths.to_pylist() == [None, None, 1, 1, 1]
     assert values.to_pylist() == [None, None, b"C", b"A", b"C"]
-    found, (nothing,) = take_pieces([], 2, [0], [pa.binary()])
+    found, (nothing,) = take_hits(Hits([], []), 2, [0], [pa.binary()])
     assert (found.tolist(), nothing.to_pylist(), nothing.type) == ([False, False], [None, None], pa.binary())
 
 

@@ -31,7 +31,7 @@ def level(smallest: str = "a") -> SubLevel:
 def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> list[str]:
     """The runs that a reader meets: `epoch:keys`, or `epoch:spilled`."""
     return [
-        f"{held.epoch}:" + ("spilled" if held.block is None else b"".join(held.block.keys).decode())
+        f"{held.epoch}:" + ("spilled" if held.block is None else b"".join(held.block.rows.keys.to_pylist()).decode())
         for held in buffer.runs(table, epoch)
     ]
 

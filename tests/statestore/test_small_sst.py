@@ -113,7 +113,7 @@ def test_bytes_of_an_object_do_not_stay_because_they_were_read(bucket: FaultyBuc
         rows_of(sstables, info, ReadRange(fill=False))
     sstables.metas.clear()
     operations(bucket)
-    segment = sstables.meta(used).segment_of(0)
+    segment = sstables.meta(used).segment_numbers[0]
     assert sstables.has_segment(used, segment)
     found = [info for info in others if sstables.blocks.peek((info.id, "whole")) is not None]
     assert len(found) < len(others)

@@ -176,7 +176,10 @@ class Core:
             if view is not None and view.state.levels is state.levels:
                 view = TableView(version, state, view.runs)
             else:
-                view = TableView(version, state, [RunIndex(run) for run in state.levels.runs()])
+                known = {id(index.source): index for index in view.runs} if view is not None else {}
+                # A run that a commit or a compaction left alone is the very same object.
+                runs = [known.get(id(run)) or RunIndex(run) for run in state.levels.runs()]
+                view = TableView(version, state, runs)
             self._views[table] = view
         if unpinned is not None and unpinned < version.safe_epoch:
             raise _expired(unpinned, version.safe_epoch)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows import Rows
+from tussock.statestore.sst.cached import CachedBlock
 from tussock.statestore.sst.lookup import RunIndex
-from tussock.statestore.sst.sstables import CachedBlock
 from tussock.statestore.system import Lock, System
 
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]

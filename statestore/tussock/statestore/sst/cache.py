@@ -22,6 +22,9 @@ SMALL_SHARE = 0.1
 """Part of the capacity for values that have not been hit since they came; the paper's measured choice."""
 
 
+_PLACES_MIN = 64
+
+
 class CacheStats(NamedTuple):
     """What a cache holds and did. Hits are not counted: that would cost more than the look-up itself."""
 
@@ -34,35 +37,49 @@ class CacheStats(NamedTuple):
 
 
 class _Entry:
-    __slots__ = ("hit", "key", "size", "value")
+    __slots__ = ("hit", "key", "queue", "size", "value")
 
     def __init__(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
         self.key = key
         self.value = value
         self.size = size
         self.hit = False
+        self.queue: _Queue | None = None
+        """Where it waits; `None` once it was taken out."""
 
 
 class _Queue:
     """Entries in order of arrival, and their bytes."""
 
     def __init__(self) -> None:
-        self.entries: deque[_Entry] = deque()
+        self._entries: deque[_Entry] = deque()
+        self.count = 0
         self.bytes = 0
 
     def append(self, entry: _Entry) -> None:
-        self.entries.append(entry)
+        self._entries.append(entry)
+        entry.queue = self
+        self.count += 1
         self.bytes += entry.size
 
     def popleft(self) -> _Entry:
-        entry = self.entries.popleft()
-        self.bytes -= entry.size
+        while self._entries[0].queue is not self:
+            self._entries.popleft()
+        entry = self._entries.popleft()
+        self._left(entry)
         return entry
 
-    def keep(self, entries: dict[tuple[Hashable, ...], _Entry]) -> None:
-        """Forget the entries that are no longer among `entries`."""
-        self.entries = deque(entry for entry in self.entries if entries.get(entry.key) is entry)
-        self.bytes = sum(entry.size for entry in self.entries)
+    def remove(self, entry: _Entry) -> None:
+        """Take an entry out wherever it is, in constant time on average: its place goes later, its value at once."""
+        self._left(entry)
+        entry.value = None
+        if len(self._entries) > 2 * self.count + _PLACES_MIN:
+            self._entries = deque(one for one in self._entries if one.queue is self)
+
+    def _left(self, entry: _Entry) -> None:
+        entry.queue = None
+        self.count -= 1
+        self.bytes -= entry.size
 
 
 class ByteCache:
@@ -107,10 +124,18 @@ class ByteCache:
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
-    def put(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
+    def put(
+        self,
+        key: tuple[Hashable, ...],
+        value: object,
+        size: int,
+        *,
+        instead_of: Collection[tuple[Hashable, ...]] = (),
+    ) -> None:
         """Keep `value`, of `size` bytes (1 or more), in place of what `key` had; others are evicted first to make room.
 
-        A value larger than the whole capacity is not kept.
+        A value larger than the whole capacity is not kept. The values of the keys `instead_of` go: what is put holds
+        them; if one of them was used, so is the new one.
         """
         if size < 1:
             raise InvalidOption(f"the value of {key!r} cannot have {size} bytes; a value has 1 or more")
@@ -120,30 +145,57 @@ class ByteCache:
                 before.value = value  # two readers have missed and fetched the same block
                 return
             if before is not None:
-                del self._entries[key]
-                self._small.keep(self._entries)
-                self._main.keep(self._entries)
+                self._discard(before)
             if size > self._capacity:
                 return
+            used = False
+            for held in [self._entries[other] for other in instead_of if other in self._entries]:
+                used = used or held.hit or held.queue is self._main
+                self._discard(held)
             self._make_room(size)
             known_size = self._gone.pop(key, None)
-            entry = _Entry(key, value, size)
-            if known_size is None:
-                self._small.append(entry)
-            else:
+            if known_size is not None:
                 self._gone_bytes -= known_size
-                self._main.append(entry)
+            entry = _Entry(key, value, size)
+            (self._main if used or known_size is not None else self._small).append(entry)
             self._entries[key] = entry
+
+    def grow(self, key: tuple[Hashable, ...], value: object, more: int) -> None:
+        """The value of `key`, if it still is `value`, takes `more` bytes than before; others are evicted for them.
+
+        It counts as used; it goes at once if it became larger than the whole capacity.
+        """
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry.value is not value:
+                return
+            if entry.size + more > self._capacity:
+                self._discard(entry)
+                return
+            queue = entry.queue
+            assert queue is not None
+            entry.hit = True
+            entry.size += more
+            queue.bytes += more
+            self._make_room(0)
+
+    def room(self) -> int:
+        """Bytes that can still come without an eviction."""
+        return self._capacity - self._small.bytes - self._main.bytes
 
     def drop(self, groups: Collection[Hashable]) -> None:
         """Remove every value whose key begins with one of `groups`; takes time in proportion to the whole cache."""
         with self._lock:
-            for key in [key for key in self._entries if key[0] in groups]:
-                del self._entries[key]
-            self._small.keep(self._entries)
-            self._main.keep(self._entries)
+            for entry in [entry for key, entry in self._entries.items() if key[0] in groups]:
+                self._discard(entry)
             for key in [key for key in self._gone if key[0] in groups]:
                 self._gone_bytes -= self._gone.pop(key)
+
+    def remove(self, keys: Collection[tuple[Hashable, ...]]) -> None:
+        """Remove the values of these keys, as far as they are there."""
+        with self._lock:
+            for entry in [self._entries[key] for key in keys if key in self._entries]:
+                self._discard(entry)
 
     def clear(self) -> None:
         """Remove everything; the counts of misses and evictions stay."""
@@ -162,11 +214,9 @@ class ByteCache:
 
     def _make_room(self, size: int) -> None:
         # Values may be hit as fast as their flags are cleared here, so second chances are limited to one a value.
-        chances = len(self._main.entries) + len(self._small.entries)
+        chances = self._main.count + self._small.count
         while self._small.bytes + self._main.bytes + size > self._capacity:
-            from_small = bool(self._small.entries) and (
-                self._small.bytes > self._small_target or not self._main.entries
-            )
+            from_small = bool(self._small.count) and (self._small.bytes > self._small_target or not self._main.count)
             entry = (self._small if from_small else self._main).popleft()
             if entry.hit and chances > 0:
                 chances -= 1
@@ -177,6 +227,13 @@ class ByteCache:
                 self._evictions += 1
                 if from_small:
                     self._remember(entry)
+
+    def _discard(self, entry: _Entry) -> None:
+        """Take out a value that was not evicted, so that its key is not remembered."""
+        del self._entries[entry.key]
+        queue = entry.queue
+        assert queue is not None
+        queue.remove(entry)
 
     def _remember(self, entry: _Entry) -> None:
         self._gone[entry.key] = entry.size

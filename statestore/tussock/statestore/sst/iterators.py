@@ -22,6 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tussock.statestore.catalog import SstInfo
+from tussock.statestore.chunks import lower_bound
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst.meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.sst.sstables import Sstables
@@ -139,7 +140,7 @@ class SSTableIterator:
         largest = meta.blocks
         if self._want.step_bytes < SEGMENT_BYTES:
             largest = max(self._want.step_bytes * meta.blocks // int(meta.raw_length.sum()), 1)
-        segments = range(meta.segment_of(first), meta.segment_of(max(last - 1, first)) + 1)
+        segments = range(meta.segment_numbers[first], meta.segment_numbers[max(last - 1, first)] + 1)
         for segment in reversed(segments) if self._want.reverse else segments:
             low, high = max(meta.segments[segment], first), min(meta.segments[segment + 1], last)
             while low < high:
@@ -164,18 +165,22 @@ class SSTableIterator:
         return bool((meta.max_epoch[first:last] > self._want.after_epoch).any())
 
 
+def _smallest(sst: SstInfo) -> bytes:
+    return sst.smallest
+
+
+def _largest(sst: SstInfo) -> bytes:
+    return sst.largest
+
+
 class ConcatIterator:
     """A sorted run: SSTs with ascending, non-overlapping key ranges, opened one after the other when reached."""
 
     def __init__(self, sstables: Sstables, ssts: Sequence[SstInfo], want: ReadRange) -> None:
         self._sstables, self._want = sstables, want
-        self.ssts = [
-            sst
-            for sst in ssts
-            if (want.start is None or sst.largest >= want.start)
-            and (want.end is None or sst.smallest < want.end)
-            and sst.max_epoch > want.after_epoch
-        ]
+        first = 0 if want.start is None else lower_bound(ssts, want.start, _largest)
+        last = len(ssts) if want.end is None else lower_bound(ssts, want.end, _smallest)
+        self.ssts = [sst for sst in ssts[first:last] if sst.max_epoch > want.after_epoch]
 
     def __iter__(self) -> Iterator[Rows]:
         for sst in reversed(self.ssts) if self._want.reverse else self.ssts:

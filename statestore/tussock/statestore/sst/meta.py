@@ -14,6 +14,7 @@ block stands in the index too: a `.data` object that was swapped for that of ano
 import struct
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -127,8 +128,8 @@ class LoadedMeta:
             raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
         if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
             raise ValueError("the block index has other rows or keys than it says")
-        # The file, plus what the unpacked lists take: about 120 bytes a block beside its first key.
-        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 160 * len(self.first_keys)
+        # The file, plus what the unpacked lists take: about 130 bytes a block beside its first key.
+        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 168 * len(self.first_keys)
 
     @property
     def blocks(self) -> int:
@@ -166,9 +167,10 @@ class LoadedMeta:
             size += length
         return [*borders, self.blocks] if self.blocks else [0]
 
-    def segment_of(self, block: int) -> int:
-        """The segment that holds a block."""
-        return bisect_right(self.segments, block) - 1
+    @cached_property
+    def segment_numbers(self) -> list[int]:
+        """Of each block the segment that holds it."""
+        return [number for number, (start, end) in enumerate(pairwise(self.segments)) for _ in range(start, end)]
 
 
 def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:

@@ -1,9 +1,11 @@
 """Reads SSTs from the bucket through two caches: one for metas, one for decoded blocks.
 
 Point reads fetch, decode and cache single blocks. Reads of many rows (scans, large `multi_get`s, compaction) go by
-segments of about 2 MiB of consecutive blocks: one ranged request, one decoded batch, one cache entry. The two kinds
-of entries may overlap for a while; both count in the cache's bytes. Metas have a cache of their own, so that a scan
-of cold data does not push out the indexes that every read needs.
+segments of about 2 MiB of consecutive blocks: one ranged request, one decoded batch, one cache entry. A row is in the
+cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
+with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`. What
+point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
+own, so that a scan of cold data does not push out the indexes that every read needs.
 
 A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
 the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them
@@ -19,13 +21,14 @@ from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, data_object, meta_object, sst_text, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows, binary_buffers
+from tussock.statestore.rows import Rows
 from tussock.statestore.sst.block import decode_block
 from tussock.statestore.sst.cache import ByteCache
+from tussock.statestore.sst.cached import CachedBlock, CachedSegment
 from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
-__all__ = ["CachedBlock", "Sstables"]
+__all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 
 _META_SHARE = 8
 """One part in so many of the cache's bytes is for metas."""
@@ -39,35 +42,8 @@ _WHOLE = "whole"
 """What an object's bytes have in the cache where a block has its number."""
 
 
-class CachedBlock:
-    """A decoded block together with what point lookups in it need, which is made at the first lookup."""
-
-    __slots__ = ("_keys", "_values", "rows")
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self._keys: list[bytes] | None = None
-        self._values: tuple[memoryview, memoryview] | None = None
-
-    @property
-    def keys(self) -> list[bytes]:
-        """The keys as Python objects, for `bisect`."""
-        if self._keys is None:
-            self._keys = self.rows.keys.to_pylist()
-        return self._keys
-
-    def value(self, index: int) -> bytes:
-        """The first value column of one row, which has to be binary."""
-        if self._values is None:
-            offsets, data = binary_buffers(self.rows.columns[0])
-            self._values = memoryview(offsets), data  # type: ignore[arg-type]
-        offsets_view, data = self._values
-        return bytes(data[offsets_view[index] : offsets_view[index + 1]])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes to count in the cache, the key objects included from the start (33 bytes of object, 8 of list)."""
-        return self.rows.nbytes + int(self.rows.keys.nbytes) + 41 * len(self.rows) + 300
+class NotCached(Exception):
+    """What is wanted is not in the cache, and no request was to be made; never leaves the lookups."""
 
 
 class Sstables:
@@ -119,16 +95,13 @@ class Sstables:
         """One decoded block, for point lookups."""
         block: CachedBlock | None = self.blocks.get((sst.id, index))
         if block is None:
-            segment = meta.segment_of(index)
-            rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
-            if rows is None:
-                rows = self._read(sst, meta, index, index + 1, None)[0]
-                if sst.meta_in_data:
-                    # A block that is stored uncompressed refers to the whole object; a copy does not.
-                    rows = rows.compacted()
-            else:
-                start = int(meta.block_rows[meta.segments[segment] : index].sum())
-                rows = rows.slice(start, start + int(meta.block_rows[index])).compacted()
+            segment: CachedSegment | None = self.blocks.get((sst.id, -1 - meta.segment_numbers[index]))
+            if segment is not None:
+                return self.view(sst, meta, segment, index)
+            rows = self._read(sst, meta, index, index + 1, None)[0]
+            if sst.meta_in_data:
+                # A block that is stored uncompressed refers to the whole object; a copy does not.
+                rows = rows.compacted()
             block = CachedBlock(_at_epoch(rows, sst))
             self.blocks.put((sst.id, index), block, block.nbytes)
         elif sst.epoch and block.rows.epochs != sst.epoch:
@@ -137,18 +110,73 @@ class Sstables:
             self.blocks.put((sst.id, index), block, block.nbytes)
         return block
 
-    def segment(self, sst: SstInfo, meta: LoadedMeta, segment: int) -> Rows:
-        """All rows of one segment, which stay in the cache."""
-        rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
-        if rows is None:
-            first, last = meta.segments[segment], meta.segments[segment + 1]
-            rows = Rows.concat(self._read(sst, meta, first, last, None))
-            self.blocks.put((sst.id, -1 - segment), rows, rows.nbytes)
-        return _at_epoch(rows, sst)
+    def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
+        """One block of a segment that is at hand, for point lookups; no copy."""
+        block = segment.views.get(index)
+        if block is None:
+            made = CachedBlock(_at_epoch(_block_rows(segment.rows, meta, index), sst))
+            block = segment.views.setdefault(index, made)
+            if block is made:
+                self.blocks.grow((sst.id, -1 - meta.segment_numbers[index]), segment, made.search_bytes)
+        if sst.epoch and block.rows.epochs != sst.epoch:
+            block = segment.views[index] = CachedBlock(_at_epoch(block.rows, sst))
+        return block
 
-    def has_segment(self, sst: SstInfo, segment: int) -> bool:
+    def segment(self, sst: SstInfo, meta: LoadedMeta, number: int) -> CachedSegment:
+        """All rows of one segment, which stay in the cache."""
+        key = (sst.id, -1 - number)
+        segment: CachedSegment | None = self.blocks.get(key)
+        if segment is None:
+            segment = self._load_segment(sst, meta, number)
+        elif segment.beside_blocks:
+            # It is wanted again before it had to leave: it stays, and its blocks need no place of their own.
+            segment.beside_blocks = False
+            self.blocks.remove([(sst.id, index) for index in range(*meta.segments[number : number + 2])])
+        if sst.epoch and segment.rows.epochs != sst.epoch:
+            segment = CachedSegment(_at_epoch(segment.rows, sst))
+            self.blocks.put(key, segment, segment.rows.nbytes)
+        return segment
+
+    def _load_segment(self, sst: SstInfo, meta: LoadedMeta, number: int) -> CachedSegment:
+        """Read a segment, taking what is cached of it, and cache it instead of these blocks.
+
+        Unless they are few and there is no room for the rest: then the segment has to show that it is used, as any
+        value that comes, and the blocks stay meanwhile. So a scan of more than the cache holds cannot turn each hot
+        block into a segment that is not, and no more than half of a segment is ever there twice.
+        """
+        first, last = meta.segments[number], meta.segments[number + 1]
+        held: dict[int, CachedBlock] = {}
+        for index in range(first, last):
+            block: CachedBlock | None = self.blocks.peek((sst.id, index))
+            if block is not None:
+                held[index] = block
+        parts = self._parts(sst, meta, first, last, {index: block.rows for index, block in held.items()})
+        segment = CachedSegment(Rows.concat(parts))
+        size = segment.rows.nbytes
+        instead_of: list[tuple[str, int]] = []
+        if 2 * len(held) >= last - first or size - sum(block.nbytes for block in held.values()) <= self.blocks.room():
+            instead_of = [(sst.id, index) for index in held]
+        else:
+            segment.beside_blocks = bool(held)
+        self.blocks.put((sst.id, -1 - number), segment, size, instead_of=instead_of)
+        return segment
+
+    def _parts(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, held: dict[int, Rows]) -> list[Rows]:
+        """The rows of each block first .. last-1: as held, the others by one request."""
+        missing = [index for index in range(first, last) if index not in held]
+        if missing:
+            low = missing[0]
+            fetched = self._read(sst, meta, low, missing[-1] + 1, None)
+            held = held | {index: fetched[index - low] for index in missing}
+        return [_at_epoch(held[index], sst) for index in range(first, last)]
+
+    def has_segment(self, sst: SstInfo, number: int) -> bool:
         """Whether the whole segment is in the cache."""
-        return self.blocks.get((sst.id, -1 - segment)) is not None
+        return self.blocks.peek((sst.id, -1 - number)) is not None
+
+    def has_block(self, sst: SstInfo, index: int) -> bool:
+        """Whether the block is in the cache by itself."""
+        return self.blocks.peek((sst.id, index)) is not None
 
     def read(
         self,
@@ -164,17 +192,18 @@ class Sstables:
 
         `columns` picks value columns by index; a read of some columns uses the cache but leaves nothing in it.
         """
-        segment = meta.segment_of(first)
-        start, end = meta.segments[segment], meta.segments[segment + 1]
-        rows: Rows | None = self.blocks.get((sst.id, -1 - segment))
-        if rows is None and columns is None and fill and 2 * (last - first) >= end - start:
-            rows = self.segment(sst, meta, segment)
-        if rows is None:
-            if columns is None and fill:
+        number = meta.segment_numbers[first]
+        start, end = meta.segments[number], meta.segments[number + 1]
+        segment: CachedSegment | None = self.blocks.get((sst.id, -1 - number))
+        keep = columns is None and fill
+        if keep and 2 * (last - first) >= end - start and (segment is None or segment.beside_blocks):
+            segment = self.segment(sst, meta, number)
+        if segment is None:
+            if keep:
                 return self._some_blocks(sst, meta, first, last)
             return _at_epoch(Rows.concat(self._read(sst, meta, first, last, columns)), sst)
         skip = int(meta.block_rows[start:first].sum())
-        picked = rows.slice(skip, skip + int(meta.block_rows[first:last].sum()))
+        picked = segment.rows.slice(skip, skip + int(meta.block_rows[first:last].sum()))
         return _at_epoch(picked.with_columns(columns), sst)
 
     def _some_blocks(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int) -> Rows:
@@ -184,16 +213,18 @@ class Sstables:
         """
         if last - first == 1:
             return self.block(sst, meta, first).rows
-        held: list[CachedBlock | None] = [self.blocks.get((sst.id, index)) for index in range(first, last)]
-        missing = [first + place for place, block in enumerate(held) if block is None]
-        if missing:
-            low, high = missing[0], missing[-1] + 1
-            for index, rows in enumerate(self._read(sst, meta, low, high, None), low):
+        held: dict[int, Rows] = {}
+        for index in range(first, last):
+            block: CachedBlock | None = self.blocks.get((sst.id, index))
+            if block is not None:
+                held[index] = block.rows
+        parts = self._parts(sst, meta, first, last, held)
+        for index, rows in enumerate(parts, first):
+            if index not in held:
                 # A block that is stored uncompressed refers to the whole answer of the request; a copy does not.
-                block = CachedBlock(_at_epoch(rows.compacted(), sst))
+                block = CachedBlock(rows.compacted())
                 self.blocks.put((sst.id, index), block, block.nbytes)
-                held[index - first] = block
-        return _at_epoch(Rows.concat([block.rows for block in held if block is not None]), sst)
+        return Rows.concat(parts)
 
     def submit_read(
         self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None, *, fill: bool
@@ -257,9 +288,51 @@ class Sstables:
         return rows
 
 
+class CachedOnly:
+    """The reads of `Sstables` that point lookups make, without requests: `NotCached` where it would take one."""
+
+    def __init__(self, sstables: Sstables) -> None:
+        self._sstables = sstables
+        self._metas, self._blocks = sstables.metas, sstables.blocks
+
+    def meta(self, sst: SstInfo) -> LoadedMeta:
+        """As `Sstables.meta`."""
+        meta: LoadedMeta | None = self._metas.get((sst.id,))
+        if meta is None:
+            raise NotCached
+        return meta
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        block: CachedBlock | None = self._blocks.get((sst.id, index))
+        if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
+            return block
+        if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
+            raise NotCached
+        return self._sstables.block(sst, meta, index)
+
+
+class InSegment:
+    """The blocks of a segment that is at hand, which the cache may have been too small to keep."""
+
+    def __init__(self, sstables: Sstables, segment: CachedSegment) -> None:
+        self._sstables = sstables
+        self._segment = segment
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        return self._sstables.view(sst, meta, self._segment, index)
+
+
 def _whole(bucket: ObjectStore, path: str, sst: SstInfo) -> bytes:
     """All bytes of a small SST, with one request."""
     return bytes(bucket.get_range(path, sst.offset, stored_bytes(sst))) if sst.entry else bucket.get(path)
+
+
+def _block_rows(rows: Rows, meta: LoadedMeta, index: int) -> Rows:
+    """Of a segment's rows those of one of its blocks."""
+    start = int(meta.block_rows[meta.segments[meta.segment_numbers[index]] : index].sum())
+    return rows.slice(start, start + int(meta.block_rows[index]))
 
 
 def _at_epoch(rows: Rows, sst: SstInfo) -> Rows:

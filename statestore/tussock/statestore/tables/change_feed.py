@@ -22,9 +22,9 @@ from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
 from tussock.statestore.rows import Rows, repeats
-from tussock.statestore.sorting import take_pieces
+from tussock.statestore.sorting import take_hits
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
-from tussock.statestore.sst.lookup import find_many
+from tussock.statestore.sst.lookup_many import find_many
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 
@@ -161,10 +161,10 @@ class ChangeFeed:
         columns = list(known.columns)
         first = np.flatnonzero(fresh & ~has_before)
         if len(first) and from_epoch:
-            pieces = find_many(self._core.sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
+            hits = find_many(self._core.sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
             image_columns = len(want.columns) if want.before_images else 0
-            existed[first], values = take_pieces(
-                pieces, len(first), want.columns[:image_columns], want.types[:image_columns]
+            existed[first], values = take_hits(
+                hits, len(first), want.columns[:image_columns], want.types[:image_columns]
             )
             if want.before_images:
                 columns = [pa.concat_arrays(pair) for pair in zip(columns, values, strict=True)]

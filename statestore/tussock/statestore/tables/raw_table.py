@@ -13,7 +13,7 @@ from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
+from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
 from tussock.statestore.tables.batches import RawBatch, key_array, raw_rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
@@ -91,8 +91,8 @@ class RawTable:
     def multi_get(self, keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, epoch: int | None = None) -> pa.Array:
         """The values of `keys` as a binary array aligned with them, null where there is none."""
         array = key_array(keys, self.name)
-        pieces = self._reader.find_many(array, epoch)
-        return take_pieces(pieces, len(array), [0], [pa.binary()])[1][0]
+        hits = self._reader.find_many(array, epoch)
+        return take_hits(hits, len(array), [0], [pa.binary()])[1][0]
 
     def scan(
         self,

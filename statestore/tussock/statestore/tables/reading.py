@@ -20,13 +20,15 @@ from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMisma
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import BufferedRun
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
-from tussock.statestore.sst.lookup import Found, find, find_many, locate
+from tussock.statestore.sst.lookup import Found, find
+from tussock.statestore.sst.lookup_many import Hits, find_many, locate
 from tussock.statestore.sst.widening import with_types
 from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["TableReader"]
 
-Piece = tuple[Rows, npt.NDArray[np.intp], npt.NDArray[np.intp]]
+_TOGETHER = 16
+"""From so many keys on they are looked up in own rows together."""
 
 _FEW_ROWS = 1000
 """A scan limited to fewer rows begins with single blocks."""
@@ -133,33 +135,46 @@ class TableReader:
         index = run.block.rows.lower_bound(key)
         return Found(run.block, index) if index < len(run.block.rows) and run.block.rows.key(index) == key else None
 
-    def find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
-        """Where the newest versions of `keys` are: pieces as `lookup.find_many` gives them, deletes included."""
+    def find_many(self, keys: pa.BinaryArray, epoch: int | None) -> Hits:
+        """Where the newest versions of `keys` are, as `lookup_many.find_many` gives them, deletes included."""
         epoch, pinned = self._epoch(epoch)
         return self.core.resilient(lambda: self._find_many(keys, epoch), epoch, pinned=pinned)
 
-    def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> list[Piece]:
+    def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> Hits:
         buffered, view = self._with_view(epoch)
-        pieces: list[Piece] = []
-        left = np.arange(len(keys))
+        hits = Hits([], [])
+        left: npt.NDArray[np.intp] | None = None
         for run in buffered:
-            here = keys.take(pa.array(left))
-            found = (
-                find_many(self.core.sstables, [run.index], here, MAX_EPOCH)
-                if run.index is not None
-                else [(run.block.rows, *locate(run.block.rows, here, MAX_EPOCH))]
-                if run.block is not None
-                else []
-            )
+            left = np.arange(len(keys)) if left is None else left
+            found = self._found_in_buffered(run, keys.take(pa.array(left)))
             missing = np.ones(len(left), np.bool_)
-            for rows, at, into in found:
-                pieces.append((rows, at, left[into]))
+            for block, at, slot in found.points:
+                hits.points.append((block, at, int(left[slot])))
+                missing[slot] = False
+            for rows, rows_at, into in found.pieces:
+                hits.pieces.append((rows, rows_at, left[into]))
                 missing[into] = False
             left = left[missing]
-        here = keys.take(pa.array(left)) if pieces else keys
-        rest = find_many(self.core.sstables, view.runs, here, MAX_EPOCH if epoch is None else epoch)
-        pieces.extend((rows, at, left[into]) for rows, at, into in rest)
-        return pieces
+        until = MAX_EPOCH if epoch is None else epoch
+        if left is None:
+            return find_many(self.core.sstables, view.runs, keys, until)
+        rest = find_many(self.core.sstables, view.runs, keys.take(pa.array(left)), until)
+        hits.points.extend((block, at, int(left[slot])) for block, at, slot in rest.points)
+        hits.pieces.extend((rows, rows_at, left[into]) for rows, rows_at, into in rest.pieces)
+        return hits
+
+    def _found_in_buffered(self, run: BufferedRun, keys: pa.BinaryArray) -> Hits:
+        if run.index is not None:
+            return find_many(self.core.sstables, [run.index], keys, MAX_EPOCH)
+        assert run.block is not None
+        if len(keys) >= _TOGETHER:
+            return Hits([], [(run.block.rows, *locate(run.block.rows, keys, MAX_EPOCH))])
+        points = []
+        for slot, key in enumerate(keys.to_pylist()):
+            found = self._find_buffered(run, key)
+            if found is not None:
+                points.append((found.block, found.at, slot))
+        return Hits(points, [])
 
     def scan(
         self,

@@ -17,7 +17,7 @@ from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.python_values import may_lose, python_value
 from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import commit_order, sorted_newest, take_pieces
+from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
 from tussock.statestore.sst.widening import as_type, with_types
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.batches import first_disorder
@@ -192,12 +192,12 @@ class TypedTable:
         `columns`: names to return, in that order; all if `None`.
         """
         encoded = self._encode_keys(keys)
-        pieces = self._reader.find_many(encoded, epoch)
+        hits = self._reader.find_many(encoded, epoch)
         # After the rows were found: they are of no newer schema.
         shape = self._now()
         names = picked_columns(columns, shape.schema, self.name)
         wanted = [at for at, name in enumerate(shape.values) if name in names]
-        found, values = take_pieces(pieces, len(encoded), wanted, [shape.types[at] for at in wanted])
+        found, values = take_hits(hits, len(encoded), wanted, [shape.types[at] for at in wanted])
         arrays = self._assemble(encoded, values, shape, set(names))
         by_name = dict(zip((name for name in shape.schema.names if name in names), arrays, strict=True))
         fields = [shape.schema.field(name) for name in names]

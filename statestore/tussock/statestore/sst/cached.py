@@ -1,0 +1,97 @@
+"""What the block cache holds: decoded blocks and segments, with what point lookups make for themselves in them.
+
+`Sstables` makes them; the shared buffer keeps its rows in blocks of the same kind.
+"""
+
+from bisect import bisect_left
+
+import numpy as np
+import numpy.typing as npt
+
+from tussock.statestore.rows import Rows, binary_buffers, fixed_view
+
+__all__ = ["CachedBlock", "CachedSegment"]
+
+_BLOCK_BYTES = 700
+"""What a cached block takes in objects, beside its rows and keys."""
+
+
+class CachedBlock:
+    """A decoded block together with what point lookups in it need, which is made at the first lookup.
+
+    Keys of one width are searched where they lie: in a table of a million rows that takes less time than to follow
+    references to as many objects, and no memory. Keys of several widths are searched as a list of `bytes`.
+    """
+
+    __slots__ = ("_fixed", "_names", "_prepared", "_values", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self._prepared = False
+        self._fixed: tuple[npt.NDArray[np.bytes_], int, int, int, memoryview] | None = None
+        self._names: list[bytes] = []
+        self._values: tuple[memoryview, memoryview, npt.NDArray[np.bool_] | None] | None = None
+
+    def row_of(self, key: bytes) -> int:
+        """The first row of that key, or -1 if it is not in the block."""
+        if not self._prepared:
+            self._prepare()
+        if self._fixed is None:
+            names = self._names
+            at = bisect_left(names, key)
+            return at if at < len(names) and names[at] == key else -1
+        keys, count, width, start, data = self._fixed
+        if len(key) != width:
+            return -1
+        at = int(keys.searchsorted(key))
+        start += at * width
+        return at if at < count and data[start : start + width] == key else -1
+
+    def _prepare(self) -> None:
+        keys = self.rows.keys
+        fixed = fixed_view(keys)
+        if fixed is None:
+            self._names = keys.to_pylist()
+        else:
+            offsets, data = binary_buffers(keys)
+            # Arrow says that its bytes are signed, and a memoryview of such is not equal to `bytes`.
+            self._fixed = fixed, len(keys), fixed.dtype.itemsize, int(offsets[0]), data.cast("B")
+        self._prepared = True
+
+    def value(self, index: int) -> bytes | None:
+        """The first value column of one row, which has to be binary; `None` if it is null."""
+        if self._values is None:
+            column = self.rows.columns[0]
+            offsets, data = binary_buffers(column)
+            valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+            self._values = memoryview(offsets), data, valid  # type: ignore[arg-type]
+        offsets_view, data, valid = self._values
+        if valid is not None and not valid[index]:
+            return None
+        return bytes(data[offsets_view[index] : offsets_view[index + 1]])
+
+    @property
+    def search_bytes(self) -> int:
+        """Bytes beside the rows: of what is made for lookups, whether it is made yet or not.
+
+        Key objects take 33 bytes each and 8 in their list.
+        """
+        keys = self.rows.keys
+        return _BLOCK_BYTES if fixed_view(keys) is not None else int(keys.nbytes) + 41 * len(keys) + _BLOCK_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to count in the cache."""
+        return self.rows.nbytes + self.search_bytes
+
+
+class CachedSegment:
+    """The rows of a segment, and those of its blocks, as views into the rows, in which keys were looked up."""
+
+    __slots__ = ("beside_blocks", "rows", "views")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.views: dict[int, CachedBlock] = {}
+        self.beside_blocks = False
+        """Whether some of its blocks are in the cache by themselves, too."""

@@ -1,0 +1,333 @@
+"""Point reads of many keys at once over the sorted runs of a table, as `multi_get` and change feeds make them.
+
+The keys are sorted once and cut by SST and block, in steps as many as there are SSTs and blocks with keys in them.
+What is then left to do depends on how close the keys are: where many fall into one segment or block they are located
+with one `searchsorted`, else one by one as `lookup.find` does it, which for a few is several times faster than any
+array.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.catalog import SstInfo
+from tussock.statestore.rows import Rows, fixed_view, key_order
+from tussock.statestore.sst.cached import CachedBlock, CachedSegment
+from tussock.statestore.sst.hashing import hash_key, hash_keys
+from tussock.statestore.sst.lookup import RunIndex, find, find_from
+from tussock.statestore.sst.meta import LoadedMeta
+from tussock.statestore.sst.sstables import CachedOnly, InSegment, NotCached, Sstables
+
+__all__ = ["Hits", "Piece", "find_many", "locate"]
+
+_SEGMENT_SHARE = 4
+"""A segment is read whole when at least one in so many of its blocks is wanted and not cached."""
+
+_MANY_KEYS = 32
+"""From so many keys on in one segment, or one block, they are looked up together: that costs as much as 20 alone."""
+
+_SORTED_AS_OBJECTS = 256
+"""Fewer keys are sorted as Python objects, which takes less time than a round through arrays."""
+
+_FEW_KEYS = 32
+"""Fewer keys are looked up as single ones are, as long as that takes no request."""
+
+_HASHED_TOGETHER = 32
+"""From so many keys on in one SST its filter is asked for all at once."""
+
+Piece = tuple[Rows, npt.NDArray[np.intp], npt.NDArray[np.intp]]
+"""`(rows, at, into)`: row `at[i]` of `rows` is the version of key `into[i]`."""
+
+
+class Hits(NamedTuple):
+    """What many lookups ended at, deletes included; a key stands once, or not at all if it was not found."""
+
+    points: list[tuple[CachedBlock, int, int]]
+    """Found one by one: the block, the row in it, the number of the key."""
+    pieces: list[Piece]
+    """Found together."""
+
+
+class _Wanted:
+    """Keys that are looked for, ascending, in the forms in which they are asked for, each made when it is."""
+
+    def __init__(
+        self, names: list[bytes], into: npt.NDArray[np.intp] | list[int], array: pa.BinaryArray | None
+    ) -> None:
+        self.names = names
+        self.into = into
+        """Which of the caller's keys each of them is."""
+        self._array = array
+        self._hashes: npt.NDArray[np.uint64] | None = None
+        self._hash_of: dict[bytes, int] = {}
+
+    @classmethod
+    def sorted(cls, places: Sequence[int], names: list[bytes]) -> "_Wanted":
+        """Those of the keys at these places."""
+        into = sorted(places, key=names.__getitem__)
+        return cls([names[at] for at in into], into, None)
+
+    @classmethod
+    def of(cls, keys: pa.BinaryArray) -> "_Wanted":
+        """All keys."""
+        if len(keys) < _SORTED_AS_OBJECTS:
+            return cls.sorted(range(len(keys)), keys.to_pylist())
+        order = key_order(keys)
+        ordered = keys.take(pa.array(order))
+        return cls(ordered.to_pylist(), order, ordered)
+
+    @property
+    def array(self) -> pa.BinaryArray:
+        """The keys in Arrow's form."""
+        if self._array is None:
+            self._array = pa.array(self.names, pa.binary())
+        return self._array
+
+    @property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """The hash of each key."""
+        if self._hashes is None:
+            self._hashes = hash_keys(self.array)
+        return self._hashes
+
+    def hash_of(self, at: int) -> int:
+        """The hash of one key, which is reckoned once for all runs."""
+        name = self.names[at]
+        known = self._hash_of.get(name)
+        if known is None:
+            known = self._hash_of[name] = hash_key(name)
+        return known
+
+    def without(self, found: bytearray) -> "_Wanted":
+        """The keys of which `found` is 0; the same object if that is all of them."""
+        if not any(found):
+            return self
+        left = np.flatnonzero(np.frombuffer(found, np.uint8) == 0)
+        wanted = _Wanted([self.names[at] for at in left.tolist()], np.asarray(self.into, np.intp)[left], None)
+        wanted._hash_of = self._hash_of
+        wanted._hashes = None if self._hashes is None else self._hashes[left]
+        return wanted
+
+
+def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: pa.BinaryArray, epoch: int) -> Hits:
+    """The newest version with an epoch <= `epoch` of each of `keys` (no nulls, any order, repeats allowed)."""
+    hits = Hits([], [])
+    if len(keys) < _FEW_KEYS:
+        names: list[bytes] = keys.to_pylist()
+        left = _find_cached(sstables, runs, names, epoch, hits)
+        if not left:
+            return hits
+        wanted = _Wanted.sorted(left, names)
+    else:
+        wanted = _Wanted.of(keys)
+    last = len(runs) - 1
+    for position, run in enumerate(runs):
+        if run.min_epoch > epoch:
+            continue
+        found = bytearray(len(wanted.names))
+        for sst, first, end in _cut_by_sst(run, wanted.names):
+            if sst.min_epoch > epoch:
+                continue
+            meta = sstables.meta(sst)
+            places: Sequence[int] = range(first, end)
+            if position != last and meta.bloom is not None:
+                places = _may_be_there(meta, wanted, first, end)
+            if places:
+                _Search(sstables, sst, meta, wanted, epoch, hits, found).all_of(places)
+        if position == last or all(found):
+            break
+        wanted = wanted.without(found)
+    return hits
+
+
+def _find_cached(sstables: Sstables, runs: Sequence[RunIndex], names: list[bytes], epoch: int, hits: Hits) -> list[int]:
+    """Look for keys one by one; the places of those for which that would take a request."""
+    cached = CachedOnly(sstables)
+    left = []
+    for place, name in enumerate(names):
+        try:
+            found = find(cached, runs, name, epoch)
+        except NotCached:
+            left.append(place)
+        else:
+            if found is not None:
+                hits.points.append((found.block, found.at, place))
+    return left
+
+
+def _cut_by_sst(run: RunIndex, names: list[bytes]) -> Iterator[tuple[SstInfo, int, int]]:
+    """Which of the sorted keys fall into which SST of the run: (SST, from, to), for SSTs with keys."""
+    first, count = 0, len(names)
+    while first < count:
+        at = max(bisect_right(run.smallest, names[first]) - 1, 0)
+        if names[first] > run.largest[at]:
+            at += 1
+            if at == len(run.ssts):
+                return
+        first = bisect_left(names, run.smallest[at], first)
+        end = bisect_right(names, run.largest[at], first)
+        if first < end:
+            yield run.ssts[at], first, end
+        first = end
+
+
+def _may_be_there(meta: LoadedMeta, wanted: _Wanted, first: int, end: int) -> Sequence[int]:
+    """The places of the keys from `first` up to `end` that the SST's filter does not exclude."""
+    bloom = meta.bloom
+    assert bloom is not None
+    if end - first < _HASHED_TOGETHER:
+        return [at for at in range(first, end) if bloom.may_contain(wanted.hash_of(at))]
+    maybe = bloom.may_contain_many(wanted.hashes[first:end])
+    return range(first, end) if maybe.all() else (np.flatnonzero(maybe) + first).tolist()
+
+
+def _cut_by_block(meta: LoadedMeta, names: Sequence[bytes]) -> list[tuple[int, int, int]]:
+    """The blocks from which on to look for sorted keys, all >= the SST's smallest: (block, from, to) of the keys."""
+    cuts = []
+    first, count = 0, len(names)
+    while first < count:
+        block = meta.block_of(names[first])
+        end = count
+        if block + 1 < meta.blocks:
+            end = bisect_left(names, meta.first_keys[block + 1], first)
+            if end == first:
+                # Versions of this very key go on in the block after.
+                end = bisect_right(names, names[first], first)
+        cuts.append((block, first, end))
+        first = end
+    return cuts
+
+
+class _Search:
+    """The search for keys in one SST; what it finds goes to `hits`, and is marked in `found`."""
+
+    def __init__(
+        self,
+        sstables: Sstables,
+        sst: SstInfo,
+        meta: LoadedMeta,
+        wanted: _Wanted,
+        epoch: int,
+        hits: Hits,
+        found: bytearray,
+    ) -> None:
+        self._of = (sstables, sst, meta)
+        self._wanted = wanted
+        self._epoch = epoch
+        self._hits = hits
+        self._found = found
+
+    def all_of(self, places: Sequence[int]) -> None:
+        """Look for the keys at `places`, ascending, segment by segment."""
+        meta = self._of[2]
+        names = self._wanted.names
+        inside = names[places.start : places.stop] if isinstance(places, range) else [names[at] for at in places]
+        cuts = _cut_by_block(meta, inside)
+        numbers = meta.segment_numbers
+        low = 0
+        while low < len(cuts):
+            number, high = numbers[cuts[low][0]], low + 1
+            while high < len(cuts) and numbers[cuts[high][0]] == number:
+                high += 1
+            self._in_segment(number, cuts[low:high], places)
+            low = high
+
+    def _in_segment(self, number: int, cuts: list[tuple[int, int, int]], places: Sequence[int]) -> None:
+        sstables = self._of[0]
+        segment = self._whole(number, cuts)
+        first, end = cuts[0][1], cuts[-1][2]
+        if segment is not None and end - first >= _MANY_KEYS:
+            self._together(segment.rows, places[first:end])
+            return
+        source = sstables if segment is None else InSegment(sstables, segment)
+        for number, start, stop in cuts:
+            if stop - start >= _MANY_KEYS:
+                self._together(self._rows_from(source, number), places[start:stop])
+            else:
+                self._one_by_one(source, number, places[start:stop])
+
+    def _one_by_one(self, source: Sstables | InSegment, number: int, places: Sequence[int]) -> None:
+        _, sst, meta = self._of
+        wanted, epoch, points, found = self._wanted, self._epoch, self._hits.points, self._found
+        block = source.block(sst, meta, number)
+        epochs = block.rows.epochs
+        for place in places:
+            at = block.row_of(wanted.names[place])
+            if at < 0:
+                continue
+            if (epochs if isinstance(epochs, int) else epochs[at]) <= epoch:
+                points.append((block, at, int(wanted.into[place])))
+                found[place] = 1
+                continue
+            one = find_from(source, sst, meta, number, wanted.names[place], epoch)
+            if one is not None:
+                points.append((one.block, one.at, int(wanted.into[place])))
+                found[place] = 1
+
+    def _whole(self, number: int, cuts: list[tuple[int, int, int]]) -> CachedSegment | None:
+        """The segment, if it is cached, or if so much of it is wanted that it is worth to be read or put together."""
+        sstables, sst, meta = self._of
+        if not sstables.has_segment(sst, number):
+            size = meta.segments[number + 1] - meta.segments[number]
+            if len(cuts) * _SEGMENT_SHARE < size:
+                return None
+            if cuts[-1][2] - cuts[0][1] < _MANY_KEYS:
+                missing = sum(not sstables.has_block(sst, block) for block, _, _ in cuts)
+                if missing * _SEGMENT_SHARE < size:
+                    return None
+        return sstables.segment(sst, meta, number)
+
+    def _rows_from(self, source: Sstables | InSegment, number: int) -> Rows:
+        """The rows of a block, and of those after it that go on with its last key."""
+        _, sst, meta = self._of
+        parts = [source.block(sst, meta, number).rows]
+        while number + 1 < meta.blocks and meta.continues[number + 1]:
+            number += 1
+            parts.append(source.block(sst, meta, number).rows)
+        return Rows.concat(parts)
+
+    def _together(self, rows: Rows, places: Sequence[int]) -> None:
+        array = self._wanted.array
+        if isinstance(places, range):
+            names, slots = array.slice(places.start, len(places)), np.arange(places.start, places.stop)
+        else:
+            slots = np.array(places)
+            names = array.take(pa.array(slots))
+        at, hit = locate(rows, names, self._epoch)
+        if len(hit):
+            there = slots[hit]
+            self._hits.pieces.append((rows, at, np.asarray(self._wanted.into, np.intp)[there]))
+            np.frombuffer(self._found, np.uint8)[there] = 1
+
+
+def locate(rows: Rows, wanted: pa.BinaryArray, epoch: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Where in the sorted run `rows` the newest version <= `epoch` of each key is: (row, index of the key) of hits."""
+    here, there = fixed_view(rows.keys), fixed_view(wanted)
+    if here is not None and there is not None and here.dtype == there.dtype:
+        at = np.searchsorted(here, there)
+    else:
+        at = pl.Series(rows.keys, dtype=pl.Binary).search_sorted(pl.Series(wanted, dtype=pl.Binary)).to_numpy()
+    inside = np.minimum(at, len(rows) - 1)
+    same = pc.equal(rows.keys.take(pa.array(inside)), wanted).to_numpy(zero_copy_only=False)
+    hit = np.flatnonzero(same & (at < len(rows)))
+    at = at[hit].astype(np.intp)
+    epochs = rows.epochs
+    if isinstance(epochs, int):
+        return (at, hit) if epochs <= epoch else (at[:0], hit[:0])
+    old = epochs[at] > np.uint64(epoch)
+    if old.any():
+        # A version too new: step down the key's versions, few as a rule.
+        for slot in np.flatnonzero(old).tolist():
+            row, key = int(at[slot]) + 1, wanted[int(hit[slot])].as_py()
+            while row < len(rows) and epochs[row] > epoch and rows.key(row) == key:
+                row += 1
+            at[slot] = row if row < len(rows) and rows.key(row) == key else -1
+        keep = at >= 0
+        at, hit = at[keep], hit[keep]
+    return at, hit
