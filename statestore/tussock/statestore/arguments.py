@@ -4,9 +4,20 @@ import math
 from collections.abc import Mapping
 
 from tussock.statestore.barriers import JobOptions, OnMissing
+from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["check_expected", "check_limits", "check_name", "check_timeout", "check_writer", "job_options"]
+__all__ = [
+    "check_expected",
+    "check_flag",
+    "check_limits",
+    "check_name",
+    "check_table",
+    "check_timeout",
+    "check_uploads",
+    "check_writer",
+    "job_options",
+]
 
 _NUMBER_MAX = (1 << 63) - 1
 """Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
@@ -23,6 +34,27 @@ def check_name(name: object, what: str, most: int) -> str:
     except UnicodeEncodeError as error:
         raise InvalidOption(f"{what} {name!r}: expected text, found half of a surrogate pair: {error}") from error
     return name
+
+
+def check_table(name: object) -> None:
+    """`InvalidOption` unless this can name a table."""
+    if not isinstance(name, str):
+        raise InvalidOption(f"a table is named by a string, found {name!r:.100}")
+
+
+def check_flag(value: object, name: str) -> None:
+    """`InvalidOption` unless this is true or false."""
+    if not isinstance(value, bool):
+        raise InvalidOption(f"{name} is {value!r:.100}; expected True or False")
+
+
+def check_uploads(uploads: object) -> None:
+    """`InvalidOption` unless this maps names of tables to what their `upload` answered."""
+    if not isinstance(uploads, Mapping):
+        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() answered")
+    for name, levels in uploads.items():
+        if not isinstance(levels, list | tuple) or not all(isinstance(level, SubLevel) for level in levels):
+            raise InvalidOption(f"uploads has {name!r}: {levels!r:.100}; expected what upload() answered")
 
 
 def check_expected(expect: object) -> None:
@@ -77,7 +109,7 @@ def job_options(
     for name, seconds in (("interval", interval), ("timeout", timeout)):
         if seconds is not None and not (isinstance(seconds, int | float) and 0.001 <= seconds < math.inf):
             raise InvalidOption(f"job {job!r}: {name} is {seconds!r}; expected seconds, 0.001 or more")
-    if on_missing not in ("abort", "wait"):
+    if not isinstance(on_missing, str) or on_missing not in ("abort", "wait"):
         raise InvalidOption(f"job {job!r}: on_missing is {on_missing!r}; expected 'abort' or 'wait'")
     return JobOptions(
         participants=participants,

@@ -10,7 +10,9 @@ import pyarrow as pa
 from tussock.statestore.arguments import (
     check_expected,
     check_name,
+    check_table,
     check_timeout,
+    check_uploads,
     check_writer,
     job_options,
 )
@@ -63,6 +65,7 @@ class StateStore:
     def table(self, name: str) -> Any:
         """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
         self._core.check_usable()
+        check_table(name)
         state = self._core.backend.recent().find_table(name) or self._core.refresh().find_table(name)
         if state is None:
             raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
@@ -80,12 +83,14 @@ class StateStore:
         `TableNotFound`; then nothing was altered.
         """
         self._core.check_usable()
+        check_table(name)
         state = self._core.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
         return open_table(self._core, state.spec)
 
     def drop_table(self, name: str) -> None:
         """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none."""
         self._core.check_usable()
+        check_table(name)
         self._core.backend.drop_table(name)
 
     # --- Epochs --------------------------------------------------------------------------------------------------
@@ -150,6 +155,7 @@ class StateStore:
         have deleted them.
         """
         self._core.check_usable()
+        check_uploads(uploads)
         check_writer(writer, batch_id, generation, source)
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
@@ -194,7 +200,7 @@ class StateStore:
 
     def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
         """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after so many seconds."""
-        if epoch != 0 or isinstance(epoch, bool):
+        if type(epoch) is not int or epoch:
             check_epoch(epoch)
         check_timeout(timeout)
         deadline = self._core.system.monotonic() + timeout
@@ -231,7 +237,7 @@ class StateStore:
         name, `InvalidOption` if the others run with other options or the store is embedded.
         """
         self._core.check_usable()
-        if participant is None and on_missing == "wait":
+        if participant is None and isinstance(on_missing, str) and on_missing == "wait":
             raise InvalidOption(
                 f"job {job!r}: with on_missing='wait' a participant needs a name that its successor has"
             )
@@ -270,6 +276,7 @@ class StateStore:
     def compact(self, table: str) -> None:
         """Merge the table into one sorted run at its bottom, dropping what no reader may ask for; waits for it."""
         self._core.check_usable()
+        check_table(table)
         if self._core.refresh().find_table(table) is None:
             raise TableNotFound(f"no table {table!r} in the store at {self.url}; it has {self.tables()}", table)
         self._core.backend.compact(table)
@@ -292,7 +299,8 @@ class StateStore:
         """
         self._core.check_usable()
         check_name(name, "backup name", 1 << 16)
-        check_name(comment or " ", "comment of a backup", 1 << 16)
+        if type(comment) is not str or comment:
+            check_name(comment, "comment of a backup", 1 << 16)
         return self._core.backend.create_backup(name, comment)
 
     def backups(self) -> list[BackupInfo]:
@@ -303,6 +311,7 @@ class StateStore:
     def delete_backup(self, name: str) -> None:
         """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
         self._core.check_usable()
+        check_name(name, "backup name", 1 << 16)
         self._core.backend.delete_backup(name)
 
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:

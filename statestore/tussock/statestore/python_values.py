@@ -173,10 +173,10 @@ def _temporal_taker(kind: Any, name: str) -> Take:
             return value
         if not is_duration and (value.tzinfo is None) != naive:
             raise Misfit("a time without a zone" if value.tzinfo is None else "a time with a zone")
+        if not naive and value.utcoffset().microseconds:
+            value = value.astimezone(dt.UTC)  # Arrow would cut such an offset
         if (value.microseconds if is_duration else value.microsecond) % step:
             raise Misfit(f"it has digits below the column's unit, {kind.unit}")
-        if not naive and value.utcoffset().microseconds:
-            return value.astimezone(dt.UTC)  # Arrow would cut such an offset
         return value
 
     return taken

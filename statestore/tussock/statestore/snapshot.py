@@ -2,6 +2,7 @@
 
 from types import TracebackType
 
+from tussock.statestore.arguments import check_table
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.core import Core
@@ -35,6 +36,7 @@ class Snapshot:
 
     def table(self, name: str) -> RawTable | TypedTable:
         """A table of the store as of the snapshot's epoch; `TableNotFound` if the store has none of that name."""
+        check_table(name)
         state = self._core.backend.recent().find_table(name)
         if state is None:
             raise TableNotFound(f"no table {name!r} in the store at {self._core.settings.url}", name)

@@ -76,7 +76,7 @@ def check_storable(kind: pa.DataType, column: str) -> None:
         )
     for at in range(kind.num_fields):
         inner = kind.field(at).type
-        if inner.num_fields:
+        if inner.num_fields or pa.types.is_struct(inner):
             check_storable(inner, column)
         elif not (_is_bytes(inner) or _is_plain(inner) or pa.types.is_null(inner) or _is_large(inner)):
             raise _not_storable(kind, column)

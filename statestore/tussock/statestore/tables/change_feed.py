@@ -91,7 +91,7 @@ class ChangeFeed:
 
     def _until(self, from_epoch: int, to_epoch: int | None) -> int:
         """The end of the range, after both ends were checked."""
-        newest = self._core.check_committed(self._name, check_position(to_epoch or 0, "to_epoch"))
+        newest = self._core.check_committed(self._name, check_position(0 if to_epoch is None else to_epoch, "to_epoch"))
         until = newest if to_epoch is None else to_epoch
         if not check_position(from_epoch, "from_epoch") <= until:
             raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")

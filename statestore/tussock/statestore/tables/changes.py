@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from tussock.statestore.arguments import check_flag
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.core import Core
@@ -32,6 +33,7 @@ def change_batches(
 
     The epochs are checked at once; see `ChangeFeed.between`.
     """
+    check_flag(before_images, "before_images")
     schema, values = spec.arrow_schema(), value_schema(spec)
     names = picked_columns(columns, schema, spec.name)
     wanted = [at for at, name in enumerate(values.names) if name in names]

@@ -25,7 +25,7 @@ def table_spec(
 ) -> TableSpec:
     """The table's record, still without an id; `InvalidOption` or `SchemaMismatch` if an argument cannot work."""
     check_name(name, "table name", 255)
-    if compression not in tuple(CODECS):
+    if not isinstance(compression, str) or compression not in CODECS:
         raise InvalidOption(f"compression {compression!r}: expected one of {sorted(CODECS)}")
     if type(block_bytes) is not int or not 256 <= block_bytes <= 16 << 20:
         raise InvalidOption(f"block_bytes {block_bytes!r}: expected 256 to {16 << 20}")

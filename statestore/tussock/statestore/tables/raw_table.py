@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.arguments import check_flag
 from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import SubLevel, TableSpec
 from tussock.statestore.core import Core
@@ -115,6 +116,7 @@ class RawTable:
                 raise InvalidOption("a scan takes a prefix or start and end, not both")
             start, end = prefix, upper_bound(prefix)
         check_limit(limit)
+        check_flag(reverse, "reverse")
         rows = self._reader.scan(start, end, epoch, limit=limit, reverse=reverse)
         return (_batch(part, reverse=reverse) for part in rows)
 

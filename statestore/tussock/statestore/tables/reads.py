@@ -34,7 +34,7 @@ def picked_columns(columns: Iterable[str] | None, schema: pa.Schema, table: str)
 
 def check_limit(limit: object) -> None:
     """`InvalidOption` unless the limit is a number of rows, or `None`."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit < 1 << 63):
         raise InvalidOption(f"limit is {limit!r}; expected 0 or more rows")
 
 
