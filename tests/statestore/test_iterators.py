@@ -12,6 +12,7 @@ from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.rows import Rows
+from tussock.statestore.sst import merging
 from tussock.statestore.sst import meta as sst_meta
 from tussock.statestore.sst.iterators import (
     BlockIterator,
@@ -376,10 +377,10 @@ def runs_of_puts(draw: st.DrawFn) -> list[list[Put]]:
     return runs
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(data=st.data(), runs=runs_of_puts())
 def test_scans_equal_the_model(data: st.DataObject, runs: list[list[Put]]) -> None:
-    """Runs in SSTs and in memory, any range, epoch, limit, direction, block, SST and segment size, cold and warm."""
+    """Runs in SSTs and in memory, any range, epoch, limit and direction, any size of what is cut, cold and warm."""
     draw = data.draw
     start, end = (draw(st.one_of(st.none(), st.sampled_from(KEYS)), label) for label in ("start", "end"))
     epoch = draw(st.integers(0, 30), "epoch")
@@ -391,35 +392,52 @@ def test_scans_equal_the_model(data: st.DataObject, runs: list[list[Put]]) -> No
     segment_bytes = draw(st.sampled_from([1, 200, 1 << 20]), "segment bytes")
     cache_bytes = draw(st.sampled_from([0, 3000, 1 << 20]), "cache bytes")
     buffered = draw(st.integers(0, len(runs)), "runs in memory")
+    newest_only = draw(st.booleans(), "newest only")
+    step_bytes, batch_bytes, held_bytes = (
+        draw(st.sampled_from([1, 100, 1 << 20]), label) for label in ("step bytes", "batch bytes", "held bytes")
+    )
     bucket = open_bucket("memory://")
     stored = [store_run(bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes) for run in runs[buffered:]]
-    want = ReadRange(start, end, reverse, columns, few, fill)
+    newest_at = epoch if newest_only else None
+    want = ReadRange(start, end, reverse, columns, few, fill, newest_at=newest_at, step_bytes=step_bytes)
     expected = visible(runs, epoch, start=start, end=end, reverse=reverse, limit=limit)
     sstables = Sstables(bucket, cache_bytes, RealSystem())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
+        patch.setattr(sst_meta, "SEGMENT_BYTES_MAX", 4 * segment_bytes)
+        patch.setattr(merging, "BATCH_BYTES", batch_bytes)
+        patch.setattr(merging, "HELD_BYTES", held_bytes)
         for _ in range(2):
-            assert scan(runs[:buffered], stored, sstables, want, epoch, limit) == [
+            assert scan(runs, buffered, stored, sstables, want, epoch, limit) == [
                 (put.key, put.epoch, put.value if columns != [] else b"") for put in expected
             ]
     sstables.close()
 
 
 def scan(
-    buffered: list[list[Put]],
+    everything: list[list[Put]],
+    buffered: int,
     stored: list[tuple[SstInfo, ...]],
     sstables: Sstables,
     want: ReadRange,
     epoch: int,
     limit: int | None,
 ) -> list[tuple[bytes, int, bytes | None]]:
-    """One scan; checks on its way that batches are not empty, in order, and never part a key."""
-    cut = [to_rows(run).between(want.start, want.end).with_columns(want.columns) for run in buffered]
+    """One scan; checks on its way that batches are not empty and in order, and in reverse never part a key."""
+    cut = [to_rows(run).between(want.start, want.end).with_columns(want.columns) for run in everything[:buffered]]
     sources: list[list[Rows] | ConcatIterator] = [[rows] for rows in cut if len(rows)]
     sources += [ConcatIterator(sstables, run, want) for run in stored]
-    parts = list(MergeIterator(sources, reverse=want.reverse))
+    parts = list(MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at))
     edges = [(rows.key(0), rows.key(len(rows) - 1)) for rows in (parts[::-1] if want.reverse else parts)]
-    assert all(before[1] < after[0] for before, after in pairwise(edges))
+    assert all(
+        before[1] < after[0] or (before[1] == after[0] and not want.reverse) for before, after in pairwise(edges)
+    )
+    if want.newest_at is None and want.columns is None:
+        flat = [put for rows in (parts[::-1] if want.reverse else parts) for put in to_puts(rows)]
+        every = [put for run in everything for put in run if (want.start or b"") <= put.key]
+        every = [put for put in every if want.end is None or put.key < want.end]
+        # Stable: of equal keys and epochs the newer run's comes first.
+        assert flat == sorted(every, key=lambda put: (put.key, -put.epoch))
     seen = []
     for rows in UserIterator(parts, epoch, limit=limit, reverse=want.reverse):
         assert len(rows)

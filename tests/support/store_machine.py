@@ -13,7 +13,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from support.store_machine_base import BATCHES, CLIENTS, FAULTS, INDEX, NAMES, Client, Fault, MachineBase
+from support.store_machine_base import BATCHES, CLIENTS, FAULTS, INDEX, NAMES, VALUE, Client, Fault, MachineBase
 from support.store_model import TYPED_SCHEMA, Batch, TableModel, face
 from support.stores import TickingSystem
 from support.versions import ModelBucket, live_objects
@@ -117,6 +117,12 @@ class StoreMachine(MachineBase):
             face(model).write(table, batch, epoch)
         if batch:
             tables.setdefault(table.spec.id, {}).update(batch)
+
+    @rule(number=CLIENTS, name=st.sampled_from(NAMES), rows=st.lists(st.tuples(INDEX, VALUE), min_size=5, max_size=25))
+    def ingest_row_by_row(self, number: int, name: str, rows: list[tuple[int, bytes | None]]) -> None:
+        """One epoch in many small batches: the shared buffer merges them, and the last one wins."""
+        for at, value in rows:
+            self.ingest(number, name, {at: value}, 1, None)
 
     @rule(number=CLIENTS, name=st.sampled_from(NAMES), rows=st.lists(BATCHES, min_size=1, max_size=4))
     def write_and_commit(self, number: int, name: str, rows: list[dict[int, bytes | None]]) -> None:

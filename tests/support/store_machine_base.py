@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
@@ -13,9 +14,10 @@ from support.stores import TickingSystem, kill, open_on, sst_objects, without_th
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
 from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.sst import merging
 from tussock.statestore.system import System
 
-__all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "Client", "Fault", "MachineBase"]
+__all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "VALUE", "Client", "Fault", "MachineBase"]
 
 NAMES = ["t0", "t1", "typed"]
 RETENTIONS = (20.0, 45.0)
@@ -45,7 +47,8 @@ FAULTS = st.sampled_from([False, False, True]).flatmap(
 )
 CLIENTS = st.integers(0, 1)
 INDEX = st.integers(0, 11)
-BATCHES = st.dictionaries(INDEX, st.sampled_from([None, None, *VALUES]), max_size=12)
+VALUE = st.sampled_from([None, None, *VALUES])
+BATCHES = st.dictionaries(INDEX, VALUE, max_size=12)
 
 
 class Client:
@@ -103,11 +106,18 @@ class MachineBase(RuleBasedStateMachine):
 
     @initialize(
         cache_bytes=st.sampled_from([0, 3000, 1 << 20]),
-        buffer_bytes=st.sampled_from([0, 500, 1 << 20]),
+        buffer_bytes=st.sampled_from([0, 10_000, 1 << 20]),
+        batch_bytes=st.sampled_from([1, 300, merging.BATCH_BYTES]),
         snapshot_every=st.sampled_from([2, 5, 64]),
         tables=st.sampled_from([["t0"], ["t0", "typed"], NAMES]),
     )
-    def open_clients(self, cache_bytes: int, buffer_bytes: int, snapshot_every: int, tables: list[str]) -> None:
+    def open_clients(
+        self, cache_bytes: int, buffer_bytes: int, batch_bytes: int, snapshot_every: int, tables: list[str]
+    ) -> None:
+        # What a merge holds and gives out at once: with a tiny bound the versions of a key are many batches.
+        self.patch = pytest.MonkeyPatch()
+        for name in ("BATCH_BYTES", "HELD_BYTES"):
+            self.patch.setattr(merging, name, batch_bytes)
         self.options = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "gc_grace": self.gc_grace}
         self.snapshot_every = snapshot_every
         self.inner, self.system = self.make_bucket()
@@ -141,6 +151,7 @@ class MachineBase(RuleBasedStateMachine):
         try:
             self._nothing_is_left_over()
         finally:
+            self.patch.undo()
             for client in self.clients:
                 client.bucket.script = None
                 client.store.close()

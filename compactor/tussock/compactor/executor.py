@@ -67,11 +67,14 @@ def _kept(
     merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool], progress: Callable[[int], None]
 ) -> Iterator[Rows]:
     read = 0
+    before: tuple[bytes, int] | None = None
     for rows in merged:
         if cancelled():
             raise CompactionCancelled(f"compaction task {task.id} was cancelled")
-        kept = retained(rows, task.watermark, bottom=task.bottom)
+        kept = retained(rows, task.watermark, bottom=task.bottom, before=before)
         if len(kept):
             yield kept
+        last = len(rows) - 1
+        before = rows.key(last), rows.epoch(last)
         read += len(rows)
         progress(read)

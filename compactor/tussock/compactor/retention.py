@@ -18,17 +18,23 @@ from tussock.statestore.rows import Rows, repeats
 __all__ = ["retained"]
 
 
-def retained(rows: Rows, watermark: int, *, bottom: bool) -> Rows:
-    """The rows of a merged batch that compaction keeps; all versions of a key have to be in the batch."""
+def retained(rows: Rows, watermark: int, *, bottom: bool, before: tuple[bytes, int] | None = None) -> Rows:
+    """The rows of a merged batch that compaction keeps.
+
+    `before` is the key and the epoch of the row right before the batch: its key may go on in this one.
+    """
     epochs = rows.epoch_array()
     again = repeats(rows.keys)
     above = epochs > np.uint64(watermark)
     # Whether the row before, if it is of the same key, is above the watermark: then this is the newest below.
     before_above = np.zeros(len(rows), np.bool_)
     before_above[1:] = above[:-1]
+    twice_first = False
+    if before is not None and len(rows) and rows.key(0) == before[0]:
+        again[0], before_above[0], twice_first = True, before[1] > watermark, int(epochs[0]) == before[1]
     newest_below = ~above & (~again | before_above)
     if bottom and rows.deletes is not None:
         newest_below &= ~rows.deletes
-    twice = np.zeros(len(rows), np.bool_)
+    twice = np.full(len(rows), twice_first)
     twice[1:] = again[1:] & (epochs[1:] == epochs[:-1])
     return rows.filter((above & ~twice) | (newest_below & ~twice))

@@ -34,6 +34,7 @@ from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.sorting import sorted_newest
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.sst.merging import MergeIterator, newest_versions
 from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.sst.widening import with_types
 from tussock.statestore.sst.writer import SstWriter, value_schema
@@ -51,6 +52,9 @@ _BATCH_ROWS = 1 << 16
 
 COMMIT_SST_BYTES = 64 << 20
 """Bytes of an SST before compression, in commits and spills."""
+
+_SORTED_BYTES_MAX = 1 << 30
+"""Rows that are sorted together: below the 2 GiB of one array, whatever `buffer_bytes` allows."""
 
 UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
@@ -265,6 +269,7 @@ class Core:
         """
         self.check_usable()
         self.buffer.check_open(epoch)
+        rows = rows.owned()
         while self.buffer.nbytes and self.buffer.nbytes + rows.nbytes > self.settings.buffer_bytes:
             # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
             # writers anyway.
@@ -291,6 +296,9 @@ class Core:
         held: list[Rows] = []
         size = 0
         for part in parts:
+            if held and size + part.nbytes > _SORTED_BYTES_MAX:
+                levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
+                held, size = [], 0
             if len(part):
                 held.append(part)
                 size += part.nbytes
@@ -353,10 +361,9 @@ class Core:
         spec = self._spec(table, epoch)
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
-        rows = Rows.merge([with_types(run, types) for run in runs])
-        if len(runs) > 1:
-            rows = rows.newest()
-        return self._upload_run(spec, _batches(rows.with_epochs(epoch)), epoch, payloads, payload_bytes_max)
+        merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs]), None)
+        batches = (batch for rows in merged for batch in _batches(rows.with_epochs(epoch)))
+        return self._upload_run(spec, batches, epoch, payloads, payload_bytes_max)
 
     def _upload_run(
         self,

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats"]
+__all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats", "shown_key"]
 
 Epochs = int | npt.NDArray[np.uint64]
 
@@ -24,6 +24,9 @@ _POOL = pa.system_memory_pool()
 _FEW_KEYS = 256
 
 _SAMPLE_KEYS = 1024
+
+# Rows that keep no more than this in memory besides themselves are not copied for it.
+_SMALL_BYTES = 4096
 
 
 def binary_buffers(array: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview]:
@@ -148,6 +151,11 @@ def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     return marks
 
 
+def shown_key(key: bytes) -> str:
+    """A key as messages show it: a long one is cut."""
+    return repr(key if len(key) <= 64 else key[:61] + b"...")
+
+
 def _joined_epochs(parts: Sequence["Rows"]) -> npt.NDArray[np.uint64]:
     """The epochs of all rows of `parts`, written into one array: fresh memory is dear, so none is made per part."""
     epochs = np.empty(sum(map(len, parts)), np.uint64)
@@ -270,6 +278,10 @@ class Rows:
         key: bytes = self.keys[index].as_py()
         return key
 
+    def epoch(self, index: int) -> int:
+        """The epoch of one row."""
+        return self.epochs if isinstance(self.epochs, int) else int(self.epochs[index])
+
     def lower_bound(self, key: bytes) -> int:
         """The first row of this sorted run whose key is >= `key`; n if there is none."""
         low, high = 0, len(self)
@@ -330,6 +342,17 @@ class Rows:
         """A copy that shares no buffer: what a cache keeps must not hold a larger parent alive."""
         copied = self.take(np.arange(len(self)))
         return Rows(copied.keys, copied.epochs, copied.deletes, copied.columns)
+
+    def owned(self) -> "Rows":
+        """The same rows, copied if they keep more than twice their bytes in memory: a slice holds all of its parent."""
+        roots: dict[int, int] = {}
+        for array in (self.keys, *self.columns):
+            for buffer in array.buffers():
+                while buffer is not None and buffer.parent is not None:
+                    buffer = buffer.parent
+                if buffer is not None:
+                    roots[buffer.address] = buffer.size
+        return self.compacted() if sum(roots.values()) > 2 * self.nbytes + _SMALL_BYTES else self
 
     @staticmethod
     def concat(parts: Sequence["Rows"]) -> "Rows":

@@ -20,6 +20,21 @@ from tussock.statestore.system import Lock, System
 
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
 
+_RUNS_TOGETHER = 4
+"""So many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
+
+_SMALL_BYTES = 128 << 10
+"""Runs are merged to no more than this while there are few: the commit merges large ones anyway."""
+
+_RUNS_MAX = 32
+"""From so many runs of one epoch and table on large ones are merged, too."""
+
+_RUN_BYTES_MAX = 64 << 20
+"""And these to no more than this."""
+
+_OVERHEAD_BYTES = 1500
+"""What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
+
 _ISSUED_MAX = 100_000
 """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
 
@@ -27,14 +42,23 @@ _ISSUED_MAX = 100_000
 class BufferedRun:
     """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
 
-    __slots__ = ("block", "epoch", "index", "level", "nbytes")
+    __slots__ = ("block", "epoch", "index", "level", "nbytes", "spilling")
 
     def __init__(self, epoch: int, rows: Rows | None, level: SubLevel | None = None) -> None:
         self.epoch = epoch
         self.block = CachedBlock(rows) if rows is not None else None
         self.level = level
         self.index = RunIndex(level.ssts) if level is not None else None
-        self.nbytes = rows.nbytes if rows is not None else 0
+        self.nbytes = rows.nbytes + _OVERHEAD_BYTES if rows is not None else 0
+        self.spilling = False
+        """Whether it is being written to SSTs, which will stand in the place of just this run."""
+
+    def joins(self, newer: "BufferedRun") -> bool:
+        """Whether it can become one run with a newer one; after the table was altered their columns differ."""
+        if self.block is None or newer.block is None or self.spilling:
+            return False
+        mine, others = self.block.rows.columns, newer.block.rows.columns
+        return len(mine) == len(others) and all(a.type == b.type for a, b in zip(mine, others, strict=True))
 
 
 @dataclass
@@ -107,7 +131,7 @@ class SharedBuffer:
             )
 
     def add(self, table: int, epoch: int, rows: Rows) -> None:
-        """Buffer a sorted run of unique keys; visible to this client's reads when this returns."""
+        """Buffer a sorted run of unique keys of one epoch; visible to this client's reads when this returns."""
         with self._lock:
             self.check_open(epoch)
             buffer = self._epochs.get(epoch) or self._opened(epoch)
@@ -115,6 +139,7 @@ class SharedBuffer:
                 run = BufferedRun(epoch, rows)
                 buffer.runs[table] = (run, *buffer.runs.get(table, ()))
                 self.nbytes += run.nbytes
+                self._merge_small(buffer, table)
                 self._publish(table)
 
     def seal(self, epoch: int) -> EpochBuffer:
@@ -198,6 +223,8 @@ class SharedBuffer:
                     size = sum(run.nbytes for run in runs)
                     if size > most:
                         best, most = (table, epoch, tuple(run for run in runs if run.block is not None)), size
+            for run in best[2] if best else ():
+                run.spilling = True
             return best
 
     def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: SubLevel) -> bool:
@@ -217,6 +244,25 @@ class SharedBuffer:
     def _opened(self, epoch: int) -> EpochBuffer:
         buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())
         return buffer
+
+    def _merge_small(self, buffer: EpochBuffer, table: int) -> None:
+        """Merge the newest runs, if there are some that no older one is much larger than; later batches win."""
+        runs = buffer.runs[table]
+        count, size = 1, runs[0].nbytes
+        most = _SMALL_BYTES if len(runs) < _RUNS_MAX else _RUN_BYTES_MAX
+        while (
+            count < len(runs)
+            and runs[count].joins(runs[0])
+            and runs[count].nbytes <= 2 * size
+            and size + runs[count].nbytes <= most
+        ):
+            size += runs[count].nbytes
+            count += 1
+        if count >= _RUNS_TOGETHER:
+            parts = [run.block.rows for run in runs[:count] if run.block is not None]
+            merged = BufferedRun(buffer.epoch, Rows.merge(parts).newest().with_epochs(parts[0].epochs))
+            buffer.runs[table] = (merged, *runs[count:])
+            self.nbytes += merged.nbytes - size
 
     def _publish(self, table: int) -> None:
         runs = [run for epoch in sorted(self._epochs, reverse=True) for run in self._epochs[epoch].runs.get(table, ())]

@@ -8,22 +8,24 @@
 
 Each yields non-empty batches. Forward, batches come by ascending key; in reverse, they come by descending key, while
 the rows *inside* a batch stay ascending: so one set of kernels serves both directions, and only the last step, the
-batch that a user sees, is turned around. One promise makes the rest simple: **the versions of one user key never
-part over two batches** of an iterator (segments are cut so, see `meta`). A merge may therefore take all rows up
-to the smallest last key of its inputs and knows that it has every version of each of these keys; and newest-wins,
-deletes and limits are decided within one batch, also in reverse, where the oldest version would otherwise come first.
+batch that a user sees, is turned around. A key may have more versions than fit into memory. Forward they may go on in
+the next batch, older ones; in reverse, where the oldest would come first, a key is in one batch. The upper two are in
+`merging`.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.chunks import lower_bound
 from tussock.statestore.rows import Rows
+from tussock.statestore.sst.merging import MergeIterator, Run, UserIterator
 from tussock.statestore.sst.meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.sst.widening import with_types
@@ -37,6 +39,9 @@ MERGE_BYTES = 16 << 20
 """What the inputs of a merge hold in hand together, before compression, as long as they are not over 128."""
 
 _STEP_BYTES_MIN = 128 << 10
+
+_GAP_SHARE = 8
+"""Blocks that need not be read are read all the same where they are fewer bytes than one part in so many of a step."""
 
 _FIRST_BLOCKS = 1
 """Blocks of the first read where few rows are expected; each further read takes four times as many."""
@@ -56,6 +61,10 @@ class ReadRange(NamedTuple):
     """Keep what is read in the block cache."""
     after_epoch: int = 0
     """Skip blocks and SSTs that hold nothing above this epoch."""
+    until_epoch: int | None = None
+    """Skip blocks and SSTs that hold nothing at or below this epoch."""
+    newest_at: int | None = None
+    """Of each key only the newest version at or before this epoch is wanted: skip blocks that have nothing else."""
     step_bytes: int = SEGMENT_BYTES
     """Read about so much at once, before compression; at most a segment."""
     types: Sequence[pa.DataType] | None = None
@@ -68,9 +77,6 @@ class ReadRange(NamedTuple):
         So a table with many runs is read in smaller steps, with more requests, and not with more memory.
         """
         return self._replace(step_bytes=max(min(MERGE_BYTES // max(runs, 1), SEGMENT_BYTES), _STEP_BYTES_MIN))
-
-
-_NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
 
 
 def _stored(want: ReadRange, meta: LoadedMeta) -> Sequence[int] | None:
@@ -99,70 +105,150 @@ class BlockIterator:
             yield rows
 
 
-class SSTableIterator:
+class SSTableIterator(Run):
     """The rows of one SST that lie in the range, some blocks at a time, reading ahead in the background."""
 
     def __init__(self, sstables: Sstables, sst: SstInfo, want: ReadRange) -> None:
         self._sstables, self._sst, self._want = sstables, sst, want
+        self._ended = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no batch comes after the one that was given last; where it is false, one may come."""
+        return self._ended
+
+    @property
+    def edge(self) -> bytes:
+        """The first key that may come; in reverse the last."""
+        return self._sst.largest if self._want.reverse else max(self._sst.smallest, self._want.start or b"")
 
     def __iter__(self) -> Iterator[Rows]:
         meta, want = self._sstables.meta(self._sst), self._want
-        columns = _stored(want, meta)
+        self._ended = False
+        carried: list[Rows] = []
+        # While a generator waits its variables keep in memory what they name: a batch is in none of them then.
+        for first, read, is_last in self._reads(meta):
+            ready = [_typed(read().between(want.start, want.end), want)]
+            del read
+            if want.reverse:
+                if carried:
+                    ready = [Rows.concat([*ready, *carried]) if len(ready[0]) else carried[0]]
+                    carried = []
+                if meta.continues[first] and not is_last:
+                    ready[0], carried = self._parted(ready[0])
+            self._ended = is_last
+            if len(ready[0]):
+                yield ready.pop()
+
+    def _parted(self, rows: Rows) -> tuple[Rows, list[Rows]]:
+        """All rows but those of the first key, of which newer versions are in the blocks before; and those."""
+        if not len(rows):
+            return rows, []
+        end = rows.upper_bound(rows.key(0))
+        versions = rows.slice(0, end)
+        if self._want.newest_at is not None:
+            versions = versions.visible_at(self._want.newest_at)
+            versions = versions.slice(0, 1).compacted()
+        return rows.slice(end, len(rows)), [versions] if len(versions) else []
+
+    def _reads(self, meta: LoadedMeta) -> Iterator[tuple[int, Callable[[], Rows], bool]]:
+        """Per step its first block, what answers its rows, and whether it is the last step."""
+        want, columns = self._want, _stored(self._want, meta)
         if want.few:
-            for first, last in self._steps(meta):
-                rows = self._sstables.read(self._sst, meta, first, last, columns, fill=want.fill)
-                yield from self._trimmed(rows)
+            steps = self._steps(meta)
+            following = next(steps, None)
+            while following is not None:
+                (first, last), following = following, next(steps, None)
+                read = partial(self._sstables.read, self._sst, meta, first, last, columns, fill=want.fill)
+                yield first, read, following is None
             return
-        ahead: deque[Future[Rows]] = deque()
+        ahead: deque[tuple[int, Callable[[], Rows], Callable[[], bool]]] = deque()
         prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
         try:
             for first, last in self._steps(meta):
-                read = self._sstables.submit_read(self._sst, meta, first, last, columns, fill=want.fill)
-                ahead.append(read)
+                ahead.append((first, *self._submitted(meta, first, last, columns)))
                 if len(ahead) > prefetch:
-                    yield from self._trimmed(ahead.popleft().result())
+                    yield (*ahead.popleft()[:2], False)
             while ahead:
-                yield from self._trimmed(ahead.popleft().result())
+                yield (*ahead.popleft()[:2], not ahead)
         finally:
             # A consumer that stops early must not leave reads queued behind it.
-            for read in ahead:
-                read.cancel()
+            for _, _, cancel in ahead:
+                cancel()
 
-    def _trimmed(self, rows: Rows) -> Iterator[Rows]:
-        rows = rows.between(self._want.start, self._want.end)
-        if len(rows):
-            yield _typed(rows, self._want)
+    def _submitted(
+        self, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None
+    ) -> tuple[Callable[[], Rows], Callable[[], bool]]:
+        """What waits for a read in the background, and what cancels it."""
+        read = self._sstables.submit_read(self._sst, meta, first, last, columns, fill=self._want.fill)
+        return read.result, read.cancel
 
     def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int]]:
-        """Block ranges to read, in order; none crosses a segment's border or parts a key's versions."""
+        """Block ranges to read, in order, of about `step_bytes` or one block; none crosses a segment's border."""
+        reverse, step_bytes = self._want.reverse, self._want.step_bytes
         first, last = meta.block_range(self._want.start, self._want.end)
         most = _FIRST_BLOCKS if self._want.few else meta.blocks
-        largest = meta.blocks
-        if self._want.step_bytes < SEGMENT_BYTES:
-            largest = max(self._want.step_bytes * meta.blocks // int(meta.raw_length.sum()), 1)
-        segments = range(meta.segment_numbers[first], meta.segment_numbers[max(last - 1, first)] + 1)
-        for segment in reversed(segments) if self._want.reverse else segments:
-            low, high = max(meta.segments[segment], first), min(meta.segments[segment + 1], last)
+        ends = np.cumsum(meta.raw_length)
+        for low, high in self._stretches(meta, first, last):
             while low < high:
-                most = min(most, largest)
-                if self._want.reverse:
-                    start = max(high - most, low)
-                    while start > low and meta.continues[start]:
-                        start -= 1
+                if reverse:
+                    segment = meta.segments[meta.segment_numbers[high - 1]]
+                    enough = int(np.searchsorted(ends, int(ends[high - 1]) - step_bytes, side="right"))
+                    # Of blocks 0 .. i-1 the bytes are ends[i-1]: with `enough` and what follows it fits.
+                    enough += int(int(ends[high - 1]) - (int(ends[enough - 1]) if enough else 0) > step_bytes)
+                    start = min(max(low, segment, high - most, enough), high - 1)
                     step, high = (start, high), start
                 else:
-                    end = min(low + most, high)
-                    while end < high and meta.continues[end]:
-                        end += 1
+                    segment = meta.segments[meta.segment_numbers[low] + 1]
+                    before = int(ends[low - 1]) if low else 0
+                    enough = int(np.searchsorted(ends, before + step_bytes, side="right"))
+                    end = max(min(high, segment, low + most, enough), low + 1)
                     step, low = (low, end), end
                 most *= 4
-                if self._has_news(meta, *step):
-                    yield step
+                yield step
 
-    def _has_news(self, meta: LoadedMeta, first: int, last: int) -> bool:
-        if self._sst.epoch or not self._want.after_epoch:
-            return True
-        return bool((meta.max_epoch[first:last] > self._want.after_epoch).any())
+    def _stretches(self, meta: LoadedMeta, first: int, last: int) -> list[tuple[int, int]]:
+        """Of the blocks first .. last-1 those to read, as ranges in order: not what is too old or too new to matter."""
+        skipped = self._skipped(meta, first, last)
+        if skipped is None:
+            return [(first, last)] if first < last else []
+        borders = (np.flatnonzero(np.diff(skipped, prepend=True, append=True)) + first).tolist()
+        stretches: list[tuple[int, int]] = []
+        for low, high in zip(borders[::2], borders[1::2], strict=True):
+            gap = int(meta.raw_length[stretches[-1][1] : low].sum()) if stretches else 0
+            if stretches and gap * _GAP_SHARE < self._want.step_bytes:
+                low = stretches.pop()[0]
+            stretches.append((low, high))
+        return stretches[::-1] if self._want.reverse else stretches
+
+    def _skipped(self, meta: LoadedMeta, first: int, last: int) -> npt.NDArray[np.bool_] | None:
+        """Which of the blocks need not be read; `None`: all have to be."""
+        if self._sst.epoch:
+            return None
+        want = self._want
+        until = want.until_epoch if want.newest_at is None else want.newest_at
+        later = meta.min_epoch[first:last] > until if until is not None and self._sst.max_epoch > until else None
+        if want.after_epoch:
+            # What follows a version that is new may be of the same key, and then it is what that one replaced.
+            news = meta.max_epoch[first:last] > want.after_epoch
+            follows = np.frombuffer(meta.continues, np.bool_)[first:last] & np.append(False, news[:-1])
+            old = ~(news | follows)
+            return old if later is None else old | later
+        if want.newest_at is None:
+            return later
+        if not any(meta.continues[first:last]):
+            return later
+        skipped = np.zeros(last - first, np.bool_) if later is None else later
+        for block in (np.flatnonzero(np.frombuffer(meta.continues, np.uint8)[first + 1 : last]) + first + 1).tolist():
+            # A block that is all of the key of the block before, which is all of that key, too, and has a version that
+            # is visible: so the key is decided, and this one shows nothing.
+            if (
+                meta.min_epoch[block - 1] <= want.newest_at
+                and meta.is_of_one_key(block - 1)
+                and meta.is_of_one_key(block)
+            ):
+                skipped[block - first] = True
+        return skipped
 
 
 def _smallest(sst: SstInfo) -> bytes:
@@ -173,108 +259,38 @@ def _largest(sst: SstInfo) -> bytes:
     return sst.largest
 
 
-class ConcatIterator:
+class ConcatIterator(Run):
     """A sorted run: SSTs with ascending, non-overlapping key ranges, opened one after the other when reached."""
 
     def __init__(self, sstables: Sstables, ssts: Sequence[SstInfo], want: ReadRange) -> None:
         self._sstables, self._want = sstables, want
         first = 0 if want.start is None else lower_bound(ssts, want.start, _largest)
         last = len(ssts) if want.end is None else lower_bound(ssts, want.end, _smallest)
-        self.ssts = [sst for sst in ssts[first:last] if sst.max_epoch > want.after_epoch]
+        self._inner: SSTableIterator | None = None
+        self._is_last = False
+        self.ssts = [
+            sst
+            for sst in ssts[first:last]
+            if sst.max_epoch > want.after_epoch
+            and (want.newest_at is None or sst.min_epoch <= want.newest_at)
+            and (want.until_epoch is None or sst.min_epoch <= want.until_epoch)
+        ]
+
+    @property
+    def edge(self) -> bytes | None:
+        """The first key that may come; in reverse the last."""
+        if not self.ssts:
+            return None
+        return SSTableIterator(self._sstables, self.ssts[-1 if self._want.reverse else 0], self._want).edge
 
     def __iter__(self) -> Iterator[Rows]:
-        for sst in reversed(self.ssts) if self._want.reverse else self.ssts:
-            yield from SSTableIterator(self._sstables, sst, self._want)
+        self._inner = None
+        ssts = self.ssts[::-1] if self._want.reverse else self.ssts
+        for sst in ssts:
+            self._inner, self._is_last = SSTableIterator(self._sstables, sst, self._want), sst is ssts[-1]
+            yield from self._inner
 
-
-class MergeIterator:
-    """Sorted runs, newest first, as one: all versions of all keys, by key ascending, then newest first."""
-
-    def __init__(self, sources: Sequence[Iterable[Rows]], *, reverse: bool = False) -> None:
-        self._sources = sources
-        self._reverse = reverse
-
-    def __iter__(self) -> Iterator[Rows]:
-        if len(self._sources) == 1:
-            yield from self._sources[0]
-            return
-        inputs = [_Held(source, reverse=self._reverse) for source in self._sources]
-        while inputs := [held for held in inputs if held.refill()]:
-            parts = self._reversed_part(inputs) if self._reverse else self._forward_part(inputs)
-            yield Rows.merge(parts)
-
-    @staticmethod
-    def _forward_part(inputs: Sequence["_Held"]) -> list[Rows]:
-        """Take from each input the rows up to the smallest of the last keys; the rest stays held."""
-        bound = min(held.rows.key(len(held.rows) - 1) for held in inputs)
-        return [held.take_first(held.rows.upper_bound(bound)) for held in inputs]
-
-    @staticmethod
-    def _reversed_part(inputs: Sequence["_Held"]) -> list[Rows]:
-        """Take from each input the rows from the largest of the first keys on; the rest stays held."""
-        bound = max(held.rows.key(0) for held in inputs)
-        return [held.take_last(held.rows.lower_bound(bound)) for held in inputs]
-
-
-class _Held:
-    """One input of a merge: its rows in hand.
-
-    More are fetched before the rest runs out: a merge goes as far as the input that ends first, so with each input
-    nearly empty it would take a step of few rows for every batch of every input.
-    """
-
-    def __init__(self, source: Iterable[Rows], *, reverse: bool) -> None:
-        self._source = iter(source)
-        self._reverse = reverse
-        self._low_water = 0
-        self.rows: Rows = _NOTHING
-
-    def refill(self) -> bool:
-        """Fetch a batch if few rows are left; `False` if none are left and none come."""
-        if len(self.rows) <= self._low_water:
-            more = next(self._source, None)
-            if more is not None:
-                self._low_water = len(more) // 4
-                rest = [self.rows] if len(self.rows) else []
-                self.rows = Rows.concat([more, *rest] if self._reverse else [*rest, more])
-        return len(self.rows) > 0
-
-    def take_first(self, count: int) -> Rows:
-        """The first `count` rows, which are no longer held."""
-        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count, len(self.rows))
-        return taken
-
-    def take_last(self, start: int) -> Rows:
-        """The rows from `start` on, which are no longer held."""
-        taken, self.rows = self.rows.slice(start, len(self.rows)), self.rows.slice(0, start)
-        return taken
-
-
-class UserIterator:
-    """What a reader at `epoch` sees of merged rows: each key's newest version not after it, deletes left out.
-
-    `epoch=None` sees everything. `limit` counts visible rows. In reverse the batches are cut from their high end.
-    """
-
-    def __init__(
-        self, source: Iterable[Rows], epoch: int | None, *, limit: int | None = None, reverse: bool = False
-    ) -> None:
-        self._source, self._epoch, self._limit, self._reverse = source, epoch, limit, reverse
-
-    def __iter__(self) -> Iterator[Rows]:
-        left = self._limit
-        if left == 0:
-            return
-        for rows in self._source:
-            visible = rows.visible_at(self._epoch)
-            if not isinstance(visible.epochs, int):
-                visible = visible.newest()
-            visible = visible.without_deletes()
-            if left is not None:
-                size = len(visible)
-                visible = visible.slice(size - left, size) if self._reverse and size > left else visible.slice(0, left)
-                left -= len(visible)
-            if len(visible):
-                yield visible
-            if left == 0:
-                return
+    @property
+    def at_end(self) -> bool:
+        """Whether no batch comes after the one that was given last; where it is false, one may come."""
+        return self._inner is not None and self._is_last and self._inner.at_end

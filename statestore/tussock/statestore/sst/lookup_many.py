@@ -246,8 +246,10 @@ class _Search:
             self._together(segment.rows, places[first:end])
             return
         source = sstables if segment is None else InSegment(sstables, segment)
+        # The versions of a key that goes on in other blocks may be too many to be held together.
+        moderate = self._of[2].is_moderate(number)
         for number, start, stop in cuts:
-            if stop - start >= _MANY_KEYS:
+            if moderate and stop - start >= _MANY_KEYS:
                 self._together(self._rows_from(source, number), places[start:stop])
             else:
                 self._one_by_one(source, number, places[start:stop])
@@ -273,6 +275,8 @@ class _Search:
     def _whole(self, number: int, cuts: list[tuple[int, int, int]]) -> CachedSegment | None:
         """The segment, if it is cached, or if so much of it is wanted that it is worth to be read or put together."""
         sstables, sst, meta = self._of
+        if not meta.is_moderate(number):
+            return None
         if not sstables.has_segment(sst, number):
             size = meta.segments[number + 1] - meta.segments[number]
             if len(cuts) * _SEGMENT_SHARE < size:

@@ -55,6 +55,10 @@ SEGMENT_BYTES = 2 << 20
 """Consecutive blocks are read, decoded and cached together up to about this size when many of them are wanted."""
 
 
+SEGMENT_BYTES_MAX = 4 * SEGMENT_BYTES
+"""A segment that many versions of one key have made larger than this is read in pieces."""
+
+
 class BlockIndex(msgspec.Struct, frozen=True, kw_only=True):
     """Per block, in order: little-endian arrays as bytes (formats as NumPy writes them)."""
 
@@ -147,6 +151,13 @@ class LoadedMeta:
             block -= 1
         return block
 
+    def is_of_one_key(self, block: int) -> bool:
+        """Whether all rows of the block are sure to be versions of its first key."""
+        if self.block_rows[block] == 1:
+            return True
+        after = block + 1
+        return after < self.blocks and bool(self.continues[after]) and self.first_keys[block] == self.first_keys[after]
+
     def block_range(self, start: bytes | None, end: bytes | None) -> tuple[int, int]:
         """Blocks i .. j-1 hold every key with start <= key < end; `None` leaves a side open."""
         first = 0 if start is None else max(self.block_of(start), 0)
@@ -171,6 +182,11 @@ class LoadedMeta:
     def segment_numbers(self) -> list[int]:
         """Of each block the segment that holds it."""
         return [number for number, (start, end) in enumerate(pairwise(self.segments)) for _ in range(start, end)]
+
+    def is_moderate(self, segment: int) -> bool:
+        """Whether the segment may be held as one: the versions of a key can make it larger than memory."""
+        first, last = self.segments[segment], self.segments[segment + 1]
+        return last - first == 1 or int(self.raw_length[first:last].sum()) <= SEGMENT_BYTES_MAX
 
 
 def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:

@@ -196,7 +196,8 @@ class Sstables:
         start, end = meta.segments[number], meta.segments[number + 1]
         segment: CachedSegment | None = self.blocks.get((sst.id, -1 - number))
         keep = columns is None and fill
-        if keep and 2 * (last - first) >= end - start and (segment is None or segment.beside_blocks):
+        whole = keep and meta.is_moderate(number)
+        if whole and 2 * (last - first) >= end - start and (segment is None or segment.beside_blocks):
             segment = self.segment(sst, meta, number)
         if segment is None:
             if keep:

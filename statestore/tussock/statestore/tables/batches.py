@@ -12,17 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
-from tussock.statestore.rows import Rows, key_order, repeats
+from tussock.statestore.rows import Rows, key_order, repeats, shown_key
 
 __all__ = ["RawBatch", "check_ascending", "first_disorder", "key_array", "raw_rows"]
 
 RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa.Table
 
 _OPERATIONS = ("put", "delete")
-
-
-def _show(key: bytes) -> str:
-    return repr(key if len(key) <= 64 else key[:61] + b"...")
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -81,8 +77,8 @@ def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows
             )
         if value is not None and not isinstance(value, bytes):
             raise InvalidBatch(
-                f"table {table!r}: position {at}, key {_show(key)}: {value!r} is neither a put (bytes) nor a delete "
-                "(None); nothing was stored",
+                f"table {table!r}: position {at}, key {shown_key(key)}: {value!r} is neither a put (bytes) nor a "
+                "delete (None); nothing was stored",
                 at,
                 key,
             )
@@ -124,8 +120,8 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
         if not pc.all(known, min_count=0).as_py():
             at = pc.index(known, False).as_py()
             raise InvalidBatch(
-                f"table {table!r}: position {at}, key {_show(keys[at].as_py())}: operation {operations[at].as_py()!r} "
-                f"is neither 'put' nor 'delete'; nothing was stored",
+                f"table {table!r}: position {at}, key {shown_key(keys[at].as_py())}: operation "
+                f"{operations[at].as_py()!r} is neither 'put' nor 'delete'; nothing was stored",
                 at,
                 keys[at].as_py(),
             )
@@ -134,7 +130,8 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
         if len(bare):
             at = int(bare[0])
             raise InvalidBatch(
-                f"table {table!r}: position {at}, key {_show(keys[at].as_py())}: a put of null; nothing was stored", at
+                f"table {table!r}: position {at}, key {shown_key(keys[at].as_py())}: a put of null; nothing was stored",
+                at,
             )
         marks = deletes
     # Nulls would be stored as a bitmap beside the delete marks, which say the same.
@@ -167,9 +164,9 @@ def check_ascending(rows: Rows, table: str) -> None:
     if at is None:
         return
     key, before = rows.key(at), rows.key(at - 1)
-    what = "repeats the key before it" if key == before else f"comes after {_show(before)}"
+    what = "repeats the key before it" if key == before else f"comes after {shown_key(before)}"
     raise InvalidBatch(
-        f"table {table!r}: position {at}: key {_show(key)} {what}; the keys of a batch have to ascend; "
+        f"table {table!r}: position {at}: key {shown_key(key)} {what}; the keys of a batch have to ascend; "
         "nothing was stored",
         at,
         key,

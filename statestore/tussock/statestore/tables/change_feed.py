@@ -25,6 +25,7 @@ from tussock.statestore.rows import Rows, repeats
 from tussock.statestore.sorting import take_hits
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.lookup_many import find_many
+from tussock.statestore.sst.merging import whole_keys
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 
@@ -120,10 +121,14 @@ class ChangeFeed:
         start = want.start
         while True:
             try:
-                for rows in self._merged(view, from_epoch, until, want._replace(start=start)):
-                    changes = self._changes(view, rows, from_epoch, until, want)
-                    if changes is not None:
-                        yield changes
+                merged, at_hand = self._merged(view, from_epoch, until, want._replace(start=start))
+                for rows, complete in whole_keys(merged):
+                    if complete:
+                        changes = self._changes(view, rows, from_epoch, until, want, at_hand=at_hand)
+                        if changes is not None:
+                            yield changes
+                    else:
+                        yield from self._by_epochs(view, rows, from_epoch, until, want)
                     start = rows.key(len(rows) - 1) + b"\0"
                 return
             except ObjectNotFound as error:
@@ -134,22 +139,56 @@ class ChangeFeed:
                     f" from before cannot hold: {error}; read them again"
                 ) from error
 
-    def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> MergeIterator:
-        """All versions in blocks that may have some of the range."""
-        runs = [[sst for sst in run.ssts if sst.min_epoch <= until] for run in view.runs]
-        wanted = ReadRange(
-            want.start, want.end, columns=want.columns, types=want.types, after_epoch=from_epoch
-        ).shared_by(len(runs))
-        sources = [ConcatIterator(self._core.sstables, ssts, wanted) for ssts in runs]
-        return MergeIterator([source for source in sources if source.ssts])
+    def _by_epochs(
+        self, view: TableView, some: Rows, from_epoch: int, until: int, want: FeedRange
+    ) -> Iterator[ChangeRows]:
+        """The changes of one key that has more versions than a batch may hold, of which `some` are the newest.
 
-    def _changes(self, view: TableView, rows: Rows, from_epoch: int, until: int, want: FeedRange) -> ChangeRows | None:
-        """The changes in merged rows, which have all versions of their keys that are in the range."""
+        Its changes ascend by epoch and its versions descend, so ranges of epochs are walked one after the other.
+        """
+        key = some.key(0)
+        only = want._replace(start=key, end=key + b"\0")
+        merged, _ = self._merged(view, from_epoch, until, only._replace(columns=(), types=()))
+        epochs = np.unique(np.concatenate([rows.epoch_array() for rows in merged]))
+        epochs = epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]
+        ends = epochs[max(len(some) // 2, 1) - 1 :: max(len(some) // 2, 1)].tolist()
+        low = from_epoch
+        for high in [*ends, until]:
+            if low < high:
+                yield from self._walk(view, low, high, only)
+                low = high
+
+    def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
+        """All versions in blocks that may have some of the range.
+
+        And whether the version after a change, in this order, is the one that it replaced. It is not where a run
+        between the two has versions that are so old that they were not read.
+        """
+        wanted = ReadRange(
+            want.start,
+            want.end,
+            columns=want.columns,
+            types=want.types,
+            after_epoch=from_epoch,
+            until_epoch=until,
+        ).shared_by(len(view.runs))
+        runs = [ConcatIterator(self._core.sstables, run.ssts, wanted) for run in view.runs]
+        read = [at for at, run in enumerate(runs) if run.ssts]
+        at_hand = all(run.min_epoch > from_epoch for run in view.runs[: max(read, default=0)])
+        return MergeIterator([runs[at] for at in read]), at_hand
+
+    def _changes(
+        self, view: TableView, rows: Rows, from_epoch: int, until: int, want: FeedRange, *, at_hand: bool
+    ) -> ChangeRows | None:
+        """The changes in merged rows, which have all versions of their keys that are in the range.
+
+        With `at_hand` the rows have what the first of them replaced, too, as far as it lies in the same blocks.
+        """
         known = rows.visible_at(until).distinct_versions()
         fresh = known.epoch_array() > np.uint64(from_epoch)
         again = repeats(known.keys)
         # Of what is older only the version right before a change matters: the row after it, as versions descend.
-        needed = fresh | (again & np.append(False, fresh[:-1])[: len(again)])
+        needed = fresh | (again & np.append(False, fresh[:-1])[: len(again)] & at_hand)
         known, fresh, again = known.filter(needed), fresh[needed], again[needed]
         if not len(known):
             return None

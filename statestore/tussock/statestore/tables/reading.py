@@ -17,11 +17,12 @@ from tussock.statestore.backend import PinHandle, VersionView
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.rows import Rows
+from tussock.statestore.rows import Rows, shown_key
 from tussock.statestore.shared_buffer import BufferedRun
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import Found, find
 from tussock.statestore.sst.lookup_many import Hits, find_many, locate
+from tussock.statestore.sst.merging import distinct_versions
 from tussock.statestore.sst.widening import with_types
 from tussock.statestore.sst.writer import value_schema
 
@@ -29,6 +30,9 @@ __all__ = ["TableReader"]
 
 _TOGETHER = 16
 """From so many keys on they are looked up in own rows together."""
+
+_COLUMN_BYTES_MAX = (1 << 31) - 1
+"""What Arrow's 32-bit offsets can tell apart."""
 
 _FEW_ROWS = 1000
 """A scan limited to fewer rows begins with single blocks."""
@@ -216,7 +220,8 @@ class TableReader:
 
     def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
-        want = ReadRange(scan.start, scan.end, scan.reverse, scan.columns, few)
+        newest_at = MAX_EPOCH if scan.epoch is None else scan.epoch
+        want = ReadRange(scan.start, scan.end, scan.reverse, scan.columns, few, newest_at=newest_at)
         merged = self._merged(want, view, buffered, scan.epoch)
         return UserIterator(merged, scan.epoch, limit=scan.limit, reverse=scan.reverse)
 
@@ -268,7 +273,7 @@ class TableReader:
             source = ConcatIterator(self.core.sstables, index.ssts, want)
             if source.ssts:
                 sources.append(source)
-        return MergeIterator(sources, reverse=want.reverse)
+        return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at)
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
@@ -285,11 +290,20 @@ class TableReader:
         def read() -> list[Rows]:
             picked = []
             view = self._view(from_epoch)
-            for rows in self._merged(ReadRange(after_epoch=from_epoch), view, (), until):
+            left = _COLUMN_BYTES_MAX
+            want = ReadRange(after_epoch=from_epoch, until_epoch=until)
+            for rows in distinct_versions(self._merged(want, view, (), until)):
                 epochs = rows.epoch_array()
                 versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
                 if len(versions):
-                    picked.append(versions.distinct_versions())
+                    left -= max(array.nbytes for array in (versions.keys, *versions.columns))
+                    if left < 0:
+                        raise InvalidOption(
+                            f"table {self.name!r}: changes from {from_epoch} to {until} are more than the 2 GiB that "
+                            f"a column of one batch can hold, already at key {shown_key(versions.key(0))}; read "
+                            "change_feed(), which comes in several batches, or fewer epochs at once"
+                        )
+                    picked.append(versions)
             return picked
 
         return self.core.resilient(read, from_epoch, pinned=False)
