@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore import RawTable, Snapshot, StateStore, TussockError, TypedTable, connect
+from tussock.statestore import RawTable, Snapshot, StateStore, TussockError, TypedTable, clone, connect, restore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64()), ("l", pa.list_(pa.int8()))])
 ROW = {"k": 1, "s": "a", "v": 1.5, "l": [1]}
@@ -132,6 +132,7 @@ CALLS: dict[type, tuple[str, ...]] = {
         "upsert",
         "ingest_batch",
         "delete",
+        "upload",
         "get",
         "multi_get",
         "read",
@@ -139,7 +140,17 @@ CALLS: dict[type, tuple[str, ...]] = {
         "change_feed",
         "change_epochs",
     ),
-    RawTable: ("ingest_batch", "upsert", "get", "multi_get", "scan", "changes", "change_feed", "change_epochs"),
+    RawTable: (
+        "ingest_batch",
+        "upsert",
+        "upload",
+        "get",
+        "multi_get",
+        "scan",
+        "changes",
+        "change_feed",
+        "change_epochs",
+    ),
     Snapshot: ("table",),
 }
 WRITES = ("upsert", "ingest_batch", "delete")
@@ -169,6 +180,22 @@ def run(call: Callable[..., Any], arguments: dict[str, Any]) -> None:
     if isinstance(answer, Iterator):
         for _ in answer:
             pass
+
+
+def test_a_store_is_opened_or_the_option_is_named() -> None:
+    """`connect`, `restore` and `clone` with each value for each of their arguments, but for the clocks."""
+    good = {"url": "memory://", "source": "memory://a", "target": "memory://b", "backup": "b"}
+    for call in (connect, restore, clone):
+        parameters = [p for p in named(call) if p.name not in ("system", "on_bytes", "source_options")]
+        needed = {p.name: good[p.name] for p in parameters if p.default is inspect.Parameter.empty}
+        for parameter in parameters:
+            for value in JUNK:
+                try:
+                    opened = call(**{**needed, parameter.name: value})
+                except TussockError:
+                    continue
+                if opened is not None:
+                    opened.close()
 
 
 def named(method: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -240,6 +267,8 @@ def test_each_argument_alone(opened: dict[type, Any], kind: type) -> None:
                     if other.default is inspect.Parameter.empty
                 }
                 arguments[parameter.name] = value
+                if name == "upload" and parameter.name != "rows":
+                    arguments["rows"] = [pa.RecordBatch.from_pylist([{**ROW, "gone": True}])]
                 if name == "wait_epoch" and parameter.name == "epoch":
                     arguments["timeout"] = 0
                 elif name == "wait_epoch":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tussock.statestore.access import access_from
-from tussock.statestore.arguments import check_limits
+from tussock.statestore.arguments import check_flag, check_limits
 from tussock.statestore.backend import Backend
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
@@ -56,11 +56,12 @@ def connect(
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
+    check_flag(compaction, "compaction")
     check_limits({"retention": retention, "gc_grace": gc_grace}, deadline, cache_bytes, buffer_bytes)
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name
-    if url.startswith("tussock://"):
+    if isinstance(url, str) and url.startswith("tussock://"):
         access = access_from(os.environ, **shown)
         settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)
         platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)

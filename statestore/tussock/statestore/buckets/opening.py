@@ -67,8 +67,8 @@ def open_bucket(
     S3 bucket only, stand in for those of the environment and of files, and are asked for again before they expire.
     Raises `InvalidOption` for any other URL, `ObjectStoreUnavailable` if the folder cannot be made.
     """
-    if not deadline_seconds > 0:
-        raise InvalidOption(f"deadline_seconds must be greater than 0, not {deadline_seconds}")
+    if not isinstance(deadline_seconds, int | float) or not deadline_seconds > 0:
+        raise InvalidOption(f"deadline_seconds must be greater than 0, not {deadline_seconds!r:.100}")
     where = parse_bucket_url(url)
     system = system or RealSystem()
     if credentials is not None and where.scheme != "s3":

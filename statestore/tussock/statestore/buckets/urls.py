@@ -40,6 +40,8 @@ class BucketUrl(NamedTuple):
 
 def parse_bucket_url(url: str) -> BucketUrl:
     """Take a URL apart; raises `InvalidOption` naming what is wrong with it and the accepted forms."""
+    if not isinstance(url, str):
+        raise InvalidOption(f"a store is named by a URL, found {url!r:.100}; expected such as file:///data/state")
     scheme, separator, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if not separator or scheme not in ("memory", "file", "s3", "gs", "az"):

@@ -4,17 +4,18 @@ Arrow data and Python values are held to one rule: a value is stored as it was g
 which types are of one kind, `python_values.py` which Python value is of which.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.conversion import Misfit, check_text, convert, kind_misfit
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.python_values import BAD_VALUE, array_of, shown
 
-__all__ = ["TypedRows", "conform", "key_rows"]
+__all__ = ["TypedRows", "conform", "delete_marks", "key_rows", "uploaded_batches"]
 
 TypedRows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]
 
@@ -173,3 +174,29 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
             )
         rows.append(dict(zip(primary_key, values, strict=True)))
     return rows
+
+
+def uploaded_batches(rows: Iterable[pa.RecordBatch], table: str) -> Iterator[pa.RecordBatch]:
+    """The batches of an `upload`, one by one; `SchemaMismatch` for what is none."""
+    if isinstance(rows, str | bytes | pa.RecordBatch | pa.Table) or not isinstance(rows, Iterable):
+        raise SchemaMismatch(
+            f"table {table!r}: upload takes an iterable of record batches, found {type(rows).__name__}"
+        )
+    return (_batch(batch, table) for batch in rows)
+
+
+def _batch(batch: object, table: str) -> pa.RecordBatch:
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaMismatch(f"table {table!r}: upload takes record batches, found {type(batch).__name__}")
+    return batch
+
+
+def delete_marks(batch: pa.RecordBatch, column: str, table: str) -> npt.NDArray[np.bool_]:
+    """Which rows `column` marks to delete; null marks none. `SchemaMismatch` if it is no boolean column."""
+    names = batch.schema.names
+    if not isinstance(column, str) or names.count(column) != 1:
+        raise SchemaMismatch(f"table {table!r}: delete_column is {column!r:.100}; expected one of {names}")
+    marks = batch.column(column)
+    if not pa.types.is_boolean(marks.type):
+        raise SchemaMismatch(f"table {table!r}: delete_column {column!r} has type {marks.type}, expected bool")
+    return np.asarray(marks.fill_null(False).to_numpy(zero_copy_only=False))

@@ -18,6 +18,7 @@ from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
 from tussock.statestore.tables.batches import RawBatch, key_array, raw_rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
+from tussock.statestore.tables.conform import uploaded_batches
 from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import check_limit
 
@@ -79,7 +80,7 @@ class RawTable:
         `waited` is told, each time, the seconds that the caller had to wait for the bucket.
         """
         self._check_writable()
-        unsorted = (raw_rows(batch, self.name, ordered=False) for batch in rows)
+        unsorted = (raw_rows(batch, self.name, ordered=False) for batch in uploaded_batches(rows, self.name))
         return self._core.upload_rows(self.spec, unsorted, waited)
 
     def get(self, key: bytes, epoch: int | None = None) -> bytes | None:

@@ -23,7 +23,7 @@ from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.batches import first_disorder
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
-from tussock.statestore.tables.conform import TypedRows, conform, key_rows
+from tussock.statestore.tables.conform import TypedRows, conform, delete_marks, key_rows, uploaded_batches
 from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import (
     added_fields,
@@ -149,13 +149,13 @@ class TypedTable:
         """
         self._check_writable()
         shape = self._now()
-        marked = (self._marked(batch, shape, delete_column) for batch in rows)
+        marked = (self._marked(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
         return self._core.upload_rows(shape.spec, marked, waited)
 
     def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
             return self._encode(batch, shape)
-        marks = batch.column(delete_column).fill_null(False).to_numpy(zero_copy_only=False)
+        marks = delete_marks(batch, delete_column, self.name)
         rows = batch.drop_columns([delete_column])
         if not marks.any():
             return self._encode(rows, shape)
