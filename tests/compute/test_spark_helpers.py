@@ -234,6 +234,8 @@ def test_a_column_that_no_rows_have_is_refused(spark: Any, counted: StateStore, 
             InvalidOption, match=rf"{argument} is '{name}', and no rows .*case.*table 'c': \['k', 'n'\]"
         ):
             ts.write_epoch(0, {"c": rows_of(spark), "d": rows_of(spark)}, store=counted, writer="w", **{argument: name})
+    with pytest.raises(InvalidOption, match=r"table 'c': merge names \['n'\], and the rows have no such columns"):
+        ts.write_epoch(0, {"c": (rows_of(spark).select("k"), SUM)}, store=counted, writer="w")
     assert counted.committed_batch("w", 0) is None
     ordered = rows_of(spark).selectExpr("k", "n", "'upsert' AS op", "1 AS seq")
     ts.write_epoch(0, {"c": ordered, "d": rows_of(spark)}, store=counted, writer="w", op_column="op", order_by="seq")

@@ -134,6 +134,12 @@ def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
         if table.spec.schema is None:
             raise InvalidOption(f"table {name!r} is raw: its values have no columns to merge")
         check_merge(merge, table.schema, table.spec.primary_key, name)
+        missing = [column for column in merge if column not in rows.columns]
+        if missing:
+            raise InvalidOption(
+                f"table {name!r}: merge names {missing}, and the rows have no such columns (upper and lower case "
+                f"differ); they have {rows.columns}"
+            )
     return _Share(table.spec, rows, None if merge is None else dict(merge))
 
 

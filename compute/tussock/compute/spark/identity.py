@@ -121,7 +121,10 @@ def check_tables_kept(store: StateStore, batch: MicroBatch) -> None:
     Its name by default would be another one then, and a merge would count twice. Commits of this very run are those of
     other helpers.
     """
-    ledger: dict[str, Any] = getattr(store.version(), "ledger", {})
+    if not batch.tables:
+        return
+    # The caller has just asked the store for the batch, so what is known here is new.
+    ledger: dict[str, Any] = getattr(store.recent_version(), "ledger", {})
     for writer, batches in ledger.items():
         tables = _tables_of(writer, batch)
         if tables is None or not set(tables) & set(batch.tables) or batch.number not in (each[0] for each in batches):
@@ -140,7 +143,7 @@ def check_tables_kept(store: StateStore, batch: MicroBatch) -> None:
 
 def _tables_of(writer: str, batch: MicroBatch) -> list[str] | None:
     """The tables in a name by default of the batch's query, if they are not the batch's own."""
-    if not batch.tables or writer == batch.writer or not writer.startswith(f"{batch.query} ["):
+    if writer == batch.writer or not writer.startswith(f"{batch.query} ["):
         return None
     try:
         tables: list[str] = json.loads(writer.removeprefix(f"{batch.query} "))
