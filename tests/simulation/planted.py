@@ -47,7 +47,7 @@ BUGS = [
     Bug(
         "reader trusts a missing entry",
         "a reader that lags behind a truncation takes a deleted entry for the tail",
-        log.VersionLog.refresh,
+        log.VersionLog._read_on,
         "if not self._check.holds():",
         "if False:",
         seed=35,

@@ -1,5 +1,7 @@
 """Bad input gets a clear error, and nothing is lost: the rows of the error table that are the bucket's doing."""
 
+import errno
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -112,6 +114,65 @@ def test_a_full_disk_fails_the_write_and_leaves_a_readable_store(small_disk: Pat
         assert pairs(kv.scan()) == [(b"a", b"1"), *big]
     with connect(url) as store:
         assert pairs(store.table("kv").scan()) == [(b"a", b"1"), *big]
+
+
+def fill(folder: Path) -> Path:
+    """Leave not one byte on that disk; answers the file that takes it all."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 10, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return ballast
+
+
+def test_vacuum_makes_room_on_a_full_disk(small_disk: Path) -> None:
+    """It once needed a log entry before it deleted anything, so a full disk could be freed by no means of the store."""
+    with connect((small_disk / "state").as_uri(), gc_grace=0, retention=0, compaction=False) as store:
+        kv = store.create_table("kv", compression="none")
+        for number in range(6):
+            kv.ingest_batch([(b"k", bytes([number]) * 60_000)], epoch := store.new_epoch())
+            store.commit_epoch(epoch)
+        store.compact("kv")
+        fill(small_disk)
+        kv.ingest_batch([(b"more", b"m" * 60_000)], epoch := store.new_epoch())
+        with pytest.raises(ObjectStoreUnavailable, match="disk is full"):
+            store.commit_epoch(epoch)
+        report = store.vacuum()
+        assert report.bytes_freed > 5 * 60_000
+        assert store.commit_epoch(epoch) >= epoch
+        assert pairs(kv.scan()) == [(b"k", b"\x05" * 60_000), (b"more", b"m" * 60_000)]
+
+
+def test_a_commit_that_the_disk_has_no_room_for_certainly_did_not_happen(small_disk: Path) -> None:
+    """The error names the object and the disk; it once said that the commit may have happened."""
+    with connect((small_disk / "state").as_uri(), compaction=False) as store:
+        store.create_table("kv")
+        ballast = fill(small_disk)
+        with pytest.raises(ObjectStoreUnavailable, match="disk is full") as error:
+            store.create_table("other")
+        assert re.search(r"log/\d{20}\.delta: it was not created, so nothing happened", str(error.value))
+        assert "may" not in str(error.value)
+        assert error.value.nothing_written
+        ballast.unlink()
+        assert store.create_table("other").name == "other"
+
+
+def test_without_permission_a_commit_certainly_did_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a folder that this user may not write to."""
+    with connect(tmp_path.as_uri(), compaction=False) as store:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("os.link", refuse)
+            with pytest.raises(ObjectStoreUnavailable, match=r"so nothing happened.*no permission"):
+                store.create_table("kv")
+        assert store.create_table("kv").name == "kv"
 
 
 def test_an_epoch_past_the_retention_names_the_oldest_readable_one(bucket_url: str) -> None:

@@ -201,5 +201,6 @@ def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:
 
 def _copy(error: TussockError) -> TussockError:
     copied = type(error)(*error.args)
+    copied.__dict__.update(error.__dict__)
     copied.__cause__ = error.__cause__
     return copied

@@ -9,8 +9,8 @@ Objects
 Append. Take the newest version known here (sequence v), let the callers decide on it, validate the deltas, and create
 entry v+1. Of all writers exactly one succeeds, so every delta was validated on precisely the version it lands on;
 that is all the safety there is, with no leader and no lease. On "already exists" read what is there, decide again on
-the new version, create the next one. Calls that come while an entry is under way go into the next one together
-(`grouping.py`). An entry of a leader carries its term; `terms.py` says what that adds.
+the new version, create the next one, in turn with the others (`turns.py`). Calls that come while an entry is under way
+go into the next one together (`grouping.py`). An entry of a leader carries its term; `terms.py` says what that adds.
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
@@ -31,9 +31,10 @@ seconds of the bucket's clock. An append that is answered within 10 seconds of T
 its wall clock, therefore counts without a listing of its own. `docs/decisions/0013` has the proof, and what it
 assumes of clocks: that they run at about the same rate, not that they agree.
 
-Reading. `refresh` probes v+1, v+2, ... until one is not there. A reader that lagged behind a truncation would take a
-deleted entry for the tail, so it lists the markers when it has not for ten seconds, and loads from a snapshot if one
-is above it. What it read counts, and listeners hear of it, only then. Nobody polls: no call, no request.
+Reading. `refresh` probes v+1, v+2, ... until one is not there, several at a time (`catching_up.py`); then it looks
+for a snapshot to begin at. A reader that lagged behind a truncation would take a deleted entry for the tail, so it
+lists the markers when it has not for ten seconds, and loads from a snapshot if one is above it. What it read counts,
+and listeners hear of it, only then. Nobody polls: no call, no request.
 
 Recovery. The newest readable snapshot, then entries until one is missing, then a listing: a marker above the snapshot,
 or an entry after the missing one, means that entries are lost, which is tried again (a truncation or an append may be
@@ -43,44 +44,46 @@ The idea is SlateDB's (numbered manifests by create-if-absent, a boundary for tr
 manifests, and markers in place of an overwritten boundary object, are ours.
 """
 
-import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
+from tussock.meta.append_errors import interrupted, not_created, outrun, stood_still, unknown
+from tussock.meta.catching_up import PROBES, Learned, is_far_behind, replayed
 from tussock.meta.delta import Delta
 from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
 from tussock.meta.grouping import AnyCall, Call, CallQueue, Plan, fail_all, plan_entry
 from tussock.meta.outcomes import Outcomes
 from tussock.meta.recent_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
-from tussock.meta.recovery import apply_entry, beyond, newest_snapshot, read_entry, truncation_boundary
+from tussock.meta.recovery import beyond, newest_snapshot, read_entry, truncation_boundary
+from tussock.meta.turns import Turns
 from tussock.meta.version import Version
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
+from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
 __all__ = ["Listener", "VersionLog"]
 
+log = get_logger("tussock.meta")
+
 APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
-
-_INTERRUPTED = (
-    "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating it with "
-    "the same writer and batch is safe"
-)
 
 Result = TypeVar("Result")
 Listener = Callable[[bytes | None, Version], None]
 """Called with the frame of each entry and the version after it; after a jump by a snapshot with `None`."""
 
 
-class _Learned(NamedTuple):
-    """An entry that was read, and the version after it."""
+class _Progress(msgspec.Struct):
+    """How far a group of calls is."""
 
-    entry_id: bytes
-    frame: bytes
-    version: Version
+    is_fresh: bool
+    """The version that they were decided on last was the tail of the log, at some time since they came."""
+    races: int = 0
+    had_pause: bool = False
 
 
 class VersionLog:
@@ -108,6 +111,7 @@ class VersionLog:
         self._version: Version | None = None
         self._check = RecentCheck(system)
         self._outcomes = Outcomes()
+        self._turns = Turns(system)
         self._snapshot_due: Version | None = None
         self._listeners: list[Listener] = []
         self._term = 0
@@ -146,13 +150,23 @@ class VersionLog:
 
     def refresh(self) -> Version:
         """Read to the tail of the log; one GET if nothing is new."""
+        return self._read_on(exists=False)
+
+    def _read_on(self, *, exists: bool) -> Version:
+        # `exists`: the next entry is known to be there.
         with self._lock:
             if self._version is None:
                 return self._load()
             start = self._version.seq
             began = Moment.now(self._system)
             try:
-                learned = self._replayed(self._version)
+                learned = replayed(self._bucket, self._system, self._version, most=PROBES, exists=exists)
+                if len(learned) >= PROBES:
+                    # Listeners want every entry, and one of ours may be among them without our knowing.
+                    jumps = not self._listeners and not self._outcomes.is_open
+                    if jumps and is_far_behind(self._bucket, learned[-1].version.seq):
+                        return self._load()
+                    learned += self._replayed(learned[-1].version)
             except CorruptLog:
                 # Below the markers stray entries of stalled writers may lie; they are no part of the log.
                 if truncation_boundary(self._bucket) <= start:
@@ -188,7 +202,8 @@ class VersionLog:
             payloads: by id, small SSTs that the entry brings along if the deltas commit them.
 
         Raises:
-            ObjectStoreUnavailable: it may or may not have happened; the same call may be repeated.
+            ObjectStoreUnavailable: it may have happened, unless `nothing_written`; the same call may be repeated.
+            WaitTimeout: others were faster each time; nothing was appended.
             Fenced: the log's term is over; nothing was appended.
             CorruptLog: the log cannot be read to its tail.
         """
@@ -207,41 +222,45 @@ class VersionLog:
     def _append_group(self, calls: Sequence[AnyCall]) -> None:
         """Do all of `calls`, or tell each why not."""
         try:
-            with self._lock:
-                self._decide_and_create(calls)
+            progress = _Progress(is_fresh=self._version is None)
+            while not all(call.done for call in calls):
+                with self._lock:
+                    pause = self._decide_and_create(calls, progress)
+                if pause:
+                    # Not under the lock: others may read meanwhile.
+                    self._system.sleep(pause)
         except Exception as error:  # noqa: BLE001  # told to every caller
             fail_all(calls, error)
         except BaseException:
-            fail_all(calls, ObjectStoreUnavailable(_INTERRUPTED))
+            fail_all(calls, interrupted())
             raise
 
-    def _decide_and_create(self, calls: Sequence[AnyCall]) -> None:
-        fresh = self._version is None
-        races = 0
-        while waiting := [call for call in calls if not call.done]:
-            version = self.version
-            plan = plan_entry(version, [call for call in waiting if not self._repeats(call)])
-            if plan.deltas:
-                # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
-                if self._created(plan, calls[0].term):
-                    _succeed(plan.accepted)
-                else:
-                    races += 1
-                fresh = True
-            else:
-                _succeed(plan.accepted)
-                if plan.refused and not fresh:
-                    # The objection may come of an old version: a table created elsewhere, a task already reported.
-                    self.refresh()
-                    fresh = True
-                    continue
-                for call, error in plan.refused:
-                    call.fail(error)
-            if races == APPEND_ATTEMPTS_MAX:
-                raise ObjectStoreUnavailable(
-                    f"{self._bucket.url}: other writers were faster {APPEND_ATTEMPTS_MAX} times in a row at appending "
-                    f"to the log, now at entry {self.version.seq}; nothing was appended, try again"
-                )
+    def _decide_and_create(self, calls: Sequence[AnyCall], progress: _Progress) -> float:
+        """Try once; answers the seconds to wait before the next try."""
+        plan = plan_entry(self.version, [call for call in calls if not call.done and not self._repeats(call)])
+        if not plan.deltas:
+            _succeed(plan.accepted)
+            if plan.refused and not progress.is_fresh:
+                # The objection may come of an old version: a table created elsewhere, a task already reported.
+                self.refresh()
+                progress.is_fresh = True
+                return 0.0
+            for call, error in plan.refused:
+                call.fail(error)
+            return 0.0
+        if not progress.had_pause:
+            progress.had_pause = True
+            if pause := self._turns.pause():
+                return pause
+        progress.is_fresh = True
+        # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
+        if self._created(plan, calls[0].term):
+            _succeed(plan.accepted)
+            return 0.0
+        progress.races += 1
+        if progress.races == APPEND_ATTEMPTS_MAX:
+            raise outrun(self._bucket.url, self.version.seq, APPEND_ATTEMPTS_MAX)
+        return self._turns.lost(progress.races)
 
     def _repeats(self, call: AnyCall) -> bool:
         """Whether the call repeats one whose outcome was unknown, and which turned out to have happened."""
@@ -265,24 +284,29 @@ class VersionLog:
         self._outcomes.sent(after.seq, entry.id, [(call.key, result) for call, result in plan.accepted])
         began = Moment.now(self._system)
         try:
-            ours = self._bucket.create(entry_path(after.seq), data) or self._is_ours(after.seq, entry.id)
+            ours = self._bucket.create(entry_path(after.seq), data)
+            self._turns.tried(self._system.monotonic() - began.seconds, won=ours)
+            ours = ours or self._is_ours(after.seq, entry.id)
         except ObjectStoreUnavailable as error:
+            if error.nothing_written:
+                self._outcomes.closed(entry.id)
+                raise not_created(entry_path(after.seq), error) from error
             ours = self._read_back(after.seq, entry.id, error)
         if not ours:
-            self.refresh()
+            self._read_on(exists=True)
             return False
         if not self._check.holds():
             try:
                 boundary = truncation_boundary(self._bucket)
             except ObjectStoreUnavailable as error:
-                raise _unknown(entry_path(after.seq), error) from error
+                raise unknown(entry_path(after.seq), error) from error
             if boundary >= after.seq:
                 self._drop_stray(after.seq, entry.id, boundary, began, plan)
                 return False
             self._check.passed(began)
         # This call itself answers its callers, here and now.
         self._outcomes.closed(entry.id)
-        self._learn([_Learned(entry.id, frame, after)])
+        self._learn([Learned(entry.id, frame, after, self._owner)])
         if after.seq % self._snapshot_every == 0:
             self._snapshot_due = after
         return True
@@ -298,14 +322,7 @@ class VersionLog:
         self._load()
         for call, _ in plan.accepted:
             if stalled_ms >= TRUNCATION_AGE_MS_MIN and not call.repeatable:
-                call.fail(
-                    ObjectStoreUnavailable(
-                        f"{entry_path(seq)}: this process stood still while it appended, and the log was truncated "
-                        f"past the entry meanwhile (marker {boundary}): the commit may or may not have happened. "
-                        "Commits that name a writer and a batch can always be repeated; look at the store before "
-                        "repeating this one"
-                    )
-                )
+                call.fail(stood_still(entry_path(seq), boundary))
 
     def _is_ours(self, seq: int, entry_id: bytes) -> bool:
         """Whether the entry that exists is the one just sent: a bucket that retried may say "exists" of our own."""
@@ -316,9 +333,9 @@ class VersionLog:
         try:
             found = read_entry(self._bucket, seq)
         except ObjectStoreUnavailable as error:
-            raise _unknown(entry_path(seq), error) from cause
+            raise unknown(entry_path(seq), error) from cause
         if found is None:
-            raise _unknown(entry_path(seq), cause) from cause
+            raise unknown(entry_path(seq), cause) from cause
         return found.entry.id == entry_id
 
     def _load(self) -> Version:
@@ -353,17 +370,15 @@ class VersionLog:
             f"restore a snapshot of {boundary} or later"
         )
 
-    def _replayed(self, version: Version) -> list[_Learned]:
+    def _replayed(self, version: Version) -> list[Learned]:
         """All the entries that follow `version`."""
-        learned: list[_Learned] = []
-        while (read := read_entry(self._bucket, version.seq + 1)) is not None:
-            version = apply_entry(version, read.entry)
-            learned.append(_Learned(read.entry.id, read.frame, version))
-        return learned
+        return replayed(self._bucket, self._system, version)
 
-    def _learn(self, learned: Sequence[_Learned]) -> None:
+    def _learn(self, learned: Sequence[Learned]) -> None:
         """Take over entries that are known to be part of the log."""
         for one in learned:
+            if one.writer != self._owner:
+                self._turns.saw(one.writer)
             self._outcomes.learned(one.version.seq, one.entry_id)
             self._version = one.version
             for listener in self._listeners:
@@ -372,19 +387,14 @@ class VersionLog:
     def _write_due_snapshot(self) -> None:
         with self._lock:
             due, self._snapshot_due = self._snapshot_due, None
-        if due is not None:
-            # The append has happened, whatever becomes of this; the next snapshot makes up for a failed one.
-            with contextlib.suppress(ObjectStoreUnavailable):
+        try:
+            if due is not None:
                 self._bucket.create(snapshot_path(due.seq), encode_snapshot(due))
+        except ObjectStoreUnavailable as error:
+            # The append has happened, whatever becomes of this. Without snapshots nothing of the log is ever removed.
+            log.warning("a snapshot of the log was not written, the next one makes up for it", error=str(error))
 
 
 def _succeed(accepted: Sequence[tuple[AnyCall, Any]]) -> None:
     for call, result in accepted:
         call.succeed(result)
-
-
-def _unknown(path: str, cause: Exception) -> ObjectStoreUnavailable:
-    return ObjectStoreUnavailable(
-        f"{path}: the answer to its creation was lost, so the commit may or may not have happened; repeating it with "
-        f"the same writer and batch is safe ({cause})"
-    )

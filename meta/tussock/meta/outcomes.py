@@ -25,6 +25,11 @@ class Outcomes:
         self._open: dict[bytes, _Sent] = {}
         self._settled: dict[Hashable, object] = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the outcome of some entry is open: only the entry of its number says it."""
+        return bool(self._open)
+
     def sent(self, seq: int, entry_id: bytes, answers: Sequence[tuple[Hashable, object]]) -> None:
         """The create of this entry is about to be sent; `answers` are key and result of each call in it."""
         self._open[entry_id] = _Sent(seq, answers)

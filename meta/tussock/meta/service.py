@@ -206,8 +206,9 @@ class EmbeddedMeta:
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
         try:
             epoch = self._log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
-        except ObjectStoreUnavailable:
-            self._unknown_ssts |= ids
+        except ObjectStoreUnavailable as error:
+            if not error.nothing_written:
+                self._unknown_ssts |= ids
             raise
         except StaleUpload as error:
             if ids.isdisjoint(self._unknown_ssts):

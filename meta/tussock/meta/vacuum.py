@@ -15,6 +15,8 @@ were claimed, and what this process has uploaded and not committed; and a grace 
 an orphan whose writer's clock was ahead simply goes later. It moves only if something can be deleted for it. Whoever
 is refused uploads under an id above the horizon.
 
+If that append fails, what is garbage by the version as it is goes first, and makes room for the entry on a full disk.
+
 Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. What backups name
 stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this one is, are never
 touched; once none is named any more, the hold on them there is let go (`cloning.py`). A crash anywhere leaves garbage
@@ -41,6 +43,7 @@ from tussock.meta.pins import pin_objects
 from tussock.meta.truncation import Truncation, plan_truncation, truncate
 from tussock.meta.version import Version
 from tussock.statestore.backend import VacuumReport
+from tussock.statestore.errors import ObjectStoreUnavailable
 from tussock.statestore.ids import id_floor
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.system import System
@@ -107,7 +110,12 @@ class Vacuum:
             version = self._with_horizon(held.version, listed, bucket_ms, in_flight())
         else:
             known = in_flight()
-            self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, known), None))
+            try:
+                self._advance(listed, bucket_ms, known)
+            except ObjectStoreUnavailable:
+                if not self._made_room(listed, backup_objects, bucket_ms):
+                    raise
+                self._advance(listed, bucket_ms, known)
             held = self._backups.held()
             version = held.version
         ssts = self._garbage_ssts(version, held, listed, bucket_ms)
@@ -124,6 +132,23 @@ class Vacuum:
             gc_horizon=version.gc_horizon,
         )
 
+    def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
+        self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight), None))
+
+    def _made_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
+        """Delete what is garbage by the log as it is, without an entry more; whether there was any.
+
+        A disk may be so full that not even the entry with the horizon has a place. What was dropped long enough ago
+        comes into no tree again, and what is below the horizon of a version and unnamed there can no longer be
+        committed: neither needs another entry.
+        """
+        self._log.refresh()
+        held = self._backups.held()
+        ssts = self._garbage_ssts(held.version, held, listed, bucket_ms)
+        found = [*ssts.objects, *_dead_backups(held.version, backup_objects), *self._leftovers(bucket_ms)]
+        self._bucket.delete([info.path for info, _ in found])
+        return bool(found)
+
     def _delete(self, ssts: _Found, cut: Truncation, rest: Sequence[tuple[ObjectInfo, str]]) -> None:
         self._bucket.delete([info.path for info, _ in ssts.objects])
         if ssts.forgettable:
@@ -135,7 +160,15 @@ class Vacuum:
     def _bucket_clock(self) -> int:
         """The bucket's own time: ages of objects are reckoned by the clock that stamped them."""
         path = f"tmp/clock-{self._system.random_bytes(8).hex()}"
-        self._bucket.put(path, b"")
+        try:
+            self._bucket.put(path, b"")
+        except ObjectStoreUnavailable:
+            # A full disk may have no place for one file more. It is later than all that is there: by an early time,
+            # less is old enough to go.
+            stamps = [info.modified_ms for folder in ("log/", "sst/") for info in self._bucket.list(folder)]
+            if not stamps:
+                raise
+            return max(stamps)
         stamps = [info.modified_ms for info in self._bucket.list("tmp/") if info.path == path]
         self._bucket.delete([path])
         return stamps[0] if stamps else self._system.now_ms()

@@ -212,12 +212,16 @@ class Core:
 
     def await_epoch(self, epoch: int) -> None:
         """Return when the version here has the epoch, however long the service or the bucket is away."""
+        pause = _PAUSE_SECONDS / 32
         while self.backend.version().max_committed_epoch < epoch:
             try:
-                self.refresh()
+                if self.refresh().max_committed_epoch >= epoch:
+                    return
             except (MetaUnavailable, ObjectStoreUnavailable) as error:
                 log.warning("a version is waited for", epoch=epoch, error=str(error))
-                self.system.sleep(_PAUSE_SECONDS)
+                pause = _PAUSE_SECONDS
+            self.system.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS)
 
     def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
         """Run a read; if an SST has gone since its version, do it again on the newest version.

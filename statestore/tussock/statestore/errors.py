@@ -140,6 +140,9 @@ class CheckpointAborted(TussockError, RuntimeError):
 class ObjectStoreUnavailable(TussockError, OSError):
     """The object store did not do it within the deadline; the call is safe to repeat."""
 
+    nothing_written = False
+    """It is sure that the request had no effect, as on a full disk; else it may still have happened."""
+
 
 class StaleUpload(TussockError, RuntimeError):
     """A commit names SSTs that were uploaded so long ago that vacuum may have taken them; upload them again."""

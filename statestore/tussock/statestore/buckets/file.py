@@ -26,8 +26,8 @@ _BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
 _BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
 
 _ADVICE = {
-    errno.ENOSPC: "the disk is full; make room, then repeat the call",
-    errno.EDQUOT: "the disk quota is used up; make room, then repeat the call",
+    errno.ENOSPC: "the disk is full; make room (vacuum deletes the store's garbage), then repeat the call",
+    errno.EDQUOT: "the disk quota is used up; make room (vacuum deletes the store's garbage), then repeat the call",
     errno.EIO: "the disk failed; check the device and the system's log",
     errno.EROFS: "the file system is read-only; mount it for writing",
     errno.EACCES: "this user has no permission; check the folder's owner and mode",
@@ -61,7 +61,7 @@ class FileBucket:
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object durably if none has that path; `False` if one has."""
-        return self._run("create", path, self._create, self._root / check_path(path), data)
+        return self._run("create", path, self._create, path, self._root / check_path(path), data)
 
     def get(self, path: str) -> bytes:
         """The whole object."""
@@ -109,15 +109,23 @@ class FileBucket:
             raise
         _sync_folder(target.parent)
 
-    def _create(self, target: Path, data: bytes) -> bool:
-        temporary = self._write_temporary(target.parent, data)
+    def _create(self, path: str, target: Path, data: bytes) -> bool:
+        created = False
         try:
-            os.link(temporary, target)
-            created = True
-        except FileExistsError:
-            created = False
-        finally:
-            temporary.unlink()
+            temporary = self._write_temporary(target.parent, data)
+            try:
+                os.link(temporary, target)
+                created = True
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
+        except OSError as error:
+            self._synced_folders.clear()  # someone may have removed a folder: the next call makes it again
+            failure = self._unavailable("create", path, error)
+            # Without its name there is no object.
+            failure.nothing_written = not created
+            raise failure from error
         # Also after losing: what the caller does next rests on the winner's object, which the winner may not have
         # synced yet.
         _sync_folder(target.parent)
@@ -191,6 +199,8 @@ class FileBucket:
         """Do `work`, with the file system's errors turned into the store's: the one place where that happens."""
         try:
             return work(*args, **kwargs)
+        except ObjectStoreUnavailable:
+            raise  # told by the work itself
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if operation in ("get", "get_range"):
                 raise ObjectNotFound(f"there is no object {path} in {self.url}") from error

@@ -1,0 +1,46 @@
+"""What an append that failed tells its callers: whether it happened, and what to do."""
+
+from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout
+
+__all__ = ["interrupted", "not_created", "outrun", "stood_still", "unknown"]
+
+
+def unknown(path: str, cause: Exception) -> ObjectStoreUnavailable:
+    """The answer was lost, and could not be found out."""
+    return ObjectStoreUnavailable(
+        f"{path}: the answer to its creation was lost, so the commit may or may not have happened; repeating it with "
+        f"the same writer and batch is safe ({cause})"
+    )
+
+
+def not_created(path: str, cause: ObjectStoreUnavailable) -> ObjectStoreUnavailable:
+    """The bucket is sure that it wrote nothing."""
+    error = ObjectStoreUnavailable(f"{path}: it was not created, so nothing happened; {cause}")
+    error.nothing_written = True
+    return error
+
+
+def interrupted() -> ObjectStoreUnavailable:
+    """The thread that appended for all was interrupted."""
+    return ObjectStoreUnavailable(
+        "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating it "
+        "with the same writer and batch is safe"
+    )
+
+
+def stood_still(path: str, boundary: int) -> ObjectStoreUnavailable:
+    """The entry was created where the log had been truncated already, after a long time."""
+    return ObjectStoreUnavailable(
+        f"{path}: this process stood still while it appended, and the log was truncated past the entry meanwhile "
+        f"(marker {boundary}): the commit may or may not have happened. Commits that name a writer and a batch can "
+        "always be repeated; look at the store before repeating this one"
+    )
+
+
+def outrun(url: str, seq: int, times: int) -> WaitTimeout:
+    """Others were faster so often in a row."""
+    return WaitTimeout(
+        f"{url}: other writers were faster {times} times in a row at appending to the log, now at entry {seq}; nothing "
+        "was appended, and nothing is wrong with the bucket: try again, with fewer processes that commit for "
+        "themselves, or through a meta service"
+    )
