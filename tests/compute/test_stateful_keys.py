@@ -1,6 +1,7 @@
 """Keys of `stateful`: exactly those of the rows, written only by the call that has them; names that are taken."""
 
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 
 TIME = pa.timestamp("us", "UTC")
+MOMENTS = [datetime(2013, 1, day, tzinfo=UTC) for day in (1, 2)]
 COUNT = ts.merges(n="count")
 
 
@@ -216,3 +218,60 @@ def test_merges_of_values_that_do_not_fit(store: StateStore, kind: Any, values: 
             ts.stateful("t", key="k", fn=ts.merges(v="last"), store=store), store, pa.table({"k": [1], "v": values}), 0
         )
     assert store.committed_epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.bool_(), False, True),
+        (pa.int8(), -1, 2),
+        (pa.uint64(), 1, 1 << 63),
+        (pa.float16(), -1.5, 2.0),
+        (pa.float32(), -1.5, 2.0),
+        (pa.decimal128(38, 10), Decimal(-1), Decimal(2)),
+        (pa.decimal256(50, 1), Decimal(-1), Decimal(2)),
+        (pa.string(), "a", "b"),
+        (pa.binary(), b"a", b"b"),
+        (pa.date32(), date(2013, 1, 1), date(2013, 1, 2)),
+        (TIME, *MOMENTS),
+        (pa.timestamp("us"), *(moment.replace(tzinfo=None) for moment in MOMENTS)),
+        (pa.duration("us"), timedelta(1), timedelta(2)),
+        (pa.list_(pa.int64()), [1], [2]),
+        (pa.struct([("x", pa.int64())]), {"x": 1}, {"x": 2}),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1)], [("a", 2)]),
+    ],
+    ids=str,
+)
+def test_a_merge_works_in_every_batch_or_in_none(store: StateStore, kind: pa.DataType, low: Any, high: Any) -> None:
+    """Each function on each type, within a batch and with what is stored: right, or refused before any task runs."""
+    unordered = pa.types.is_nested(kind) or kind in (pa.float16(), pa.decimal256(50, 1))
+    batches = [pa.array(values, kind) for values in ([high, None, low], [None, high])]
+    expected = {"first": high, "last": high, "min": low, "max": high, "collect": [high, low, high]}
+    for at, (function, value) in enumerate(expected.items()):
+        stored = pa.list_(kind) if function == "collect" else kind
+        table = store.create_table(function, schema=pa.schema([("k", pa.int8()), ("v", stored)]), primary_key=["k"])
+        how = ("collect", "v", 3) if function == "collect" else function
+        write = ts.stateful(function, key="k", fn=ts.merges(v=how), store=store)
+        rows = [pa.table({"k": pa.repeat(1, len(values)), "v": values}) for values in batches]
+        if unordered and function in ("min", "max"):
+            with pytest.raises(InvalidOption, match="cannot be merged by"):
+                run_batch(write, store, rows[0], 2 * at, tasks=1)
+            continue
+        for number, part in enumerate(rows):
+            run_batch(write, store, part, 2 * at + number, tasks=1)
+        assert table.get(1)["v"] == value
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order_by": "m"}, "order_by names column 'm' of map<.*, which has no order"),
+        ({"ttl": ts.Ttl("at", 5)}, "ttl names column 'at'; expected a timestamp of table 't', beside its key"),
+    ],
+)
+def test_columns_that_cannot_order_or_expire(store: StateStore, options: dict[str, Any], message: str) -> None:
+    """A column without an order; and a key as the time of a write, which would become another key."""
+    store.create_table("t", schema=pa.schema([("at", TIME), ("n", pa.int64())]), primary_key=["at"])
+    rows = pa.table({"at": pa.array([1], TIME), "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
+    with pytest.raises(InvalidOption, match=message):
+        run_batch(ts.stateful("t", key="at", fn=COUNT, store=store, **options), store, rows, 0)

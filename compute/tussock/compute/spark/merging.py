@@ -48,7 +48,9 @@ def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: It
             )
         kind = schema.field(name).type
         numeric = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
-        if (function == "sum" and not numeric) or (function in ("min", "max") and pt.is_nested(kind)):
+        # Arrow and Polars do not reckon with the last three.
+        unordered = pt.is_nested(kind) or pt.is_null(kind) or pt.is_float16(kind) or pt.is_decimal256(kind)
+        if (function == "sum" and (unordered or not numeric)) or (function in ("min", "max") and unordered):
             raise InvalidOption(f"table {table!r}: column {name!r} of type {kind} cannot be merged by {function!r}")
 
 
@@ -157,8 +159,8 @@ def combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArr
         return new
     if function == "first":
         return pc.if_else(existed, old, new)
-    if function in ("min", "max") and pt.is_temporal(field.type):
-        # Arrow's elementwise functions know no times.
+    if function in ("min", "max") and (pt.is_temporal(field.type) or pt.is_boolean(field.type)):
+        # Arrow's elementwise functions know no times and no booleans.
         wins = pc.less(new, old) if function == "min" else pc.greater(new, old)
         return pc.if_else(pc.coalesce(wins, old.is_null()), new, old)
     if function == "min":

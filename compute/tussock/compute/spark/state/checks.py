@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
@@ -128,10 +129,12 @@ def check_tables(
             )
         schema = spec.arrow_schema()
         if expiry is not None and not (
-            expiry.column in schema.names and pt.is_timestamp(schema.field(expiry.column).type)
+            expiry.column in schema.names
+            and expiry.column not in key
+            and pt.is_timestamp(schema.field(expiry.column).type)
         ):
             raise InvalidOption(
-                f"ttl names column {expiry.column!r}; expected a timestamp of table {spec.name!r}, which has "
+                f"ttl names column {expiry.column!r}; expected a timestamp of table {spec.name!r}, beside its key, of "
                 f"{[f'{field.name}: {field.type}' for field in schema]}"
             )
     own = {spec.name for spec in states} | ({f"{states[0].name}{end}" for end in HELPERS} if event_time else set())
@@ -165,6 +168,14 @@ def check_rows(
     for name in (*key, *order_by, *([] if event_time is None else [event_time])):
         if name not in rows.names:
             raise SchemaMismatch(f"table {state.name!r}: the rows have no column {name!r}; they have {rows.names}")
+    for name in order_by:
+        try:
+            pc.sort_indices(pa.table({name: pa.nulls(1, rows.field(name).type)}), [(name, "ascending")])
+        except (pa.ArrowException, TypeError) as error:
+            raise InvalidOption(
+                f"order_by names column {name!r} of {rows.field(name).type}, which has no order; expected a number, a "
+                "string, a time or a column like these"
+            ) from error
     if event_time is not None and not pt.is_timestamp(rows.field(event_time).type):
         raise InvalidOption(f"event_time {event_time!r} is {rows.field(event_time).type}; expected a timestamp")
     if event_time is not None and LATE in outputs:
