@@ -297,7 +297,7 @@ def test_a_table_is_dropped_by_the_very_next_entry(store: EmbeddedMeta, bucket: 
         other = meta(bucket)
         made.append(other.version().backups["nightly"].started_seq)
         other.drop_table("kv")
-        made.extend(one.seq for one in other.version().dropped)
+        made.extend(one.dropped_seq for one in other.version().gone.values())
         bucket.system.forward(1)
         other.vacuum()
 

@@ -1,5 +1,7 @@
 """A read stays on one version, also where it takes several ranges or outlives its pin."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -48,9 +50,9 @@ def test_read_checks_its_pin_on_the_version_that_it_reads(monkeypatch: pytest.Mo
             pin = snapshot._pin
             view = store._core.view
 
-            def view_after_a_long_sleep(*args: object) -> object:
+            def view_after_a_long_sleep(*args: Any, **options: Any) -> object:
                 pin.deadline = 0.0  # type: ignore[attr-defined]
-                return view(*args)  # type: ignore[arg-type]
+                return view(*args, **options)
 
             monkeypatch.setattr(store._core, "view", view_after_a_long_sleep)
             with pytest.raises(SnapshotExpired, match="not renewed"):

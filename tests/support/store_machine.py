@@ -422,6 +422,8 @@ class StoreMachine(MachineBase):
             assert snapshot is not None
             assert snapshot.epoch == (self.model.newest if epoch is None else epoch)
             client.pins.append(snapshot)
+            if epoch is None:
+                client.pinned_names[id(snapshot)] = dict(self.model.names)
 
     @precondition(lambda self: any(client.pins for client in self.clients))
     @rule(number=CLIENTS, which=st.integers(0, 3), name=st.sampled_from(NAMES), fault=FAULTS, last=st.booleans())
@@ -431,13 +433,16 @@ class StoreMachine(MachineBase):
             return
         snapshot = client.pins[which % len(client.pins)]
 
+        names = client.pinned_names.get(id(snapshot))
+
         def read() -> Any:
             try:
                 table = snapshot.table(name)
                 model = self.model.tables[table.spec.id]
+                assert names is None or table.spec.id == names[name], "another table has the name now"
                 return table.spec.id, face(model).everything(table, None), face(model).get(table, model.keys[3], None)
             except TableNotFound:
-                assert client.version.find_table(name) is None
+                assert names is None or name not in names
                 return None
 
         answer = self._repeated(client, fault, read)

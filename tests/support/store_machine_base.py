@@ -61,6 +61,8 @@ class Client:
         self.open: dict[int, dict[int, Batch]] = {}
         """Uncommitted rows: by epoch, then table id."""
         self.pins: list[Any] = []
+        self.pinned_names: dict[int, dict[str, int]] = {}
+        """Per snapshot, by `id`, the tables that it shows; of an epoch that was asked for by its number, none."""
 
     @property
     def version(self) -> Any:
@@ -293,10 +295,21 @@ class MachineBase(RuleBasedStateMachine):
                 assert read[0] == read[1]
 
     def _check_snapshot(self, client: Client, snapshot: Any) -> None:
-        for name, table_id in self.model.names.items():
-            model = self.model.tables[table_id]
-            client.store.committed_epoch  # noqa: B018 - reads the log, so that the table is the newest of that name
-            assert face(model).everything(snapshot.table(name), None) == model.at(snapshot.epoch)
+        """A snapshot shows the tables that were there when it was taken, and no others, whatever came of them."""
+        names = client.pinned_names.get(id(snapshot))
+        for name in NAMES:
+            if names is not None and name not in names:
+                with pytest.raises(TableNotFound, match="as of this snapshot"):
+                    snapshot.table(name)
+                continue
+            try:
+                table = snapshot.table(name)
+            except TableNotFound:
+                assert names is None, f"{name!r} was there when the snapshot was taken"
+                continue
+            model = self.model.tables[table.spec.id]
+            assert names is None or table.spec.id == names[name]
+            assert face(model).everything(table, None) == model.at(snapshot.epoch)
 
     def _check_table(self, client: Client, name: str) -> None:
         client.store.committed_epoch  # noqa: B018 - reads the log

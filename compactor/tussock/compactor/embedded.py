@@ -65,6 +65,7 @@ class EmbeddedBackend(EmbeddedMeta):
             gc_grace_seconds=settings.gc_grace,
             open_source=requests.opener("meta"),
         )
+        self.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
         self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)

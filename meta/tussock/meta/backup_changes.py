@@ -153,14 +153,17 @@ def apply_backup(version: Version, delta: BackupChange) -> Version:
         case BeginStore(version=begun, origin=origin):
             # Who led the other store does not lead this one, and terms count anew.
             led = {"term": version.term, "leader": version.leader, "leader_address": version.leader_address}
-            return replace(begun, seq=version.seq, tasks={}, dropped=(), backups={}, origin=origin, **led)
+            # Its own log counts from here, so no table of it was created after a pin.
+            tables = {key: replace(state, created=msgspec.UNSET) for key, state in begun.tables.items()}
+            bare = replace(begun, tasks={}, dropped=(), backups={}).with_gone({})
+            return replace(bare, seq=version.seq, tables=tables, origin=origin, **led)
         case DetachSource(url=url):
             return replace(version, sources={key: hold for key, hold in version.sources.items() if key != url})
 
 
 def named_sources(version: Version) -> set[str]:
     """The sources of which the trees or the dropped SSTs name one; the empty one is the store itself."""
-    return {sst.source for sst in version.ssts()} | {sst.source for sst in version.dropped}
+    return {sst.source for sst in version.kept_ssts()} | {sst.source for sst in version.dropped}
 
 
 def _validate_begin(version: Version, delta: BeginBackup) -> None:

@@ -269,7 +269,7 @@ class Backups:
             ssts=len(ssts),
             bytes=sum(map(stored_bytes, ssts)),
         )
-        content = BackupContent(info=info, version=replace(version, tasks={}, dropped=(), backups={}))
+        content = BackupContent(info=info, version=replace(version, tasks={}, dropped=(), backups={}).with_gone({}))
         path = backup_path(info.name, info.id)
         try:
             if self._bucket.create(path, encode_backup(content)):

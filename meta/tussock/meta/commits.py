@@ -13,7 +13,7 @@ from tussock.meta.ledger import BATCHES_REMEMBERED, check_source, record
 from tussock.meta.ranges import find_in_run, is_sorted_run
 from tussock.meta.version import Version
 from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableState, entry_path
+from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, entry_path
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
@@ -219,7 +219,7 @@ def apply_commit(version: Version, delta: CommitEpoch) -> Version:
     for table_id, runs in delta.tables.items():
         state = tables[table_id]
         levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
-        tables[table_id] = TableState(spec=state.spec, levels=levels, last_epoch=delta.epoch)
+        tables[table_id] = replace(state, levels=levels, last_epoch=delta.epoch)
     ledger, writers = version.ledger, version.writers
     if delta.writer is not None and delta.batch_id is not None:
         before, batch = ledger.get(delta.writer, ()), (delta.batch_id, delta.epoch)

@@ -47,10 +47,11 @@ from tussock.meta.tasks import (
 )
 from tussock.meta.terms import StartTerm, apply_term, check_begun, check_term, validate_term
 from tussock.meta.version import Version
-from tussock.statestore.catalog import TableSpec, TableState
+from tussock.statestore.catalog import GoneTable, TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
 
 __all__ = [
+    "TIMED",
     "AdvanceHorizon",
     "AdvanceSafeEpoch",
     "AlreadyCommitted",
@@ -80,17 +81,21 @@ __all__ = [
 ]
 
 
-class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag="create_table", tag_field="type"):
+class CreateTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="create_table", tag_field="type"):
     """A table comes into being, empty; `spec.id` is the version's `next_table_id`."""
 
     spec: TableSpec
+    dated: bool = False
+    """The version notes when, for pins."""
 
 
-class DropTable(msgspec.Struct, frozen=True, kw_only=True, tag="drop_table", tag_field="type"):
-    """A table goes, with its compaction tasks; its SSTs become dropped. Its id is never given again."""
+class DropTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="drop_table", tag_field="type"):
+    """A table goes, with its compaction tasks. Its id is never given again."""
 
     table_id: int
     at_ms: int
+    keep: bool = False
+    """It is kept as gone, for pins, until a `ForgetDropped` names it; else its SSTs become dropped at once."""
 
 
 class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
@@ -105,10 +110,14 @@ class AdvanceHorizon(msgspec.Struct, frozen=True, kw_only=True, tag="advance_hor
     horizon: str
 
 
-class ForgetDropped(msgspec.Struct, frozen=True, kw_only=True, tag="forget_dropped", tag_field="type"):
+class ForgetDropped(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="forget_dropped", tag_field="type"
+):
     """The objects of these dropped SSTs are deleted; unknown ids are ignored (another vacuum was faster)."""
 
     ids: tuple[str, ...]
+    tables: tuple[int, ...] = ()
+    """Ids of gone tables that no pin needs any more: their SSTs become dropped. Unknown ones are ignored, too."""
 
 
 class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure", tag_field="type"):
@@ -139,6 +148,10 @@ Delta: TypeAlias = (
     | DetachSource
     | AlterTable
 )
+
+
+TIMED = (CommitEpoch, DropTable, ClaimCompaction, ReportCompaction, ReleaseCompaction, BeginBackup)
+"""Deltas in which times of their writer's clock ride that others go by."""
 
 
 def validate(version: Version, delta: Delta) -> None:
@@ -195,9 +208,11 @@ def apply(version: Version, delta: Delta) -> Version:
     match delta:
         case CommitEpoch():
             return apply_commit(version, delta)
-        case CreateTable(spec=spec):
-            tables = {**version.tables, spec.id: TableState(spec=spec)}
-            return replace(version, tables=tables, next_table_id=spec.id + 1)
+        case CreateTable(spec=spec, dated=dated):
+            created = TableState(spec=spec)
+            if dated:
+                created = replace(created, created=(version.max_committed_epoch, version.seq + 1))
+            return replace(version, tables={**version.tables, spec.id: created}, next_table_id=spec.id + 1)
         case AlterTable():
             return apply_alter(version, delta)
         case DropTable():
@@ -220,9 +235,8 @@ def apply(version: Version, delta: Delta) -> Version:
             return apply_term(version, delta)
         case PauseCompaction(paused=paused, reason=reason):
             return replace(version, pause=reason if paused else None)
-        case ForgetDropped(ids=ids):
-            forgotten = set(ids)
-            return replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
+        case ForgetDropped():
+            return _apply_forget(version, delta)
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
             return apply_backup(version, delta)
         case _:
@@ -263,4 +277,25 @@ def _apply_drop(version: Version, delta: DropTable) -> Version:
         tables={key: state for key, state in version.tables.items() if key != delta.table_id},
         tasks={key: task for key, task in version.tasks.items() if task.table_id != delta.table_id},
     )
+    if delta.keep:
+        kept = GoneTable(
+            state=gone,
+            dropped_epoch=version.max_committed_epoch,
+            dropped_seq=version.seq + 1,
+            dropped_ms=delta.at_ms,
+        )
+        return without.with_gone({**version.gone, delta.table_id: kept})
     return drop_ssts(without, gone.levels.ssts(), delta.at_ms)
+
+
+def _apply_forget(version: Version, delta: ForgetDropped) -> Version:
+    forgotten = set(delta.ids)
+    if forgotten:
+        version = replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
+    for table_id in delta.tables:
+        gone = version.gone.get(table_id)
+        if gone is not None:
+            without = version.with_gone({key: one for key, one in version.gone.items() if key != table_id})
+            # As of the drop: since then nobody begins to read it without a pin, and what a pin kept is done.
+            version = drop_ssts(without, gone.state.levels.ssts(), gone.dropped_ms, gone.dropped_seq)
+    return version

@@ -35,7 +35,12 @@ def _about_tables(version: Version) -> Iterator[str]:
     for table_id, state in version.tables.items():
         if state.spec.id != table_id or table_id >= version.next_table_id:
             yield f"table {state.spec.name!r} has id {state.spec.id} under {table_id}, next is {version.next_table_id}"
-    ids = [sst.id for state in version.tables.values() for sst in state.levels.ssts()]
+    for table_id, gone in version.gone.items():
+        if gone.state.spec.id != table_id or table_id in version.tables or table_id >= version.next_table_id:
+            yield f"table {gone.state.spec.name!r} is gone under {table_id}, where another one is or may come"
+        if gone.dropped_seq > version.seq or gone.dropped_epoch > version.max_committed_epoch:
+            yield f"table {gone.state.spec.name!r} was dropped by entry {gone.dropped_seq}, after {version.seq}"
+    ids = [sst.id for sst in version.kept_ssts()]
     live = set(ids)
     if len(live) != len(ids):
         yield "an SST stands in two places: its rows would be read twice"
@@ -99,7 +104,7 @@ def _about_tasks(version: Version) -> Iterator[str]:
 
 def _about_places(version: Version) -> Iterator[str]:
     # An entry is created whole, so what it brings along is named by it and by later versions only.
-    for sst in version.ssts():
+    for sst in version.kept_ssts():
         if not sst.source and sst.entry > version.seq:
             yield f"SST {sst.id} lies in log entry {sst.entry}, which is after {version.seq}"
         if sst.entry and not (sst.meta_in_data and sst.offset > 0):
@@ -111,7 +116,7 @@ def _about_backups(version: Version) -> Iterator[str]:
         if backup.name != name or backup.started_seq > version.seq or backup.seq > version.seq:
             yield f"backup {backup.name!r} stands under {name!r}, or comes after entry {version.seq}"
     # Without a hold there, that store's vacuum deletes them.
-    named = [(sst.id, sst.source) for sst in version.ssts()] + [(sst.id, sst.source) for sst in version.dropped]
+    named = [(sst.id, sst.source) for sst in version.kept_ssts()] + [(sst.id, sst.source) for sst in version.dropped]
     for sst_id, source in named:
         if source and source not in version.sources:
             yield f"SST {sst_id} lies in {source}, where the version has no hold"

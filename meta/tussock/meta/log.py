@@ -52,6 +52,7 @@ from msgspec.structs import replace
 
 from tussock.meta.append_errors import interrupted, not_created, outrun, stood_still, unknown
 from tussock.meta.catching_up import PROBES, Learned, is_far_behind, replayed
+from tussock.meta.clock import BucketClock
 from tussock.meta.delta import Delta
 from tussock.meta.framing import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
 from tussock.meta.grouping import AnyCall, Call, CallQueue, Plan, fail_all, plan_entry
@@ -101,9 +102,8 @@ class VersionLog:
             snapshot_every: entries between two snapshots; fewer make opening faster and appends dearer.
             linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
         """
-        self._bucket = bucket
-        self._system = system
-        self._owner = owner
+        self.clock = BucketClock(bucket, system, owner)  # No entry may be far ahead of it.
+        self._bucket, self._system, self._owner = bucket, system, owner
         self._snapshot_every = snapshot_every
         self._queue = CallQueue(system, linger_seconds)
         # Held while the version may change, requests included. Reading the known version takes no lock.
@@ -119,8 +119,7 @@ class VersionLog:
     @property
     def version(self) -> Version:
         """The newest version known here; no request and no waiting, except that the first use loads it."""
-        known = self._version
-        return self.refresh() if known is None else known
+        return self.refresh() if (known := self._version) is None else known
 
     @property
     def term(self) -> int:
@@ -205,7 +204,7 @@ class VersionLog:
             ObjectStoreUnavailable: it may have happened, unless `nothing_written`; the same call may be repeated.
             WaitTimeout: others were faster each time; nothing was appended.
             Fenced: the log's term is over; nothing was appended.
-            CorruptLog: the log cannot be read to its tail.
+            ClockAhead, CorruptLog: this clock is too far ahead of the bucket's; the log cannot be read to its tail.
         """
         call = Call(decide, key, repeatable, self._term, payloads)
         if self._queue.enter(call):
@@ -264,13 +263,13 @@ class VersionLog:
 
     def _repeats(self, call: AnyCall) -> bool:
         """Whether the call repeats one whose outcome was unknown, and which turned out to have happened."""
-        known = self._outcomes.take(call.key)
-        if known is not None:
+        if (known := self._outcomes.take(call.key)) is not None:
             call.succeed(known[0])
         return known is not None
 
     def _created(self, plan: Plan, term: int) -> bool:
         """Create the entry; `False` if those calls that are not done have to be decided again on what is known now."""
+        self.clock.check(plan.deltas)
         after = replace(plan.after, seq=plan.after.seq + 1)
         entry = LogEntry(
             id=self._system.random_bytes(16),
@@ -341,11 +340,11 @@ class VersionLog:
     def _load(self) -> Version:
         """Recover from the bucket alone; see the module's docstring."""
         for _ in range(LOAD_ATTEMPTS_MAX):
-            start, problems = newest_snapshot(self._bucket)
+            start, problems = newest_snapshot(self._bucket, self.clock.heard)
             began = Moment.now(self._system)
             learned = self._replayed(start)
             version = learned[-1].version if learned else start
-            boundary, later = beyond(self._bucket, version.seq)
+            boundary, later = beyond(self._bucket, version.seq, self.clock.heard)
             if boundary <= start.seq:
                 if later is not None:
                     # Appended since the reading, or a hole, which would look like the end of the log.

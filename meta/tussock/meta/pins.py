@@ -155,7 +155,8 @@ class PinKeeper:
             # What was the newest a moment ago is no question of retention: it will do if nothing of it was dropped.
             check = _check_not_dropped if epoch is None else self._check_kept
             try:
-                return self._pinned(self._fresh(wanted, owner or self._owner, token), check, self.release)
+                fresh = self._fresh(wanted, owner or self._owner, token)
+                return self._pinned(fresh, check, self.release, newest=epoch is None)
             except SnapshotExpired:
                 # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
@@ -245,7 +246,7 @@ class PinKeeper:
                 # A failed renewal is tried again at the next one; the lease covers two.
                 with contextlib.suppress(ObjectStoreUnavailable):
                     self._bucket.put(f"pins/{renewed.id}", encode_pin(renewed))
-                    pin.info = renewed
+                    pin.info = replace(pin.info, expires_ms=renewed.expires_ms)
                     pin.deadline = started + self._lease_seconds
 
     def _fresh(self, epoch: int, owner: str, token: str | None) -> PinInfo:
@@ -266,8 +267,18 @@ class PinKeeper:
         except (ObjectNotFound, CorruptLog):
             return False
 
-    def _pinned(self, info: PinInfo, check: Callable[[Version, PinInfo], None], give_up: Callable[[Pin], None]) -> Pin:
-        """Write the pin, then read the log and `check` whether its epoch is still kept; else `give_up` the pin."""
+    def _pinned(
+        self,
+        info: PinInfo,
+        check: Callable[[Version, PinInfo], None],
+        give_up: Callable[[Pin], None],
+        *,
+        newest: bool = False,
+    ) -> Pin:
+        """Write the pin, then read the log and `check` whether its epoch is still kept; else `give_up` the pin.
+
+        One on the newest epoch (`newest`) sees the tables that were there at that reading.
+        """
         pin = Pin(self, info, self._system.monotonic() + self._lease_seconds)
         try:
             self._bucket.put(f"pins/{info.id}", encode_pin(info))
@@ -276,7 +287,10 @@ class PinKeeper:
                 self._held[pin.info.id] = pin
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
-            check(self._log.refresh(), info)
+            version = self._log.refresh()
+            check(version, info)
+            if newest:
+                pin.info = replace(pin.info, seq=version.seq)
         except BaseException:
             give_up(pin)
             raise

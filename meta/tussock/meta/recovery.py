@@ -3,6 +3,7 @@
 Functions on an `ObjectStore`; what they find is cached by nobody but the `VersionLog` that asks.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tussock.meta.delta import advance
@@ -25,16 +26,21 @@ def truncation_boundary(bucket: ObjectStore) -> int:
     return highest
 
 
-def beyond(bucket: ObjectStore, seq: int) -> tuple[int, int | None]:
-    """The largest marker, and the first entry above `seq` that a listing shows, if there is one. One LIST."""
+def beyond(bucket: ObjectStore, seq: int, on_time: Callable[[int], None] = lambda _: None) -> tuple[int, int | None]:
+    """The largest marker, and the first entry above `seq` that a listing shows, if there is one. One LIST.
+
+    `on_time` hears of the bucket's times.
+    """
     highest, first = 0, None
-    for info in bucket.list("log/", entry_path(seq)):
+    # From the entry `seq` itself on, for its time.
+    for info in bucket.list("log/", entry_path(max(seq - 1, 0))):
+        on_time(info.modified_ms)
         found = sequence_of(info.path)
         if info.path.startswith("log/boundary/"):
             if found is None:
                 raise _foreign_marker(info.path)
             highest = max(highest, found)
-        elif found is not None and first is None:
+        elif found is not None and found > seq and first is None:
             first = found
     return highest, first
 
@@ -69,13 +75,18 @@ def apply_entry(version: Version, entry: LogEntry) -> Version:
         raise CorruptLog(f"{path}: intact, but it does not apply to the version of {version.seq}: {error}") from error
 
 
-def newest_snapshot(bucket: ObjectStore) -> tuple[Version, list[str]]:
+def newest_snapshot(bucket: ObjectStore, on_time: Callable[[int], None] = lambda _: None) -> tuple[Version, list[str]]:
     """The newest snapshot that can be read (an empty version if none can), and what is wrong with newer ones.
+
+    `on_time` hears of the bucket's times.
 
     A damaged snapshot is no loss as long as an older one and the entries after that are there; truncation keeps two.
     """
     problems: list[str] = []
-    listed = [(info.path, sequence_of(info.path)) for info in bucket.list("snapshot/")]
+    listed = []
+    for info in bucket.list("snapshot/"):
+        listed.append((info.path, sequence_of(info.path)))
+        on_time(info.modified_ms)
     for path, seq in reversed(listed):
         if seq is None:
             continue

@@ -163,7 +163,7 @@ class EmbeddedMeta:
             if version.find_table(spec.name) is not None:
                 raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
             numbered = replace(spec, id=version.next_table_id)
-            return [*self._configured(version), CreateTable(spec=numbered)], TableState(spec=numbered)
+            return [*self._configured(version), CreateTable(spec=numbered, dated=True)], TableState(spec=numbered)
 
         return self._log.append(decide)
 
@@ -178,7 +178,7 @@ class EmbeddedMeta:
             state = version.find_table(name)
             if state is None:
                 raise TableNotFound(f"table {name!r} is not in the store; nothing was dropped")
-            return [DropTable(table_id=state.spec.id, at_ms=self._system.now_ms())], None
+            return [DropTable(table_id=state.spec.id, at_ms=self._system.now_ms(), keep=True)], None
 
         self._log.append(decide)
 
@@ -201,6 +201,7 @@ class EmbeddedMeta:
             stamped = stamp(version, request, self._system.now_ms())
             if isinstance(stamped, AlreadyCommitted):
                 return [], stamped.epoch
+            self._log.clock.check_epoch(request.epoch, version.max_committed_epoch)
             return [*self._configured(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
@@ -281,9 +282,8 @@ class EmbeddedMeta:
         """From now on nobody begins a compaction without being asked, for that reason; `None`: they do again."""
 
         def decide(version: Version) -> tuple[list[Delta], None]:
-            if version.pause == reason:
-                return [], None
-            return [PauseCompaction(paused=reason is not None, reason=reason or "")], None
+            wanted = PauseCompaction(paused=reason is not None, reason=reason or "")
+            return [] if version.pause == reason else [wanted], None
 
         self._log.append(decide)
 

@@ -192,9 +192,9 @@ def apply_report(version: Version, delta: ReportCompaction) -> Version:
     return drop_ssts(after, gone, delta.at_ms)
 
 
-def drop_ssts(version: Version, ssts: Sequence[SstInfo], at_ms: int) -> Version:
-    """Note SSTs that left the tree with the entry that comes after `version`."""
-    seq = version.seq + 1
+def drop_ssts(version: Version, ssts: Sequence[SstInfo], at_ms: int, seq: int = 0) -> Version:
+    """Note SSTs that left the tree with entry `seq`, by default the one that comes after `version`."""
+    seq = seq or version.seq + 1
     fresh = tuple(DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source, entry=sst.entry) for sst in ssts)
     return replace(version, dropped=version.dropped + fresh) if fresh else version
 

@@ -17,10 +17,14 @@ is refused uploads under an id above the horizon.
 
 If that append fails, what is garbage by the version as it is goes first, and makes room for the entry on a full disk.
 
-Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST. What backups name
-stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this one is, are never
-touched; once none is named any more, the hold on them there is let go (`cloning.py`). A crash anywhere leaves garbage
-only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
+Pins are on epochs, and a pinned epoch is read on the newest version, so no pin needs an old SST; but it may need a
+table that was dropped since. So a drop leaves the table in the version, as *gone*, and vacuum makes its SSTs dropped
+ones once it finds no pin at or below the epoch of the drop. It reads the log, then lists the pins; a pin is written,
+then the log read, so one that was taken before the drop is listed, and one taken after it knows of it.
+
+What backups name stays (`backups.py` has the order and the proof). SSTs that lie in another store, whose clone this
+one is, are never touched; once none is named any more, the hold on them there is let go (`cloning.py`). A crash
+anywhere leaves garbage only, and a log, a backup or an SST name that cannot be read means that nothing is deleted.
 
 An SST that lies in a log entry is never an orphan. Its entry goes once the log does not need it (`truncation.py`) and
 no SST in it would be kept if it were an object: none is in a tree, dropped and waiting, or in a backup. That is judged
@@ -35,11 +39,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tussock.meta.backups import Backups, Held, expired_backups
+from tussock.meta.clock import bucket_now_ms
 from tussock.meta.cloning import detach_sources
-from tussock.meta.delta import AdvanceHorizon, Delta, ForgetDropped, ReleaseCompaction
+from tussock.meta.delta import AdvanceHorizon, Delta, ForgetDropped, ReleaseCompaction, apply
 from tussock.meta.framing import backup_path, is_backup_path
 from tussock.meta.log import VersionLog
-from tussock.meta.pins import pin_objects
+from tussock.meta.pins import pin_objects, smallest_live_pin
 from tussock.meta.truncation import Truncation, plan_truncation, truncate
 from tussock.meta.version import Version
 from tussock.statestore.backend import VacuumReport
@@ -107,7 +112,8 @@ class Vacuum:
         listed = list(self._bucket.list("sst/"))
         if dry_run:
             held = self._backups.held()
-            version = self._with_horizon(held.version, listed, bucket_ms, in_flight())
+            forget = ForgetDropped(ids=(), tables=self._unneeded_tables(version, bucket_ms))
+            version = self._with_horizon(apply(held.version, forget), listed, bucket_ms, in_flight())
         else:
             known = in_flight()
             try:
@@ -133,7 +139,8 @@ class Vacuum:
         )
 
     def _advance(self, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]) -> None:
-        self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight), None))
+        unneeded = self._unneeded_tables(self._log.version, bucket_ms)
+        self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded), None))
 
     def _made_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
         """Delete what is garbage by the log as it is, without an entry more; whether there was any.
@@ -159,9 +166,8 @@ class Vacuum:
 
     def _bucket_clock(self) -> int:
         """The bucket's own time: ages of objects are reckoned by the clock that stamped them."""
-        path = f"tmp/clock-{self._system.random_bytes(8).hex()}"
         try:
-            self._bucket.put(path, b"")
+            return bucket_now_ms(self._bucket, self._system)
         except ObjectStoreUnavailable:
             # A full disk may have no place for one file more. It is later than all that is there: by an early time,
             # less is old enough to go.
@@ -169,15 +175,28 @@ class Vacuum:
             if not stamps:
                 raise
             return max(stamps)
-        stamps = [info.modified_ms for info in self._bucket.list("tmp/") if info.path == path]
-        self._bucket.delete([path])
-        return stamps[0] if stamps else self._system.now_ms()
+
+    def _unneeded_tables(self, version: Version, bucket_ms: int) -> tuple[int, ...]:
+        """Ids of tables that were dropped in `version` or before, and that no pin needs, nor will."""
+        if not version.gone:
+            return ()
+        # After the log was read: who pinned before the drop is found, and who pins after it reads of it.
+        smallest = smallest_live_pin(self._bucket, min(bucket_ms, self._system.now_ms()), self._pin_skew_ms)
+        return tuple(key for key, gone in version.gone.items() if smallest is None or smallest > gone.dropped_epoch)
 
     def _horizon_deltas(
-        self, version: Version, listed: Sequence[ObjectInfo], bucket_ms: int, in_flight: Sequence[str]
+        self,
+        version: Version,
+        listed: Sequence[ObjectInfo],
+        bucket_ms: int,
+        in_flight: Sequence[str],
+        unneeded: Sequence[int],
     ) -> list[Delta]:
         now_ms = self._system.now_ms()
         deltas: list[Delta] = [*expired_tasks(version, self._owner, now_ms), *expired_backups(version, now_ms)]
+        if tables := tuple(one for one in unneeded if one in version.gone):
+            deltas.append(ForgetDropped(ids=(), tables=tables))
+            version = apply(version, deltas[-1])
         horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms, in_flight)
         if horizon > version.gc_horizon:
             deltas.append(AdvanceHorizon(horizon=horizon))
@@ -213,7 +232,7 @@ class Vacuum:
             elif sst_id < version.gc_horizon:
                 objects.append((info, "SST that no version names"))
         # An id that was in the store must never be committed again, so it is remembered until the horizon covers it.
-        entries = {sst.entry for sst in version.ssts() if not sst.source}
+        entries = {sst.entry for sst in version.kept_ssts() if not sst.source}
         entries |= {sst.entry for sst in version.dropped if sst.id in waiting and not sst.source} | held.entries
         return _Found(objects, tuple(sorted(one for one in waited if one < version.gc_horizon)), young, entries)
 

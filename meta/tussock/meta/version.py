@@ -7,7 +7,7 @@ list of edits.
 
 What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but every writer's name,
 so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
-a dropped table leaves only its dropped SSTs.
+a dropped table is kept only while a pin may need it, and then leaves only its dropped SSTs.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ import msgspec
 
 from tussock.meta.ledger import Batches, WriterRecord, find_batch
 from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.catalog import GoneTable, SstInfo, TableState
 
 __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 
@@ -100,6 +100,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     """Per writer what else is known of its batches; none of those that an older release wrote last."""
     tasks: dict[str, CompactionTask] = {}
     dropped: tuple[DroppedSst, ...] = ()
+    gone_tables: dict[int, GoneTable] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="gone")
+    """As `gone`; never an empty one."""
     timeline: tuple[tuple[int, int], ...] = ()
     """Samples of (commit time in ms, epoch), both ascending; what retention is reckoned by."""
     retention_ms: int = 3_600_000
@@ -124,6 +126,15 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, str] = {}
     """URL of each store whose SSTs this one may name -> name of the hold there that keeps them."""
 
+    @property
+    def gone(self) -> dict[int, GoneTable]:
+        """Dropped tables, by id, until a vacuum finds that no pin needs them; their SSTs are not `dropped` before."""
+        return self.gone_tables or {}
+
+    def with_gone(self, gone: dict[int, GoneTable]) -> "Version":
+        """The version with these as its gone tables."""
+        return msgspec.structs.replace(self, gone_tables=gone or msgspec.UNSET)
+
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""
         return next((state for state in self.tables.values() if state.spec.name == name), None)
@@ -146,12 +157,16 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         return find_batch(writer, batch_id, batches, self.writers.get(writer), source, named)
 
     def ssts(self) -> list[SstInfo]:
-        """All SSTs in the trees."""
+        """All SSTs in the trees of tables that are there."""
         return [sst for state in self.tables.values() for sst in state.levels.ssts()]
 
+    def kept_ssts(self) -> list[SstInfo]:
+        """All SSTs that can be read: those in the trees, and of dropped tables that a pin may need."""
+        return self.ssts() + [sst for gone in self.gone.values() for sst in gone.state.levels.ssts()]
+
     def live_sst_ids(self) -> set[str]:
-        """Ids of all SSTs in the trees."""
-        return {sst.id for state in self.tables.values() for sst in state.levels.ssts()}
+        """Ids of all SSTs that can be read."""
+        return {sst.id for sst in self.kept_ssts()}
 
     def dropped_sst_ids(self) -> AbstractSet[str]:
         """Ids of all SSTs that left the tree and whose objects may still be there."""

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.barriers import BarrierChannel, BarrierEvent, JobOptions
-from tussock.statestore.catalog import SubLevel, TableSpec, TableState
+from tussock.statestore.catalog import GoneTable, SubLevel, TableSpec, TableState
 
 __all__ = ["Backend", "BackupInfo", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
 
@@ -40,6 +40,10 @@ class VersionView(Protocol):
     def tables(self) -> Mapping[int, TableState]:
         """Tables by id."""
 
+    @property
+    def gone(self) -> Mapping[int, GoneTable]:
+        """Dropped tables that a pin may need, by id."""
+
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""
 
@@ -62,7 +66,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whose batches the writer's are: the commit fails with `Fenced` if they are known to be another's."""
 
 
-class PinInfo(msgspec.Struct, frozen=True, kw_only=True):
+class PinInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A lease on an epoch, as found in the bucket."""
 
     id: str
@@ -71,6 +75,8 @@ class PinInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Host and process, for people."""
     created_ms: int
     expires_ms: int
+    seq: int = 0
+    """The last log entry when the newest epoch was pinned; 0: an epoch was asked for by its number."""
 
 
 class PinHandle(Protocol):
@@ -150,7 +156,7 @@ class Backend(Protocol):
         """Add columns to a typed table and widen others; see `evolution.altered_schema` for what it refuses."""
 
     def drop_table(self, name: str) -> None:
-        """Remove a table; `TableNotFound` if there is none."""
+        """Remove a table, but for pins that are there; `TableNotFound` if there is none."""
 
     @property
     def payload_bytes_max(self) -> int:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tussock.statestore.chunks import Chunked
 
 __all__ = [
+    "GoneTable",
     "SstInfo",
     "SubLevel",
     "TableLevels",
@@ -133,6 +134,30 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     levels: TableLevels = TableLevels()
     last_epoch: int = 0
     """The newest epoch that wrote to the table; what a conditional commit is checked against."""
+    created: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+    """When it was: the newest committed epoch, and the log entry that created it. Older snapshots have no such table.
+    Unset: before this was noted, or before the store began, by a restore or a clone."""
+
+    @property
+    def created_epoch(self) -> int:
+        """The newest committed epoch when the table was created; 0: not noted."""
+        return self.created[0] if self.created else 0
+
+    @property
+    def created_seq(self) -> int:
+        """The log entry that created it; 0: not noted."""
+        return self.created[1] if self.created else 0
+
+
+class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was dropped, as it was then: kept until no pin needs it."""
+
+    state: TableState
+    dropped_epoch: int
+    """The newest committed epoch when it was dropped: pins up to this one may need it."""
+    dropped_seq: int
+    """The log entry that dropped it."""
+    dropped_ms: int
 
 
 def data_path(sst_id: str) -> str:

@@ -27,6 +27,7 @@ from tussock.statestore.errors import (
 from tussock.statestore.logs import get_logger
 from tussock.statestore.participant import Participant, Todo, react
 from tussock.statestore.shared_buffer import EpochBuffer
+from tussock.statestore.system import Condition
 
 __all__ = ["Callback", "Checkpoint"]
 
@@ -35,7 +36,6 @@ log = get_logger("tussock.statestore.checkpoint")
 Callback = Callable[[BarrierEvent], None]
 
 _PAUSE_SECONDS = 0.2
-"""Between two attempts to reach the coordinator or the bucket."""
 _PREDECESSOR_PAUSE_SECONDS = 0.5
 
 
@@ -92,7 +92,7 @@ class Checkpoint:
     @property
     def epoch(self) -> int:
         """Write here, now. A barrier may end it at any moment, then `EpochTooOld`; inside `writing` it cannot."""
-        with self._changed:
+        with self._own_lock():
             return self._usable_epoch()
 
     @property
@@ -109,7 +109,7 @@ class Checkpoint:
         and again after each abort. Must not be called within another or from a callback, which gets its epoch with the
         event.
         """
-        with self._changed:
+        with self._own_lock():
             self._changed.wait_for(lambda: not self._ending or self._failed is not None or self._core.closed)
             epoch = self._usable_epoch()
             self._writers += 1
@@ -133,7 +133,7 @@ class Checkpoint:
         `CheckpointAborted` if that one is aborted: still a participant, the worker has to go back and finish again;
         `WaitTimeout` after so many seconds, because others are missing, say: call it again, or `abandon`.
         """
-        with self._changed:
+        with self._own_lock():
             if self._closed:
                 return
             self._usable_epoch()
@@ -158,7 +158,7 @@ class Checkpoint:
 
     def abandon(self, reason: str = "the worker gave up") -> None:
         """Stop at once, and give up what is not committed; the others are told as if this participant had died."""
-        with self._changed:
+        with self._own_lock():
             if self._closed:
                 return
             self._closed = True
@@ -171,10 +171,11 @@ class Checkpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.leave()
-        else:
-            self.abandon(f"{type(error).__name__}: {error}")
+        self.leave() if error is None else self.abandon(f"{type(error).__name__}: {error}")
+
+    def _own_lock(self) -> Condition:
+        self._core.check_process()
+        return self._changed
 
     # --- Beginning ------------------------------------------------------------------------------------------------
 

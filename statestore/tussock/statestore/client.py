@@ -23,7 +23,7 @@ from tussock.statestore.checkpoint import Callback, Checkpoint
 from tussock.statestore.committing import commit_epoch
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch, next_epoch
-from tussock.statestore.errors import InvalidOption, TableNotFound, WaitTimeout
+from tussock.statestore.errors import ClockAhead, InvalidOption, TableNotFound, WaitTimeout
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst.evolution import Columns, columns_of
 from tussock.statestore.tables.options import table_spec
@@ -88,7 +88,10 @@ class StateStore:
         return open_table(self._core, state.spec)
 
     def drop_table(self, name: str) -> None:
-        """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none."""
+        """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none.
+
+        Snapshots that are open go on reading it, and its SSTs stay as long as one may.
+        """
         self._core.check_usable()
         check_table(name)
         self._core.backend.drop_table(name)
@@ -100,8 +103,10 @@ class StateStore:
         self._core.check_usable()
         with self._epochs:
             newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
-            epoch = self._newest_epoch = next_epoch(self._core.system.now_ms(), newest)
-        self._core.buffer.issue(epoch)
+            epoch = next_epoch(self._core.system.now_ms(), newest)
+            while not self._core.buffer.issue(epoch):
+                epoch = next_epoch(self._core.system.now_ms(), epoch)
+            self._newest_epoch = epoch
         return epoch
 
     def commit_epoch(
@@ -123,7 +128,9 @@ class StateStore:
         of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, if
         `generation`, which `open_writer` gave, is no longer the writer's newest, or if the batch is not the one that
         was committed: the writer's belong to another `source` (whose batches they are, such as a query and its
-        tables), or, where none is given, it had no rows in one of these tables.
+        tables), or, where none is given, it had no rows in one of these tables. Raises `ClockAhead` if the
+        epoch, or this machine's clock, is too far ahead of the bucket's; the rows are kept for another try, or
+        `abort_epoch`.
         """
         self._core.check_usable()
         check_epoch(epoch)
@@ -136,7 +143,13 @@ class StateStore:
             generation=generation,
             source=source,
         )
-        return self._committed(commit_epoch(self._core, request))
+        try:
+            return self._committed(commit_epoch(self._core, request))
+        except ClockAhead:
+            # What was handed out by a clock that was ahead is no bound for what comes.
+            with self._epochs:
+                self._newest_epoch = 0
+            raise
 
     def commit_uploaded(
         self,

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.core import Core
-from tussock.statestore.errors import Conflict, Fenced, StaleUpload, TableNotFound
+from tussock.statestore.errors import ClockAhead, Conflict, Fenced, StaleUpload, TableNotFound
 from tussock.statestore.shared_buffer import EpochBuffer
 
 __all__ = ["commit_epoch", "known_commit"]
@@ -44,6 +44,9 @@ def commit_epoch(core: Core, request: CommitRequest) -> int:
     except (Conflict, Fenced, TableNotFound):
         # This commit can never succeed; its rows must not shadow what others committed.
         core.buffer.drop(request.epoch)
+        raise
+    except ClockAhead:
+        core.buffer.refuse(request.epoch)
         raise
 
 

@@ -35,6 +35,7 @@ def connect(
     buffer_bytes: int = 64 << 20,
     deadline: float = 30.0,
     compaction: bool = True,
+    max_clock_ahead: float = 3600.0,
     token: str | None = None,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
@@ -51,13 +52,16 @@ def connect(
     it says (3600 and 900 in a new one), and what is given here becomes what it says with the next table or commit.
     `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
     seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
-    others. `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who calls a meta service, and which one
-    it must be; without them the environment does (`access.py`). `system` replaces clocks and randomness.
+    others; `max_clock_ahead`: seconds by which this machine's clock, or an epoch, may be ahead of the bucket's, else
+    `ClockAhead` (a meta service has its own). `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who
+    calls a meta service, and which one it must be; without them the environment does (`access.py`). `system` replaces
+    clocks and randomness.
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
     check_flag(compaction, "compaction")
-    check_limits({"retention": retention, "gc_grace": gc_grace}, deadline, cache_bytes, buffer_bytes)
+    seconds = {"retention": retention, "gc_grace": gc_grace, "max_clock_ahead": max_clock_ahead}
+    check_limits(seconds, deadline, cache_bytes, buffer_bytes)
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name
@@ -70,7 +74,8 @@ def connect(
         raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
     open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
     bucket = open_one(url)
-    settings = Settings(bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+    common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+    settings = Settings(*common, max_clock_ahead=max_clock_ahead)
     return open_store(settings, system, bucket, open_one)
 
 

@@ -4,7 +4,6 @@
 """
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -26,6 +25,7 @@ from tussock.statestore.errors import (
     StoreClosed,
     TableNotFound,
 )
+from tussock.statestore.forks import close_in_child
 from tussock.statestore.ids import id_floor
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
@@ -66,18 +66,6 @@ _MISSING_RETRIES = 20
 """Versions that one read may try: a slow process under a grace period of seconds needs more than a few."""
 
 
-_OPEN: "weakref.WeakSet[Core]" = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    """Threads, locks and pins stay with the parent: in a forked child a store would hang or answer from stale state."""
-    for core in _OPEN:
-        core.closed = True
-
-
-os.register_at_fork(after_in_child=_close_in_child)
-
-
 @dataclass(frozen=True)
 class Settings:
     """The options of `connect`, checked; seconds and bytes. `None`: what the store says."""
@@ -91,6 +79,7 @@ class Settings:
     compaction: bool = True
     access: Access = field(default_factory=Access)
     """What is shown to a meta service."""
+    max_clock_ahead: float = 3600.0
 
 
 class TableView(NamedTuple):
@@ -143,13 +132,23 @@ class Core:
         self._views: dict[int, TableView] = {}
         self.closed = False
         self._process = os.getpid()
-        _OPEN.add(self)
+        close_in_child(self)
 
     def __reduce__(self) -> str:
         raise InvalidOption(
             f"the store at {self.settings.url} cannot be pickled or copied, nor can its tables and snapshots: they "
             "belong to this process; pass the URL on and connect there"
         )
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether the store was opened before this process was forked off; its pins and threads are the parent's."""
+        return self.closed and os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise `StoreClosed` in a process that was forked after the store was opened, before it waits for a lock."""
+        if self.is_inherited:
+            self.check_usable()
 
     def check_usable(self) -> None:
         """Raise `StoreClosed` after `close`, and in a process that was forked after the store was opened."""
@@ -162,8 +161,8 @@ class Core:
         self.check_usable()
         return self.backend.refresh()
 
-    def view(self, table: int, name: str, unpinned: int | None = None) -> TableView:
-        """The table in a recent version; `TableNotFound` if it was dropped.
+    def view(self, table: int, name: str, unpinned: int | None = None, *, pinned: bool = False) -> TableView:
+        """The table in a recent version; `TableNotFound` if it was dropped, and no pin needs it or `pinned` is false.
 
         `unpinned` is the epoch that will be read without a pin: `SnapshotExpired` if that version may have lost some
         of it. A read has to stay on the view that it got: in a newer version compaction may have gone past the epoch.
@@ -176,7 +175,10 @@ class Core:
             state = version.tables.get(table)
             if state is None:
                 self._views.pop(table, None)
-                raise TableNotFound(f"table {name!r} was dropped from the store at {self.settings.url}", name)
+                gone = version.gone.get(table) if pinned else None
+                if gone is None:
+                    raise TableNotFound(f"table {name!r} was dropped from the store at {self.settings.url}", name)
+                return TableView(version, gone.state, [RunIndex(run) for run in gone.state.levels.runs()])
             if view is not None and view.state.levels is state.levels:
                 view = TableView(version, state, view.runs)
             else:
@@ -260,7 +262,9 @@ class Core:
                 f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
                 "write it again, with a longer gc_grace or a larger buffer_bytes"
             )
-        ssts = [sst for state in self.backend.version().tables.values() for sst in state.levels.ssts()]
+        version = self.backend.version()
+        states = [*version.tables.values(), *(gone.state for gone in version.gone.values())]
+        ssts = [sst for state in states for sst in state.levels.ssts()]
         if any((data_object(sst) if sst.entry else sst.id) in str(error) for sst in ssts):
             return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
         return None

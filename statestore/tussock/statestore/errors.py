@@ -10,6 +10,7 @@ __all__ = [
     "BackupExists",
     "BackupNotFound",
     "CheckpointAborted",
+    "ClockAhead",
     "Conflict",
     "CorruptLog",
     "CorruptObject",
@@ -109,6 +110,10 @@ class AccessDenied(TussockError, PermissionError):
 
 class StoreClosed(TussockError, RuntimeError):
     """The store, snapshot or task was closed before the call."""
+
+
+class ClockAhead(TussockError, ValueError):
+    """A clock, or an epoch, is further ahead of the bucket's clock than is allowed; nothing was stored."""
 
 
 # --- Too late: take a new epoch or snapshot, then do it again. ---------------------------------------------------

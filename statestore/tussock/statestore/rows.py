@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tussock.statestore.byte_order import equal_to_previous, stable_order
 
 __all__ = ["Epochs", "Rows", "binary_buffers", "fixed_view", "key_order", "repeats", "shown_key"]
 
@@ -79,8 +80,7 @@ def key_order(keys: pa.BinaryArray) -> npt.NDArray[np.intp]:
     if fixed is not None:
         order = _word_order(fixed)
         return np.argsort(fixed, kind="stable") if order is None else order
-    frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary)}).with_row_index("at")
-    return frame.sort("key", maintain_order=True)["at"].to_numpy().astype(np.intp)
+    return stable_order(keys)
 
 
 def _word_order(fixed: npt.NDArray[np.bytes_]) -> npt.NDArray[np.intp] | None:
@@ -146,8 +146,7 @@ def repeats(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
     if fixed is not None:
         np.equal(fixed[1:], fixed[:-1], out=marks[1:])
     else:
-        series = pl.Series(keys, dtype=pl.Binary)
-        marks[1:] = (series.slice(1) == series.slice(0, len(keys) - 1)).to_numpy()
+        marks[1:] = equal_to_previous(keys)
     return marks
 
 

@@ -73,6 +73,10 @@ class EpochBuffer:
     uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
     payloads: dict[str, bytes] = field(default_factory=dict)
     """Of `uploaded`, what is not in the bucket but goes along with the commit, by SST id."""
+    sealed_before: int = 0
+    """The newest epoch that was sealed when this one was."""
+    refused: bool = False
+    """The number cannot be committed: it says nothing of which others are too old."""
     oldest_upload: str | None = None
     """No SST of this epoch has a smaller id; `None` if none was uploaded."""
 
@@ -87,7 +91,8 @@ class SharedBuffer:
         self._issued: dict[int, None] = {}
         self._newest_sealed = 0
         self._taken: dict[int, None] = {}
-        """Epochs that commits of this client were stamped with, not by its choice: the newest ones."""
+        """Epochs that cannot be used again and are no bound for others: by which commits were stamped, and refused
+        ones."""
         self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
         self.nbytes = 0
 
@@ -104,12 +109,15 @@ class SharedBuffer:
             buffer = self._epochs.get(epoch)
             return list(buffer.runs) if buffer is not None else []
 
-    def issue(self, epoch: int) -> None:
-        """Note an epoch that was handed out: it may be used even after a later one was sealed."""
+    def issue(self, epoch: int) -> bool:
+        """Note an epoch to hand out: it may be used even after a later one was sealed. `False` if it was before."""
         with self._lock:
+            if epoch in self._issued or epoch in self._epochs or epoch in self._taken:
+                return False
             self._issued[epoch] = None
             if len(self._issued) > _ISSUED_MAX:
                 del self._issued[next(iter(self._issued))]
+            return True
 
     def check_open(self, epoch: int) -> None:
         """Raise `EpochTooOld` unless rows may be written at `epoch`."""
@@ -163,10 +171,21 @@ class SharedBuffer:
                         epoch,
                         older,
                     )
-            buffer.sealed = True
+            if not buffer.sealed or buffer.refused:
+                buffer.sealed_before = self._newest_sealed
+            buffer.sealed, buffer.refused = True, False
             self._issued.pop(epoch, None)
             self._newest_sealed = max(self._newest_sealed, epoch)
             return buffer
+
+    def refuse(self, epoch: int) -> None:
+        """A sealed epoch is too far in the future: its rows are kept, and smaller epochs can be used as before."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is not None and not buffer.refused:
+                buffer.refused = True
+                if self._newest_sealed == epoch:
+                    self._newest_sealed = buffer.sealed_before
 
     def check_held(self, buffer: EpochBuffer) -> None:
         """Raise `EpochTooOld` if a sealed epoch was committed or given up by now."""
@@ -178,7 +197,10 @@ class SharedBuffer:
         with self._lock:
             buffer = self._epochs.pop(epoch, None)
             self._issued.pop(epoch, None)
-            self._newest_sealed = max(self._newest_sealed, epoch)
+            if buffer is not None and buffer.refused:
+                self._taken[epoch] = None
+            else:
+                self._newest_sealed = max(self._newest_sealed, epoch)
             for table, runs in buffer.runs.items() if buffer else ():
                 self.nbytes -= sum(run.nbytes for run in runs)
                 self._publish(table)

@@ -3,19 +3,36 @@
 from types import TracebackType
 
 from tussock.statestore.arguments import check_table
-from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.backend import PinHandle, VersionView
+from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.core import Core
 from tussock.statestore.errors import TableNotFound
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["Snapshot", "open_table"]
+__all__ = ["Snapshot", "open_table", "table_at"]
 
 
 def open_table(core: Core, spec: TableSpec, pin: PinHandle | None = None) -> RawTable | TypedTable:
     """The table as its kind wants to be used."""
     return RawTable(core, spec, pin) if spec.schema is None else TypedTable(core, spec, pin)
+
+
+def table_at(version: VersionView, name: str, epoch: int, seq: int) -> TableState | None:
+    """The table of that name in the store at a committed epoch, after log entry `seq`.
+
+    With `seq` 0, which no entry has, the epoch alone decides. Tables may come and go while it is the newest; then it is
+    the first one that is kept.
+    """
+    kept = [
+        gone.state for gone in version.gone.values() if (gone.dropped_seq > seq if seq else gone.dropped_epoch >= epoch)
+    ]
+    there = [
+        state
+        for state in (*kept, *version.tables.values())
+        if state.spec.name == name and state.created_epoch <= epoch and (not seq or state.created_seq <= seq)
+    ]
+    return min(there, key=lambda state: state.created_seq, default=None)
 
 
 class Snapshot:
@@ -35,16 +52,34 @@ class Snapshot:
         return self._pin.info.epoch
 
     def table(self, name: str) -> RawTable | TypedTable:
-        """A table of the store as of the snapshot's epoch; `TableNotFound` if the store has none of that name."""
+        """The table that had the name when the snapshot was taken; `TableNotFound` if there was none.
+
+        One that was dropped since, or whose name another one has now, is read as it was. In a snapshot of an epoch that
+        was asked for by its number that is so while an older snapshot keeps the table, too.
+        """
         check_table(name)
-        state = self._core.backend.recent().find_table(name)
+        self._core.check_usable()
+        self._pin.check()
+        pin = self._pin.info
+        version = self._core.backend.recent()
+        state = table_at(version, name, pin.epoch, pin.seq) if version.seq >= pin.seq else None
         if state is None:
-            raise TableNotFound(f"no table {name!r} in the store at {self._core.settings.url}", name)
+            state = table_at(self._core.refresh(), name, pin.epoch, pin.seq)
+        if state is None:
+            raise TableNotFound(
+                f"no table {name!r} in the store at {self._core.settings.url} as of this snapshot, epoch {pin.epoch}; "
+                "a table that was created later is read outside of it, or in a newer one",
+                name,
+            )
         return open_table(self._core, state.spec, self._pin)
 
     def close(self) -> None:
-        """Let go of the epoch; reads through this snapshot then raise `StoreClosed`."""
-        self._pin.release()
+        """Let go of the epoch; reads through this snapshot then raise `StoreClosed`.
+
+        In a process that was forked off nothing happens: the pin is the other one's.
+        """
+        if not self._core.is_inherited:
+            self._pin.release()
 
     def __enter__(self) -> "Snapshot":
         return self

@@ -25,6 +25,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.BackupNotFound: "NOT_FOUND",
     errors.StoreNotEmpty: "FAILED_PRECONDITION",
     errors.CheckpointAborted: "ABORTED",
+    errors.ClockAhead: "FAILED_PRECONDITION",
     errors.Conflict: "ABORTED",
     errors.CorruptObject: "DATA_LOSS",
     errors.DuplicateName: "ALREADY_EXISTS",

@@ -389,18 +389,20 @@ class CommitResponse(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., stall_reason: _Optional[str] = ..., update: _Optional[_Union[VersionUpdate, _Mapping]] = ...) -> None: ...
 
 class PinInfo(_message.Message):
-    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms")
+    __slots__ = ("id", "epoch", "owner", "created_ms", "expires_ms", "seq")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     id: str
     epoch: int
     owner: str
     created_ms: int
     expires_ms: int
-    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    seq: int
+    def __init__(self, id: _Optional[str] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class PinRequest(_message.Message):
     __slots__ = ("session_id", "epoch", "token")

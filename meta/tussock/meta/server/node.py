@@ -59,6 +59,7 @@ class MetaNode:
             linger_seconds=options.linger,
             open_source=requests.opener("meta"),
         )
+        self.meta.log.clock.max_ahead_ms = options.max_clock_ahead * 1000
         self._lease = LeaderLease(
             requests.for_caller("lease"),
             system,

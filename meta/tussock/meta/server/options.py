@@ -26,6 +26,8 @@ class NodeOptions:
     """How long an entry waits for as many commits as the last one had, if those were several."""
     retention: float | None = None
     gc_grace: float | None = None
+    max_clock_ahead: float = 3600.0
+    """By which this machine's clock, or an epoch, may be ahead of the bucket's clock."""
     picker: PickerConfig = field(default_factory=PickerConfig)
     tasks_per_table: int = 4
     """Compaction tasks of one table that run at once."""

@@ -71,6 +71,9 @@ class VersionSettings(_Group):
     gc_grace_seconds: SecondsOrNever | None = Field(
         default=None, description="vacuum leaves alone what is younger; becomes the store's"
     )
+    max_clock_ahead_seconds: Seconds = Field(
+        default=3600.0, description="how far the clock of a leader, and an epoch, may be ahead of the bucket's clock"
+    )
 
 
 class VacuumSettings(_Group):
@@ -256,6 +259,7 @@ def node_options(settings: MetaSettings, address: str, store_options: dict[str, 
         log_poll=settings.leader.poll_seconds,
         retention=settings.versions.retention_seconds,
         gc_grace=settings.versions.gc_grace_seconds,
+        max_clock_ahead=settings.versions.max_clock_ahead_seconds,
         picker=PickerConfig(**sizes),
         tasks_per_table=settings.compaction.tasks_per_table,
         stuck_task=settings.compaction.stuck_seconds,

@@ -28,6 +28,7 @@ from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
 from tussock.statestore.errors import InvalidOption
+from tussock.statestore.forks import ForkGuard
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem, System
 from tussock.statestore.watched import Watched
@@ -38,6 +39,8 @@ if TYPE_CHECKING:  # the library has this name for type checkers only
 __all__ = ["open_bucket"]
 
 CONNECT_MS_MAX = 5000
+
+_forks = ForkGuard("remote buckets")
 
 _REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
     "s3": (S3Store, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")),
@@ -65,7 +68,8 @@ def open_bucket(
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
     settings of a remote bucket by the names of the environment's variables, which they overrule. `credentials`, of an
     S3 bucket only, stand in for those of the environment and of files, and are asked for again before they expire.
-    Raises `InvalidOption` for any other URL, `ObjectStoreUnavailable` if the folder cannot be made.
+    Raises `InvalidOption` for any other URL, and for a remote bucket in a process that was forked from one that had
+    opened one, `ObjectStoreUnavailable` if the folder cannot be made.
     """
     if not isinstance(deadline_seconds, int | float) or not deadline_seconds > 0:
         raise InvalidOption(f"deadline_seconds must be greater than 0, not {deadline_seconds!r:.100}")
@@ -95,6 +99,7 @@ def _remote(
     options: Mapping[str, str],
     credentials: CredentialSource | None,
 ) -> ObstoreBucket:
+    _forks.use(str(where))
     # The library starts no new pause after `retry_timeout`; that pause and the attempt after it come on top. The
     # three shares together are the deadline.
     deadline_ms = max(10, int(deadline_seconds * 1000))

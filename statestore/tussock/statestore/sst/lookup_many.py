@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.byte_order import first_places
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.rows import Rows, fixed_view, key_order
 from tussock.statestore.sst.cached import CachedBlock, CachedSegment
@@ -316,7 +316,7 @@ def locate(rows: Rows, wanted: pa.BinaryArray, epoch: int) -> tuple[npt.NDArray[
     if here is not None and there is not None and here.dtype == there.dtype:
         at = np.searchsorted(here, there)
     else:
-        at = pl.Series(rows.keys, dtype=pl.Binary).search_sorted(pl.Series(wanted, dtype=pl.Binary)).to_numpy()
+        at = first_places(rows.keys, wanted)
     inside = np.minimum(at, len(rows) - 1)
     same = pc.equal(rows.keys.take(pa.array(inside)), wanted).to_numpy(zero_copy_only=False)
     hit = np.flatnonzero(same & (at < len(rows)))

@@ -107,7 +107,7 @@ class ChangeFeed:
     def _view(self, from_epoch: int) -> TableView:
         if self._pin is None:
             return self._core.view(self._table, self._name, from_epoch)
-        view = self._core.view(self._table, self._name)
+        view = self._core.view(self._table, self._name, pinned=True)
         # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
         self._pin.check()
         return view
@@ -129,6 +129,7 @@ class ChangeFeed:
                             yield changes
                     else:
                         yield from self._by_epochs(view, rows, from_epoch, until, want)
+                    self._core.check_process()
                     start = rows.key(len(rows) - 1) + b"\0"
                 return
             except ObjectNotFound as error:

@@ -92,7 +92,7 @@ class TableReader:
         """The table as a read at `epoch` sees it."""
         if self._pin is None:
             return self.core.view(self.table, self.name, epoch)
-        view = self.core.view(self.table, self.name)
+        view = self.core.view(self.table, self.name, pinned=True)
         # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
         self._pin.check()
         return view
@@ -230,6 +230,7 @@ class TableReader:
             try:
                 for rows in visible:
                     yield self._as_begun(rows, scan)
+                    self.core.check_process()  # the blocks to come would be fetched by threads of the parent
                     if scan.reverse:
                         scan.end = rows.key(0)
                     else:
