@@ -8,7 +8,8 @@ How a batch goes, for whoever builds on it:
 2. Spark's exchange brings the rows to the task of their key. The task (`tasks.py`) sorts them by key (`gathering.py`),
    looks the keys up in every state table at the pinned epoch, and calls the function with a `KeyedBatch`:
    `batch.rows` and `batch.starts`, `batch.keys`, and `batch.states["left"]`, a `State` of `rows` and `found` aligned
-   with the keys. Keys whose timers fired come after those that have rows.
+   with the keys. Keys whose timers fired come after those that have rows. Where several timers of a key are due, calls
+   without rows go before, in rounds: each sees what the one before has answered.
 3. The function answers an `Update`: `state={"left": rows, "right": rows}`, `deletes` likewise, `outputs`, `timers`.
    Rows are written whole; a key that is not named keeps what it has.
 4. The task uploads all of it, each table at the same time as the others, and answers with the names of SSTs. The driver

@@ -24,7 +24,9 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """Some keys of a micro-batch, with all their rows and their stored state; every key is in one batch only.
+    """Some keys of a micro-batch, with all their rows and their stored state; no key's rows are in two of them.
+
+    A key of which several timers are due is in one for each timer: the last has its rows, and those before have none.
 
     The first `len(starts)` keys have rows: those of key i are `rows[starts[i]:starts[i + 1]]`. Keys after them have
     none and are here because a timer of theirs fired.
