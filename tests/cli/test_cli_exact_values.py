@@ -19,6 +19,7 @@ from tussock.cli.values import as_json, as_text, batch_rows, parse_key, safe
 from tussock.statestore import connect
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.keys.encoding import KeyEncoder
+from tussock.statestore.tables import conform as conform_module
 
 COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
 
@@ -195,3 +196,24 @@ def test_a_column_op_of_the_table_is_not_taken_for_the_change(sample: Sample, tu
         store.commit_epoch(5)
     (line,) = tussock("changes", "t", "--from", "0", "--store", url, "--json").lines()
     assert list(line.items()) == [("_epoch", 5), ("__op", "put"), ("op", 7), ("_op", 8), ("epoch", 9)]
+
+
+def test_old_rows_whose_text_is_no_utf8_are_shown_and_named(
+    tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As hex digits, by `scan` and `sst dump`; `check` says what they are, and what to do."""
+    url = f"file://{tmp_path / 'old'}"
+    text = pa.array([b"\xff\xfe"]).view(pa.string())
+    with connect(url, compaction=False) as store:
+        table = store.create_table("t", pa.schema([("k", pa.string()), ("v", pa.string())]), ["k"])
+        with monkeypatch.context() as patched:
+            patched.setattr(conform_module, "check_text", lambda _: None)
+            table.upsert(pa.table({"k": text, "v": text}), 1)
+        store.commit_epoch(1)
+        (sst,) = store.version().find_table("t").levels.ssts()
+    assert "hex:fffe" in tussock("scan", "t", "--store", url).out
+    assert tussock("scan", "t", "--store", url, "--json").lines() == [{"k": {"hex": "fffe"}, "v": {"hex": "fffe"}}]
+    assert "hex:fffe" in tussock("sst", "dump", sst.id, "--store", url).out
+    checked = tussock("check", "--store", url)
+    assert checked.code == 1
+    assert "a key column of ['k']: text is stored as UTF-8" in checked.out + checked.err

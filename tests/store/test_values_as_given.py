@@ -11,6 +11,7 @@ import pytest
 
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TussockError, TypedTable, connect
 from tussock.statestore.tables import conform as conform_module
+from tussock.statestore.tables import options as options_module
 
 DAY = datetime(2020, 1, 1)
 
@@ -266,6 +267,24 @@ def test_a_dictionary_column_holds_any_number_of_values(store: StateStore) -> No
         assert table.multi_get(list(range(300))).field("v").to_pylist() == [f"v{key}" for key in range(300)]
         assert table.changes(0).num_rows == 303
         assert sum(batch.num_rows for batch in table.change_feed(0)) == 303
+
+
+def test_a_table_that_was_made_with_a_small_dictionary_is_readable(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older programs kept the index type; its rows are read like those of a new table."""
+    kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(options_module, "shown_schema", lambda schema: schema)
+        store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
+    spec = store.table("t").spec
+    assert pa.ipc.read_schema(pa.py_buffer(spec.schema)).field("v").type == kind
+    table = store.table("t")
+    table.upsert(pa.table({"k": range(300), "v": [f"v{key}" for key in range(300)]}), 1)
+    store.commit_epoch(1)
+    store.compact("t")
+    assert {row["k"]: row["v"] for row in rows(table)} == {key: f"v{key}" for key in range(300)}
+    assert store.alter_table("t", add={"w": pa.dictionary(pa.int8(), pa.string())}).get(299)["w"] is None
 
 
 @pytest.mark.parametrize("values", [pa.array([1, 2, None]), pa.array([1.5, -0.0, None]), pa.array([b"a", b"", None])])

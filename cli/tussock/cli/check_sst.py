@@ -23,6 +23,7 @@ from tussock.statestore.catalog import (
     object_sizes,
     stored_bytes,
 )
+from tussock.statestore.conversion import Misfit, check_text
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.object_store import ObjectStore
@@ -226,7 +227,12 @@ def _first_misplaced(rows: Rows) -> int | None:
 def _key_problems(rows: Rows, encoder: KeyEncoder) -> list[str]:
     """Whether the keys are those that the table's columns give, virtual nodes included."""
     try:
-        columns = encoder.decode(rows.keys)
+        columns = encoder.decode(rows.keys, check_text=False)
+        for column in columns:
+            check_text(column)
+    except Misfit as error:
+        where = f"a key column of {list(encoder.primary_key)}"
+        return [f"{where}: {error}; older programs took it: delete these rows by what a read answers"]
     except ValueError as error:
         return [f"a key is none of this table: {error}"]
     again = encoder.encode(pa.record_batch(columns, names=list(encoder.primary_key)))

@@ -15,10 +15,9 @@ import pyarrow as pa
 __all__ = ["time_parser", "time_text"]
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-_CALENDAR = re.compile(r"(?!0000)\d{4}-")
-"""Begins a date of a year that Python has."""
-_ZONED = re.compile(r"(?!0000|0001|9999)\d{4}-")
-"""The same where a zone may move the time into another year."""
+_FIRST_SECOND = -62_135_596_800
+_LAST_SECOND = 253_402_300_799
+"""Of the years 1 to 9999, which Python has; of others Arrow's own text is at times another time."""
 _FRACTION = re.compile(r"[.,](\d+)")
 _NUMBER = re.compile(r"(-?\d+)(d|s|ms|us|ns)")
 _DAYS = re.compile(r"(-?\d+) days?, (.*)")
@@ -32,13 +31,17 @@ def time_text(scalar: Any) -> str:
     number = _number(scalar)
     if pa.types.is_duration(kind):
         return _seconds_text(number, _DIGITS[kind.unit])
-    try:
-        text: str = scalar.cast(pa.string()).as_py()
-    except pa.ArrowInvalid:  # a zone that this machine does not know
-        text = pa.scalar(number, pa.timestamp(kind.unit)).cast(pa.string()).as_py() + "Z"
-    if pa.types.is_time(kind) or (_ZONED if getattr(kind, "tz", None) else _CALENDAR).match(text):
-        return text
-    return f"{number}{_unit(kind)}"
+    if not pa.types.is_time(kind) and not _in_calendar(number, kind):
+        return f"{number}{_unit(kind)}"
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    # In UTC: Arrow's text cuts the seconds of an old offset, and this machine may not know the zone.
+    text: str = (pa.scalar(number, pa.timestamp(kind.unit)) if zoned else scalar).cast(pa.string()).as_py()
+    return text + "Z" * zoned
+
+
+def _in_calendar(number: int, kind: Any) -> bool:
+    seconds = number * 86_400 if pa.types.is_date32(kind) else number // 10 ** _DIGITS[_unit(kind)]
+    return _FIRST_SECOND <= seconds <= _LAST_SECOND
 
 
 def _number(scalar: Any) -> int:
@@ -126,6 +129,6 @@ def _duration(text: str, kind: Any) -> Any:
     scalar = pa.scalar(int(number), kind)
     try:
         exact = timedelta(microseconds=int(seconds * 10**6))
-    except OverflowError:
+        return exact if pa.scalar(exact, kind) == scalar else scalar
+    except (OverflowError, pa.ArrowInvalid):
         return scalar
-    return exact if pa.scalar(exact, kind) == scalar else scalar
