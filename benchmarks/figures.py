@@ -11,8 +11,16 @@ PREPARED = {
     "prepare_read": ("tussock", "rocksdict", "slatedb"),
     "prepare_runs": ("tussock", "rocksdict"),
     "prepare_distinct_runs": ("tussock", "rocksdict"),
+    "prepare_large": ("tussock", "rocksdict"),
 }
 """Stores made once, before all rounds, and which engines need them."""
+
+ROWS_FACTOR = {"prepare_large": 10}
+"""Stores with so many times the rows of the other figures."""
+
+MIX_STORE = "prepare_read"
+MIX_WANTED = 1.5
+"""How many times as long as alone a read may take among others, on one open store whose rows fit into the cache."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,16 @@ FIGURES = (
         store="prepare_distinct_runs",
         changes_store=True,
         wanted={"rocksdict": 0.7},
+    ),
+    Figure("large_get", "single get among ten times the rows, hot", "/s", store="prepare_large"),
+    *(
+        Figure(
+            f"large_multi_get_{count}",
+            f"multi_get, lists of {count:,} among ten times the rows, hot",
+            "/s",
+            store="prepare_large",
+        )
+        for count in (10, 100, 1_000, 10_000)
     ),
     Figure("get_cold", "1,000 single gets, cold (files and caches)", "/s", store="prepare_read"),
     Figure("short_scan_hot", "scan of 10 rows from a random key, hot", "/s", store="prepare_read"),

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from quiet import refuse_if_busy
 from run import filesystem, say
 
 HERE = Path(__file__).parent
@@ -182,6 +183,8 @@ def main() -> None:
     parser.add_argument("--publish", action="store_true", help="rewrite the table in benchmarks/README.md")
     options = parser.parse_args()
     options.folder = options.folder.resolve()
+    if options.publish:
+        refuse_if_busy()
     results = run(options)
     file = RESULTS / f"meta-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.json"
     file.write_text(json.dumps(results, indent=1))

@@ -2,10 +2,11 @@
 
 import importlib.metadata
 import platform
+import statistics
 from pathlib import Path
 from typing import Any
 
-from figures import FIGURES, MEMORY_CASES, US, Ratio
+from figures import FIGURES, MEMORY_CASES, MIX_WANTED, US, Ratio
 
 README = Path(__file__).parent / "README.md"
 BEGIN = "<!-- measured: begin (written by run.py --publish) -->"
@@ -82,6 +83,20 @@ def memory_table(memory: list[dict[str, Any]]) -> list[str]:
     return markdown_table(["what", "rows", "peak resident memory"], rows, 1)
 
 
+def mix_table(rounds: list[dict[str, dict[str, float]]]) -> list[str]:
+    """One line per kind of read: alone, among the others on one open store, and how many times as long that is."""
+    rows = []
+    for kind in rounds[0]["alone"]:
+        alone = statistics.median(one["alone"][kind] for one in rounds)
+        mixed = statistics.median(one["mixed"][kind] for one in rounds)
+        factors = [one["mixed"][kind] / one["alone"][kind] for one in rounds]
+        factor = statistics.median(factors)
+        told = f"{_number(min(factors))} to {_number(max(factors))}"
+        wanted = f"at most {MIX_WANTED:g}x {'reached' if factor <= MIX_WANTED else 'MISSED'}"
+        rows.append([kind, f"{alone * 1e3:,.1f} ms", f"{mixed * 1e3:,.1f} ms", f"**{factor:.2f}x**", told, wanted])
+    return markdown_table(["a pass of", "alone", "among the others", "ratio", "spread", "wanted"], rows, 1)
+
+
 def requests_table(samples: dict[str, list[dict[str, dict[str, Any]]]]) -> list[str]:
     """Requests and bytes of our samples in the first round, per figure, and the peak memory of the engines."""
     rows = []
@@ -131,6 +146,12 @@ def markdown(results: Results, ratios: list[Ratio]) -> list[str]:
             *memory_table(results["memory"]),
             "",
         ]
+    lines += [
+        "All kinds of reads in turn on one open store, whose rows fit into the cache (processor time):",
+        "",
+        *mix_table(results["mix"]),
+        "",
+    ]
     lines += ["What it costs (first round; peak memory includes the input, in the order of the engines):", ""]
     return lines + requests_table(results["samples"])
 

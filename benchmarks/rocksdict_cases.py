@@ -8,6 +8,7 @@ larger write buffers were slower too. Reads: the table is fully compacted, in a 
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ PARALLELISM = 2
 
 
 @contextmanager
-def _open(folder: Path, *, compaction: bool = True) -> Iterator[Rdict]:
+def _open(folder: Path, *, compaction: bool = True, cache_bytes: int = timing.CACHE_BYTES) -> Iterator[Rdict]:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.increase_parallelism(PARALLELISM)
     options.set_max_subcompactions(PARALLELISM)
     options.set_disable_auto_compactions(not compaction)
     blocks = BlockBasedOptions()
-    blocks.set_block_cache(Cache(timing.CACHE_BYTES))
+    blocks.set_block_cache(Cache(cache_bytes))
     options.set_block_based_table_factory(blocks)
     store = Rdict(str(folder), options)
     try:
@@ -100,9 +101,9 @@ def multi_get_hot(folder: Path, rows: int) -> Sample:
         return {"rate": timing.LISTS * timing.LIST_KEYS / took}
 
 
-def get_hot(folder: Path, rows: int) -> Sample:
+def get_hot(folder: Path, rows: int, *, cache_bytes: int = timing.CACHE_BYTES) -> Sample:
     keys = dataset.some_keys(rows, timing.GETS, seed=3)
-    with _open(folder) as store:
+    with _open(folder, cache_bytes=cache_bytes) as store:
         get = store.get
 
         def work() -> None:
@@ -110,6 +111,27 @@ def get_hot(folder: Path, rows: int) -> Sample:
                 get(key)
 
         return {"rate": timing.GETS / timing.hot_seconds(work)}
+
+
+def prepare_large(folder: Path, rows: int) -> Sample:
+    return prepare_read(folder, rows)
+
+
+def large_get(folder: Path, rows: int) -> Sample:
+    return get_hot(folder, rows, cache_bytes=timing.LARGE_CACHE_BYTES)
+
+
+def _large_multi_get(count: int, folder: Path, rows: int) -> Sample:
+    keys = dataset.some_keys(rows, count * timing.LARGE_LISTS[count], seed=6)
+    lists = [keys[at : at + count] for at in range(0, len(keys), count)]
+    with _open(folder, cache_bytes=timing.LARGE_CACHE_BYTES) as store:
+        return {"rate": len(keys) / timing.hot_seconds(lambda: [store[some] for some in lists])}
+
+
+large_multi_get_10 = partial(_large_multi_get, 10)
+large_multi_get_100 = partial(_large_multi_get, 100)
+large_multi_get_1000 = partial(_large_multi_get, 1_000)
+large_multi_get_10000 = partial(_large_multi_get, 10_000)
 
 
 def get_cold(folder: Path, rows: int) -> Sample:

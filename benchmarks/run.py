@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import report
-from figures import FIGURES, MEMORY_CASES, MEMORY_ROWS_SHARES, PREPARED, US, Figure, Ratio, ratios
+from figures import (
+    FIGURES,
+    MEMORY_CASES,
+    MEMORY_ROWS_SHARES,
+    MIX_STORE,
+    PREPARED,
+    ROWS_FACTOR,
+    US,
+    Figure,
+    Ratio,
+    ratios,
+)
+from quiet import Watch, refuse_if_busy
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -67,11 +79,12 @@ def prepare(folder: Path, rows: int) -> None:
             say(f"preparing: {case} of {engine}")
             target = folder / case / engine
             target.mkdir(parents=True)
-            sample(engine, case, target, rows)
+            sample(engine, case, target, rows * ROWS_FACTOR.get(case, 1))
 
 
 def measure(figure: Figure, engine: str, folder: Path, rows: int) -> dict[str, Any]:
     """One sample of one figure, on the folder that it is due."""
+    rows *= ROWS_FACTOR.get(figure.store or "", 1)
     prepared = folder / figure.store / engine if figure.store else None
     if prepared is not None and not figure.changes_store:
         return sample(engine, figure.case, prepared, rows)
@@ -101,6 +114,14 @@ def measure_memory(folder: Path, rows: int) -> list[dict[str, Any]]:
             say(f"  {MEMORY_CASES[case]}: peak {found['peak_bytes'] / (1 << 20):,.0f} MiB")
         shutil.rmtree(store)
     return answers
+
+
+def measure_mix(folder: Path, rows: int) -> dict[str, Any]:
+    """Each kind of read alone, and among the others on one open store."""
+    found = sample(US, "mixed_reads", folder / MIX_STORE / US, rows)
+    worst = max(found["mixed"][kind] / alone for kind, alone in found["alone"].items())
+    say(f"reads in turn on one store: at most {worst:.2f} times as long as alone")
+    return found
 
 
 def measure_spark() -> dict[str, Any] | None:
@@ -150,6 +171,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
                 samples[figure.case].append(taken)
                 told = ", ".join(f"{one.ratio:.2f}x {one.peer}" for one in ratios(figure, [taken]))
                 say(f"round {number} of {options.rounds}: {figure.title}: {told}")
+        mix = [measure_mix(folder, options.rows) for _ in range(options.rounds)]
         memory = measure_memory(folder, MEMORY_FACTOR * options.rows)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -166,6 +188,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Ratio]]:
         "load": [load, os.getloadavg()[0]],
         "memory_settings": 64 << 20,
         "memory": memory,
+        "mix": mix,
         "spark": spark,
         "samples": samples,
     }
@@ -176,11 +199,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of a case; fewer for a quick look")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--folder", type=Path, default=RESULTS / "work", help="for the data: on a disk, about 6 GB")
+    parser.add_argument("--folder", type=Path, default=RESULTS / "work", help="for the data: on a disk, about 8 GB")
     parser.add_argument("--no-spark", action="store_true", help="leave out the Spark job")
     parser.add_argument("--publish", action="store_true", help="rewrite the tables in benchmarks/README.md")
     options = parser.parse_args()
     options.folder = options.folder.resolve()
+    if options.publish:
+        refuse_if_busy()
+    watch = Watch()
     results, found = run(options)
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.json"
@@ -188,6 +214,8 @@ def main() -> None:
     lines = report.markdown(results, found)
     print("\n" + "\n".join(lines) + f"\n\nAll samples: {file}")
     if options.publish:
+        if complaint := watch.complaint():
+            raise SystemExit(complaint)
         report.publish(lines)
 
 

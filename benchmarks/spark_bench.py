@@ -27,6 +27,7 @@ import spark_batch_cases
 import spark_join_cases
 import spark_state_cases as state_cases
 from meta_processes import minio
+from quiet import refuse_if_busy
 
 from tussock.statestore import StateStore, connect
 
@@ -220,6 +221,8 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure, folder)))
         return
+    if options.publish:
+        refuse_if_busy()
     folder.mkdir(parents=True, exist_ok=True)
     load, found, table = os.getloadavg()[0], {}, []
     for name in options.only:

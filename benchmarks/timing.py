@@ -14,6 +14,17 @@ LISTS = 10
 LIST_KEYS = 10_000
 """Lists of keys in one pass of multi_get, and keys in each."""
 
+LARGE_LISTS = {10: 2_000, 100: 500, 1_000: 50, 10_000: 10}
+"""Keys in a list of the cases with many rows, and how many such lists there are in one pass."""
+
+LARGE_CACHE_BYTES = 4 << 30
+"""Block cache of every engine in these cases: all rows fit."""
+
+MIX_LISTS = {10: 500, 100: 50, 1_000: 10, 10_000: 2}
+"""The same for the reads in turn."""
+
+MIX_SHORT_SCANS = 1_000
+
 COLD_GETS = 1_000
 SHORT_SCANS = 2_000
 SHORT_SCAN_ROWS = 10
@@ -42,6 +53,24 @@ def hot_seconds(work: Callable[[], object]) -> float:
     """The median of some passes of `work` after one that warms up."""
     work()
     return statistics.median(seconds(work) for _ in range(PASSES))
+
+
+def processor_seconds(work: Callable[[], object]) -> float:
+    """As `seconds`, the processor time of this process: for figures that are compared with themselves."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+    finally:
+        gc.enable()
+
+
+def passes(work: Callable[[], object]) -> list[float]:
+    """The processor time of some passes of `work` after one that warms up."""
+    work()
+    return [processor_seconds(work) for _ in range(PASSES)]
 
 
 def forget(folder: Path) -> None:

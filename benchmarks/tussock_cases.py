@@ -1,7 +1,9 @@
 """The cases as a user of Tussock writes them, with the default options unless a case says otherwise."""
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +102,9 @@ def multi_get_hot(folder: Path, rows: int) -> Sample:
         return {"rate": timing.LISTS * timing.LIST_KEYS / took, "requests": store.requests()}
 
 
-def get_hot(folder: Path, rows: int) -> Sample:
+def get_hot(folder: Path, rows: int, **options: Any) -> Sample:
     keys = dataset.some_keys(rows, timing.GETS, seed=3)
-    with _store(folder) as store:
+    with _store(folder, **options) as store:
         get = store.table("kv").get
 
         def work() -> None:
@@ -110,6 +112,78 @@ def get_hot(folder: Path, rows: int) -> Sample:
                 get(key)
 
         return {"rate": timing.GETS / timing.hot_seconds(work), "requests": store.requests()}
+
+
+def prepare_large(folder: Path, rows: int) -> Sample:
+    """As `prepare_read`, for the cases with many rows."""
+    return prepare_read(folder, rows)
+
+
+def large_get(folder: Path, rows: int) -> Sample:
+    """Single gets among many rows."""
+    return get_hot(folder, rows, cache_bytes=timing.LARGE_CACHE_BYTES)
+
+
+def _large_multi_get(count: int, folder: Path, rows: int) -> Sample:
+    keys = dataset.some_keys(rows, count * timing.LARGE_LISTS[count], seed=6)
+    lists = [keys[at : at + count] for at in range(0, len(keys), count)]
+    with _store(folder, cache_bytes=timing.LARGE_CACHE_BYTES) as store:
+        kv = store.table("kv")
+        took = timing.hot_seconds(lambda: [kv.multi_get(some) for some in lists])
+        return {"rate": len(keys) / took, "requests": store.requests()}
+
+
+large_multi_get_10 = partial(_large_multi_get, 10)
+large_multi_get_100 = partial(_large_multi_get, 100)
+large_multi_get_1000 = partial(_large_multi_get, 1_000)
+large_multi_get_10000 = partial(_large_multi_get, 10_000)
+
+
+def _read_kinds(rows: int) -> dict[str, Callable[[Any], object]]:
+    """One pass of each kind of read of a table, by what it is called in the report."""
+    keys = dataset.some_keys(rows, timing.GETS, seed=8)
+    kinds: dict[str, Callable[[Any], object]] = {
+        f"get, {timing.GETS:,} keys": lambda kv: [kv.get(key) for key in keys],
+        f"scan of {timing.SHORT_SCAN_ROWS} rows": lambda kv: [
+            list(kv.scan(key, limit=timing.SHORT_SCAN_ROWS)) for key in keys[: timing.MIX_SHORT_SCANS]
+        ],
+        "full scan": lambda kv: pa.Table.from_batches(kv.scan()),
+    }
+    for count, lists in timing.MIX_LISTS.items():
+        some = dataset.some_keys(rows, count * lists, seed=count)
+        kinds[f"multi_get, {count:,} keys"] = partial(_multi_gets, some, count)
+    return kinds
+
+
+def _multi_gets(keys: list[bytes], count: int, kv: Any) -> None:
+    for at in range(0, len(keys), count):
+        kv.multi_get(keys[at : at + count])
+
+
+def mixed_reads(folder: Path, rows: int) -> Sample:
+    """Each kind of read alone on a store of its own, then all in turn on one open store; seconds of processor time.
+
+    Alone and in turn the middle of some passes counts, after one that is not timed.
+    """
+    kinds = _read_kinds(rows)
+    alone: dict[str, float] = {}
+    for name, work in kinds.items():
+        with _store(folder) as store:
+            alone[name] = statistics.median(timing.passes(partial(work, store.table("kv"))))
+    mixed: dict[str, list[float]] = {name: [] for name in kinds}
+    with _store(folder) as store:
+        kv = store.table("kv")
+        for number in range(timing.PASSES + 1):
+            for name, work in kinds.items():
+                took = timing.processor_seconds(partial(work, kv))
+                if number:
+                    mixed[name].append(took)
+        requests = store.requests()
+    return {
+        "alone": alone,
+        "mixed": {name: statistics.median(times) for name, times in mixed.items()},
+        "requests": requests,
+    }
 
 
 def get_cold(folder: Path, rows: int) -> Sample:

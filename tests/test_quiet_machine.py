@@ -1,0 +1,53 @@
+"""Figures of a busy machine are not published."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def quiet() -> ModuleType:
+    """The benchmarks' own module; they are programs, and no package."""
+    spec = importlib.util.spec_from_file_location("quiet", ROOT / "benchmarks" / "quiet.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_above_the_load_nothing_begins(quiet: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says the load, the limit and the way out; below the limit it begins."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 9.0, 9.0))
+    quiet.refuse_if_busy()
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.6, 0.0, 0.0))
+    with pytest.raises(SystemExit, match=r"1\.6, above 1\.5.*without --publish"):
+        quiet.refuse_if_busy()
+
+
+@pytest.mark.parametrize(("others", "busy"), [(0.2, False), (0.7, True)])
+def test_what_others_took_meanwhile_counts(
+    quiet: ModuleType, monkeypatch: pytest.MonkeyPatch, others: float, busy: bool
+) -> None:
+    """Of what the machine did, the benchmark's own part does not."""
+    seconds = iter([100.0, 110.0])
+    for name, spent in (("_own_seconds", 1.0), ("_busy_seconds", 1.0 + others)):
+        times = iter([5.0, 5.0 + 10 * spent])
+        monkeypatch.setattr(quiet, name, lambda times=times: next(times))
+    monkeypatch.setattr(quiet.time, "monotonic", lambda: next(seconds))
+    complaint = quiet.Watch().complaint()
+    assert (complaint is not None) == busy
+    assert complaint is None or "not published" in complaint
+
+
+def test_the_machine_is_read(quiet: ModuleType) -> None:
+    """The counters of this machine make sense."""
+    if sys.platform == "linux":
+        assert quiet.Watch().others() >= 0
+        assert quiet._busy_seconds() > quiet._own_seconds() > 0
