@@ -1,0 +1,185 @@
+"""A key with more versions than a batch holds: every read, every feed and every compaction stays right, and bounded."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tussock.statestore import InvalidOption, StateStore, connect
+from tussock.statestore.sst import merging
+from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.tables import reading
+
+VERSIONS = 60
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that is held together is some hundred bytes: a few versions."""
+    for name in ("BATCH_BYTES", "HELD_BYTES"):
+        monkeypatch.setattr(merging, name, 700)
+    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 500)
+    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES_MAX", 1000)
+    yield
+
+
+def value(number: int) -> bytes:
+    return b"%03d" % number * 40
+
+
+def written(store: StateStore) -> tuple[Any, list[int]]:
+    """A table whose key `hot` has many versions between two other keys, and the epoch of each."""
+    table = store.create_table("kv", block_bytes=256, compression="none")
+    epochs = []
+    for number in range(VERSIONS):
+        epoch = store.new_epoch()
+        # Deleted every seventh time.
+        hot = None if number % 7 == 6 else value(number)
+        table.ingest_batch([(b"a%03d" % number, b"a"), (b"hot", hot), (b"z%03d" % number, b"z")], epoch)
+        epochs.append(store.commit_epoch(epoch))
+    return table, epochs
+
+
+def seen(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:
+    return [(row["key"], row["value"]) for batch in table.scan(**options) for row in batch.to_pylist()]
+
+
+def expected(newest: int) -> list[tuple[bytes, bytes]]:
+    hot = [] if newest % 7 == 6 else [(b"hot", value(newest))]
+    rows = range(newest + 1)
+    return [*((b"a%03d" % at, b"a") for at in rows), *hot, *((b"z%03d" % at, b"z") for at in rows)]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(
+    small_bounds: None, compacted: bool
+) -> None:
+    """Scans both ways with limits and bounds, `get` and `multi_get`, at every epoch."""
+    with connect("memory://", compaction=False, cache_bytes=0) as store:
+        table, epochs = written(store)
+        if compacted:
+            store.compact("kv")
+        for newest in (0, 6, 7, 31, VERSIONS - 1):
+            rows = expected(newest)
+            at = {"epoch": epochs[newest]}
+            assert seen(table, **at) == rows
+            assert seen(table, **at, reverse=True) == rows[::-1]
+            for limit in (1, newest + 1, newest + 2, newest + 3):
+                assert seen(table, **at, limit=limit) == rows[:limit]
+                assert seen(table, **at, limit=limit, reverse=True) == rows[::-1][:limit]
+            hot = [row for row in rows if row[0] == b"hot"]
+            assert seen(table, **at, start=b"h", end=b"i") == hot
+            assert seen(table, **at, prefix=b"hot", reverse=True) == hot
+            assert table.get(b"hot", **at) == dict(rows).get(b"hot")
+            keys = [b"hot", b"a000", *(b"z%03d" % number for number in range(VERSIONS))]
+            assert table.multi_get(keys, **at).to_pylist() == [dict(rows).get(key) for key in keys]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(small_bounds: None, compacted: bool) -> None:
+    """`change_feed` ascends by epoch within the key and pairs each change with what it replaced; `changes` has all."""
+    with connect("memory://", compaction=False) as store:
+        table, epochs = written(store)
+        if compacted:
+            store.compact("kv")
+        for after in (0, 1, 20, VERSIONS - 2):
+            low = epochs[after - 1] if after else 0
+            story: list[tuple[str, bytes | None]] = []
+            before = value(after - 1) if after and (after - 1) % 7 != 6 else None
+            for number in range(after, VERSIONS):
+                new = None if number % 7 == 6 else value(number)
+                if before is None and new is not None:
+                    story.append(("insert", new))
+                elif new is None and before is not None:
+                    story.append(("delete", before))
+                elif new is not None:
+                    story += [("update_preimage", before), ("update_postimage", new)]
+                before = new
+            feed = [row for batch in table.change_feed(low) for row in batch.to_pylist()]
+            assert [(row["op"], row["value"]) for row in feed if row["key"] == b"hot"] == story
+            assert [row["key"] for row in feed] == sorted(row["key"] for row in feed)
+            changes = [row["value"] for row in table.changes(low).to_pylist() if row["key"] == b"hot"]
+            assert changes == [None if at % 7 == 6 else value(at) for at in range(after, VERSIONS)]
+            assert table.change_epochs(low) == epochs[after:]
+
+
+def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_to(small_bounds: None) -> None:
+    """With no retention the newest version stays, and a delete goes for good."""
+    for last in (VERSIONS - 1, 6):
+        with connect("memory://", compaction=False, retention=0) as store:
+            table = store.create_table("kv", block_bytes=256)
+            for number in range(last + 1):
+                epoch = store.new_epoch()
+                table.ingest_batch([(b"hot", None if number % 7 == 6 else value(number))], epoch)
+                store.commit_epoch(epoch)
+            store.compact("kv")
+            assert seen(table) == ([] if last % 7 == 6 else [(b"hot", value(last))])
+            (state,) = store.version().tables.values()  # type: ignore[attr-defined]
+            assert sum(sst.rows for sst in state.levels.ssts()) <= 1
+
+
+def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the error says what to call instead."""
+    monkeypatch.setattr(reading, "_COLUMN_BYTES_MAX", 2000)
+    with connect("memory://", compaction=False) as store:
+        table, epochs = written(store)
+        with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 to .* key b'(a|hot).*change_feed\(\)"):
+            table.changes(0)
+        assert table.changes(epochs[-2]).num_rows == 3
+
+
+def test_a_scan_of_a_compacted_table_does_not_read_old_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are all of one key, of which a newer version is visible, are not asked for; nor are too new ones."""
+    with connect("memory://", compaction=False, cache_bytes=0) as store:
+        table = store.create_table("kv", block_bytes=4096, compression="none")
+        epochs = []
+        for number in range(300):
+            epoch = store.new_epoch()
+            table.ingest_batch([(b"hot", b"%03d" % number * 10_000)], epoch)
+            epochs.append(store.commit_epoch(epoch))
+        store.compact("kv")
+        for options in ({}, {"reverse": True}, {"epoch": epochs[0]}, {"epoch": epochs[150], "reverse": True}):
+            before = _fetched(store)
+            assert len(seen(table, **options)) == 1
+            assert _fetched(store) - before < 1_500_000, "of 9 MB"
+
+
+def _fetched(store: StateStore) -> int:
+    counts: Any = store._core.requests.counts()
+    return sum(size for caller in counts.values() for name, (_, size) in caller.items() if name.startswith("get"))
+
+
+@pytest.mark.slow
+def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
+    """2.1 GiB under one key: scans, reads, feed and compaction work, in memory that is no multiple of it."""
+    count, size = 270, 8 << 20
+    values = [bytes([65 + number]) * size for number in range(4)]
+    with connect(f"file://{tmp_path}", compaction=False, cache_bytes=32 << 20) as store:
+        table = store.create_table("kv")
+        epochs = []
+        for number in range(count):
+            epoch = store.new_epoch()
+            table.ingest_batch([(b"hot", values[number % 4]), (b"k%03d" % number, b"x")], epoch)
+            epochs.append(store.commit_epoch(epoch))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for compacted in (False, True):
+            if compacted:
+                store.compact("kv")
+            for reverse in (False, True):
+                rows = seen(table, reverse=reverse)
+                assert len(rows) == count + 1
+                assert dict(rows)[b"hot"] == values[(count - 1) % 4]
+                assert len(seen(table, reverse=reverse, limit=2)) == 2
+            assert table.get(b"hot", epoch=epochs[5]) == values[1]
+            assert table.multi_get([b"hot", b"k007"], epoch=epochs[6]).to_pylist() == [values[2], None]
+            with pytest.raises(InvalidOption, match="table 'kv': changes from 0 .* b'hot'"):
+                table.changes(0)
+            if compacted:
+                found = []
+                for batch in table.change_feed(0, start=b"hot", end=b"i", before_images=False):
+                    found += batch.column("epoch").to_pylist()
+                assert found == epochs
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < 3 << 20, f"{grown} KiB more"
