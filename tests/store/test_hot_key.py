@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tussock.statestore import InvalidOption, StateStore, connect
+from tussock.statestore import InvalidBatch, InvalidOption, StateStore, connect
 from tussock.statestore.sst import merging
 from tussock.statestore.sst import meta as sst_meta
 from tussock.statestore.tables import reading
@@ -152,6 +153,29 @@ def _fetched(store: StateStore) -> int:
 
 
 @pytest.mark.slow
+def test_batches_and_answers_of_more_than_two_gib_are_refused_by_name() -> None:
+    """No error of Arrow's comes out: what is too large is said, of which table, and what to do."""
+    large = pa.array([bytes(1 << 28)], pa.binary())
+    with connect("memory://", compaction=False) as store:
+        table = store.create_table("kv")
+        epoch = store.new_epoch()
+        keys = pa.chunked_array([pa.array([b"%d" % number]) for number in range(9)])
+        wide = pa.table({"key": keys, "value": pa.chunked_array([large] * 9)})
+        for write in (table.ingest_batch, table.upsert):
+            with pytest.raises(
+                InvalidBatch, match=r"table 'kv': a column has \d+ bytes in one batch.* split the batch"
+            ):
+                write(wide, epoch)
+        value = bytes(1 << 28)
+        with pytest.raises(InvalidBatch, match=r"table 'kv': a column has .* nothing was stored"):
+            table.ingest_batch([(b"%d" % number, value) for number in range(9)], epoch)
+        assert seen(table) == []
+        table.ingest_batch([(b"k", value)], epoch)
+        with pytest.raises(InvalidOption, match=r"table 'kv': the values of 9 keys .* ask for fewer keys at once"):
+            table.multi_get([b"k"] * 9)
+
+
+@pytest.mark.slow
 def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
     """2.1 GiB under one key: scans, reads, feed and compaction work, in memory that is no multiple of it."""
     count, size = 270, 8 << 20
@@ -174,7 +198,7 @@ def test_versions_of_one_key_may_pass_two_gib(tmp_path: Path) -> None:
                 assert len(seen(table, reverse=reverse, limit=2)) == 2
             assert table.get(b"hot", epoch=epochs[5]) == values[1]
             assert table.multi_get([b"hot", b"k007"], epoch=epochs[6]).to_pylist() == [values[2], None]
-            with pytest.raises(InvalidOption, match="table 'kv': changes from 0 .* b'hot'"):
+            with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 .* b'hot'"):
                 table.changes(0)
             if compacted:
                 found = []

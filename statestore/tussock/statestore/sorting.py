@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.errors import InvalidOption
 from tussock.statestore.rows import Rows, key_order, repeats
 from tussock.statestore.sst.cached import CachedBlock
 from tussock.statestore.sst.lookup_many import Hits
@@ -27,13 +28,31 @@ def commit_order(rows: Rows) -> Rows:
 
 
 def take_hits(
-    hits: Hits, count: int, columns: Sequence[int], types: Sequence[pa.DataType]
+    hits: Hits, count: int, columns: Sequence[int], types: Sequence[pa.DataType], table: str
 ) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
-    """Gather what `lookup_many.find_many` found for `count` keys.
+    """Gather what `lookup_many.find_many` found for `count` keys of the table of that name.
 
     Answers which keys have a row, and for each of the value `columns` (of these `types`) an array of `count`, null
-    where the key has none or its newest version is a delete.
+    where the key has none or its newest version is a delete. `InvalidOption` if a column passes 2 GiB.
     """
+    try:
+        found, arrays = _gathered(hits, count, columns, types)
+        fits = all(isinstance(array, pa.Array) for array in arrays)
+    except pa.ArrowInvalid as error:
+        if "overflow" not in str(error):
+            raise
+        fits = False
+    if not fits:
+        raise InvalidOption(
+            f"table {table!r}: the values of {count} keys are more than the 2 GiB that a column of one answer can hold; "
+            "ask for fewer keys at once"
+        )
+    return found, arrays
+
+
+def _gathered(
+    hits: Hits, count: int, columns: Sequence[int], types: Sequence[pa.DataType]
+) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
     points = [one for one in hits.points if one[0].rows.deletes is None or not one[0].rows.deletes[one[1]]]
     if not hits.pieces:
         there = bytearray(count)

@@ -21,17 +21,40 @@ RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa
 _OPERATIONS = ("put", "delete")
 
 
-def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        # `combine_chunks` copies a single chunk, too.
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
+def _contiguous(column: pa.Array | pa.ChunkedArray, table: str) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        # `combine_chunks` would copy it.
+        return column.chunk(0)
+    try:
+        joined = column.combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise _too_large(column, table) from error
+    if isinstance(joined, pa.ChunkedArray):
+        raise _too_large(column, table)
+    return joined
+
+
+def _binary(values: Sequence[bytes], table: str) -> pa.BinaryArray:
+    array = pa.array(values, pa.binary())
+    # What does not fit into one array is answered as several.
+    if isinstance(array, pa.ChunkedArray):
+        raise _too_large(array, table)
+    return array
+
+
+def _too_large(column: pa.Array | pa.ChunkedArray, table: str) -> InvalidBatch:
+    return InvalidBatch(
+        f"table {table!r}: a column has {column.nbytes} bytes in one batch, and at most 2 GiB fit; nothing was stored, "
+        "split the batch"
+    )
 
 
 def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> pa.BinaryArray:
     """Keys of a raw table as one binary array; `SchemaMismatch` if one is not bytes or null."""
     if isinstance(keys, pa.Array | pa.ChunkedArray):
-        array = _contiguous(keys)
+        array = _contiguous(keys, table)
         if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
             raise SchemaMismatch(f"table {table!r}: keys have type {array.type}, expected binary; nothing was done")
         if array.null_count:
@@ -46,17 +69,14 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
             raise SchemaMismatch(
                 f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes"
             )
-    return pa.array(keys, pa.binary())
+    return _binary(keys, table)
 
 
 def _narrowed(array: pa.Array, table: str) -> pa.BinaryArray:
     try:
         return array.cast(pa.binary())
     except pa.ArrowInvalid as error:
-        raise InvalidBatch(
-            f"table {table!r}: a column has {array.nbytes} bytes in one batch, and at most 2 GiB fit ({error}); "
-            "nothing was stored, split the batch"
-        ) from error
+        raise _too_large(array, table) from error
 
 
 def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows:
@@ -86,11 +106,11 @@ def _from_pairs(batch: Iterable[tuple[bytes, bytes | None]], table: str) -> Rows
         values.append(b"" if value is None else value)
         deletes.append(value is None)
     marks = np.array(deletes, np.bool_)
-    return Rows(pa.array(keys, pa.binary()), 0, marks if marks.any() else None, (pa.array(values, pa.binary()),))
+    return Rows(_binary(keys, table), 0, marks if marks.any() else None, (_binary(values, table),))
 
 
 def _operations(batch: pa.RecordBatch | pa.Table, table: str) -> pa.StringArray:
-    operations = _contiguous(batch.column("op"))
+    operations = _contiguous(batch.column("op"), table)
     kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
         raise SchemaMismatch(
@@ -107,7 +127,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
             f"table {table!r}: found columns {names}, expected key and value (and op, if wanted); nothing was stored"
         )
     keys = key_array(batch.column("key"), table)
-    values = _contiguous(batch.column("value"))
+    values = _contiguous(batch.column("value"), table)
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type) or pa.types.is_null(values.type)):
         raise SchemaMismatch(
             f"table {table!r}: column 'value' has type {values.type}, expected binary; nothing was stored"

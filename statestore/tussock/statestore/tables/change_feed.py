@@ -204,7 +204,7 @@ class ChangeFeed:
             hits = find_many(self._core.sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
             image_columns = len(want.columns) if want.before_images else 0
             existed[first], values = take_hits(
-                hits, len(first), want.columns[:image_columns], want.types[:image_columns]
+                hits, len(first), want.columns[:image_columns], want.types[:image_columns], self._name
             )
             if want.before_images:
                 columns = [pa.concat_arrays(pair) for pair in zip(columns, values, strict=True)]

@@ -94,7 +94,7 @@ class RawTable:
         """The values of `keys` as a binary array aligned with them, null where there is none."""
         array = key_array(keys, self.name)
         hits = self._reader.find_many(array, epoch)
-        return take_hits(hits, len(array), [0], [pa.binary()])[1][0]
+        return take_hits(hits, len(array), [0], [pa.binary()], self.name)[1][0]
 
     def scan(
         self,

@@ -197,7 +197,7 @@ class TypedTable:
         shape = self._now()
         names = picked_columns(columns, shape.schema, self.name)
         wanted = [at for at, name in enumerate(shape.values) if name in names]
-        found, values = take_hits(hits, len(encoded), wanted, [shape.types[at] for at in wanted])
+        found, values = take_hits(hits, len(encoded), wanted, [shape.types[at] for at in wanted], self.name)
         arrays = self._assemble(encoded, values, shape, set(names))
         by_name = dict(zip((name for name in shape.schema.names if name in names), arrays, strict=True))
         fields = [shape.schema.field(name) for name in names]
