@@ -1,7 +1,6 @@
 """A key with more versions than a batch holds: every read, every feed and every compaction stays right, and bounded."""
 
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ VERSIONS = 60
 
 
 @pytest.fixture
-def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is held together is some hundred bytes: a few versions."""
     for name in ("BATCH_BYTES", "HELD_BYTES"):
         monkeypatch.setattr(merging, name, 700)
     monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 500)
     monkeypatch.setattr(sst_meta, "SEGMENT_BYTES_MAX", 1000)
-    yield
 
 
 def value(number: int) -> bytes:

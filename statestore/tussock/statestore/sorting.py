@@ -44,8 +44,8 @@ def take_hits(
         fits = False
     if not fits:
         raise InvalidOption(
-            f"table {table!r}: the values of {count} keys are more than the 2 GiB that a column of one answer can hold; "
-            "ask for fewer keys at once"
+            f"table {table!r}: the values of {count} keys are more than the 2 GiB that a column of one answer can "
+            "hold; ask for fewer keys at once"
         )
     return found, arrays
 
