@@ -16,7 +16,7 @@ from tussock.cli.places import opened_bucket
 from tussock.meta.invariants import problems
 from tussock.meta.vacuum import ID_DIGITS
 from tussock.meta.version import Version
-from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets import open_source
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["check"]
@@ -67,8 +67,10 @@ def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: F
         task = bar.add_task("checking SSTs", total=sum(sst.data_bytes for _, sst in ssts))
         for spec, sst in ssts:
             if sst.source not in sources:
-                other = open_bucket(sst.source)
+                other = open_source(sst.source)
                 listing = [info for folder in ("sst/", "log/") for info in other.list(folder)]
+                if not listing:
+                    findings.problem(sst.source, "no store is there, but SSTs of it are named: mount its disk")
                 sources[sst.source] = other, {info.path: info.size for info in listing}
             where, there = sources[sst.source]
             check_sst(where, spec, sst, there, findings, lambda size: bar.advance(task, size))

@@ -24,7 +24,7 @@ from tussock.meta.backup_changes import BeginStore, DetachSource, DropBackup, na
 from tussock.meta.backups import Backups, Held
 from tussock.meta.delta import Delta
 from tussock.meta.log import VersionLog
-from tussock.meta.restoring import begin_store, begun_before, check_place, with_ssts_changed
+from tussock.meta.restoring import begin_store, begun_before, check_apart, check_place, with_ssts_changed
 from tussock.meta.version import Origin, Version
 from tussock.statestore.backend import BackupInfo
 from tussock.statestore.errors import InvalidOption, TussockError
@@ -69,8 +69,7 @@ def clone(
         BackupExists: an interrupted clone into this place was begun from another point.
         InvalidOption: `source` holds no store, or is `target`, or cannot be found by its URL.
     """
-    if source.url == target.url:
-        raise InvalidOption(f"{target.url} cannot be a clone of itself; take another place")
+    check_apart(source.url, target.url)
     if source.url == "memory://":
         raise InvalidOption("a private memory store cannot be cloned, because its URL leads nowhere; give it a name")
     target_log = VersionLog(target, system, owner=owner)

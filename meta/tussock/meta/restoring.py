@@ -2,8 +2,8 @@
 
 First all objects, each checked by its checksums on the way, then entry 1 of the log with the whole version in it. So a
 store is there at once or not at all, and a restore that was interrupted goes on where it stopped: what lies in the
-place with the right name and size was checked before it was written. Whoever else begins a store in that place
-meanwhile, if only by creating a table, wants entry 1 too: one of them gets it, and no commit is ever lost.
+place with the right name and size is checked, too, and copied again if it is damaged. Whoever else begins a store in
+that place meanwhile, if only by creating a table, wants entry 1 too: one of them gets it, and no commit is ever lost.
 
 Memory: `WORKERS` SSTs at a time, each held whole (64 MiB before compression as a rule).
 """
@@ -46,7 +46,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
-__all__ = ["begin_store", "begun_before", "check_place", "find_backup", "restore", "with_ssts_changed"]
+__all__ = ["begin_store", "begun_before", "check_apart", "check_place", "find_backup", "restore", "with_ssts_changed"]
 
 log = get_logger("tussock.meta")
 
@@ -93,8 +93,8 @@ def restore(
         StoreNotEmpty: something else is in `target`.
         CorruptSst: an SST of the backup is missing or damaged; the message names the object. No store was made.
     """
-    if source.url == target.url and not other_server:
-        raise InvalidOption(f"{target.url} cannot be restored into itself; take an empty place")
+    if not other_server:
+        check_apart(source.url, target.url)
     content = find_backup(source, system, backup, owner=owner)
     origin = Origin(kind="restore", url=source.url, backup=backup, backup_id=content.info.id, seq=content.version.seq)
     target_log = VersionLog(target, system, owner=owner)
@@ -129,17 +129,35 @@ def find_backup(bucket: ObjectStore, system: System, name: str, *, owner: str) -
         raise CorruptLog(f"{error}; the log names this backup, so it was lost: restore the object") from error
 
 
-def check_place(target: ObjectStore, wanted: Collection[str]) -> Mapping[str, int]:
-    """The objects under `sst/`, with their bytes; `StoreNotEmpty` if one is not `wanted` or there are backups.
+def check_apart(source: str, target: str) -> None:
+    """`InvalidOption` if one of the two places is, or lies in, the other: each would have foreign objects."""
+    if source == target:
+        raise InvalidOption(f"{target} cannot be a clone of itself, nor be restored into itself; take an empty place")
+    if target.startswith(("file://", "s3://", "gs://", "az://")):
+        outer, inner = sorted((f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"), key=len)
+        if inner.startswith(outer):
+            where = "has in it" if target.rstrip("/") + "/" == outer else "lies in"
+            raise InvalidOption(
+                f"{target} {where} the store at {source}: the objects of one would be foreign in the other; take an "
+                "empty place beside it"
+            )
 
-    Only for a place without a log: with what lies there, it may be a store whose log was lost.
+
+def check_place(target: ObjectStore, wanted: Collection[str]) -> Mapping[str, int]:
+    """The objects there, with their bytes; `StoreNotEmpty` if one is not `wanted`.
+
+    Only for a place without a log: with what lies there, it may be a store whose log was lost, or have other stores in
+    its folders.
     """
-    present = {info.path: info.size for info in target.list("sst/")}
-    foreign = sorted(present.keys() - set(wanted)) or [info.path for info in target.list("backup/")]
+    # An attempt that was cut off leaves clocks, a meta service that waits there its lease.
+    listed = [info for info in target.list("") if not info.path.startswith(("tmp/clock-", "leader/"))]
+    present = {info.path: info.size for info in listed}
+    foreign = sorted(present.keys() - set(wanted))
     if foreign:
         raise StoreNotEmpty(
             f"{target.url} has no log, but holds {foreign[0]} ({len(foreign)} such): an interrupted restore of another "
-            "backup, or a store whose log was lost; take an empty place, or delete what is there",
+            "backup, a store whose log was lost, a folder with other stores or files of others; take an empty place, "
+            "or delete what is there",
             target.url,
         )
     return present
@@ -212,14 +230,12 @@ def _copy_all(
     system: System,
     on_bytes: Callable[[int], None],
 ) -> None:
-    """Copy what is not there yet; all of it is durable when this returns."""
+    """Copy what is not there yet, or not as it should be; all of it is durable when this returns."""
     with system.pool("tussock-restore", WORKERS) as pool:
         running = []
         for copy in copies:
-            if any(present.get(path) != size for path, size in object_sizes(_own(copy.sst)).items()):
-                running.append((stored_bytes(copy.sst), pool.submit(_copy, copy, target)))
-            else:
-                on_bytes(stored_bytes(copy.sst))
+            there = all(present.get(path) == size for path, size in object_sizes(_own(copy.sst)).items())
+            running.append((stored_bytes(copy.sst), pool.submit(_copy, copy, target, is_there=there)))
         try:
             for size, one in running:
                 one.result()
@@ -230,8 +246,11 @@ def _copy_all(
                 one.cancel()
 
 
-def _copy(copy: Copy, target: ObjectStore) -> None:
+def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> None:
     sst = copy.sst
+    # A copy of an attempt before is read, not trusted: a disk may have failed since.
+    if is_there and _is_whole(Copy(_own(sst), target)):
+        return
     try:
         meta_start = sst.offset + sst.data_bytes if sst.meta_in_data else 0
         meta_bytes = bytes(_range(copy, meta_object(sst), meta_start, sst.meta_bytes))
@@ -244,6 +263,17 @@ def _copy(copy: Copy, target: ObjectStore) -> None:
     else:
         target.put(data_path(sst.id), parts)
         target.put(meta_object(sst), meta_bytes)  # an object of its own there too
+
+
+def _is_whole(copy: Copy) -> bool:
+    sst = copy.sst
+    try:
+        start = sst.data_bytes if sst.meta_in_data else 0
+        _checked_data(copy, _checked_meta(copy, bytes(_range(copy, meta_object(sst), start, sst.meta_bytes))))
+    except (CorruptSst, ObjectNotFound) as error:
+        log.warning("a copy of an earlier attempt is damaged, and is made again", error=str(error))
+        return False
+    return True
 
 
 def _range(copy: Copy, path: str, start: int, length: int) -> memoryview:

@@ -31,8 +31,8 @@ from tussock.meta.pins import Pin, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.stalls import Stall, hold_back, write_stall
 from tussock.meta.vacuum import Vacuum
 from tussock.meta.version import CompactionTask, Version
+from tussock.statestore import buckets
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
 from tussock.statestore.logs import get_logger
@@ -63,7 +63,7 @@ class EmbeddedMeta:
         config: PickerConfig | None = None,
         snapshot_every: int = 64,
         linger_seconds: float = 0.0,
-        open_source: Callable[[str], ObjectStore] = open_bucket,
+        open_source: Callable[[str], ObjectStore] = buckets.open_source,
     ) -> None:
         """Read the log; raises `ObjectStoreUnavailable` or `CorruptLog` if that cannot be done.
 

@@ -76,7 +76,7 @@ def connect(
     bucket = open_one(url)
     common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
     settings = Settings(*common, max_clock_ahead=max_clock_ahead)
-    return open_store(settings, system, bucket, open_one)
+    return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
 
 
 def open_store(

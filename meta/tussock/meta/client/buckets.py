@@ -2,7 +2,7 @@
 
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets import open_source
 from tussock.statestore.buckets.credentials import BucketCredentials, CredentialSource
 from tussock.statestore.errors import MetaUnavailable
 from tussock.statestore.logs import get_logger
@@ -25,7 +25,7 @@ def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: 
     Its credentials are asked for again before they expire, for as long as the session lives.
     """
     opened = connection.opened
-    return open_bucket(
+    return open_source(
         url,
         deadline_seconds=deadline_seconds,
         system=system,

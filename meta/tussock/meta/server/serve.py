@@ -28,7 +28,7 @@ from tussock.meta.server.security import Authenticator
 from tussock.meta.server.settings import MetaSettings, node_options
 from tussock.meta.server.status_metrics import StatusCollector
 from tussock.meta.server.tls import server_credentials
-from tussock.statestore.buckets import RequestCounts, open_bucket
+from tussock.statestore.buckets import RequestCounts, open_source
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
 from tussock.statestore.system import RealSystem, System
@@ -65,7 +65,7 @@ async def _serve(settings: MetaSettings) -> None:
     )
     address = _advertised(settings, server.bind(settings.listen))
     store_options = _bucket_options(settings)
-    open_other = functools.partial(open_bucket, system=system, options=store_options)
+    open_other = functools.partial(open_source, system=system, options=store_options)
     requests = RequestCounts(open_other(settings.store), open_other)
     node = MetaNode(
         requests,

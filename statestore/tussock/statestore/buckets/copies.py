@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets import open_source
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem, System
 
@@ -95,12 +95,12 @@ def _opened(
     source: str, target: str, deadline: float, system: System | None, options: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ObjectStore, ObjectStore, System, Callable[[str], ObjectStore]]]:
     clocks = system or RealSystem()
-    open_one: Any = functools.partial(open_bucket, deadline_seconds=deadline, system=clocks)
+    open_one: Any = functools.partial(open_source, deadline_seconds=deadline, system=clocks)
     with contextlib.ExitStack() as opened:
-        open_source = functools.partial(open_one, options=options)
-        bucket = opened.enter_context(contextlib.closing(open_source(source)))
+        open_from = functools.partial(open_one, options=options)
+        bucket = opened.enter_context(contextlib.closing(open_from(source)))
         place = opened.enter_context(contextlib.closing(open_one(target)))
-        yield bucket, place, clocks, open_source
+        yield bucket, place, clocks, open_from
 
 
 def _owner(system: System) -> str:

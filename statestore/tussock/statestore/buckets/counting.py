@@ -12,7 +12,7 @@ which happen inside the library, are not seen here.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.buckets.opening import open_source
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["RequestCounts"]
@@ -23,7 +23,7 @@ LIST_PAGE = 1000
 class RequestCounts:
     """The table of counts, and the views of a bucket that fill it."""
 
-    def __init__(self, bucket: ObjectStore, open_other: Callable[[str], ObjectStore] = open_bucket) -> None:
+    def __init__(self, bucket: ObjectStore, open_other: Callable[[str], ObjectStore] = open_source) -> None:
         """Nothing is counted yet; `bucket` itself stays usable, uncounted. `open_other` opens another by its URL."""
         self._bucket = bucket
         self._open_other = open_other

@@ -43,12 +43,16 @@ T = TypeVar("T")
 class FileBucket:
     """A bucket in a folder of a local file system; safe for many threads and processes at once."""
 
-    def __init__(self, root: Path, system: System) -> None:
-        """`root` is created, with its parents, if it is not there; `system` names the temporary files."""
+    def __init__(self, root: Path, system: System, *, make_folder: bool = True) -> None:
+        """`system` names the temporary files.
+
+        If `root` is not there it is created, with its parents: now, or at the first write unless `make_folder`.
+        """
         self._root = root
         self._system = system
         self._synced_folders: set[Path] = set()
-        self._run("open", "", self._make_folder, root)
+        if make_folder:
+            self._run("open", "", self._make_folder, root)
 
     @property
     def url(self) -> str:
@@ -203,7 +207,8 @@ class FileBucket:
             raise  # told by the work itself
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             if operation in ("get", "get_range"):
-                raise ObjectNotFound(f"there is no object {path} in {self.url}") from error
+                away = "" if self._root.is_dir() else ", where no store is: not even the folder is (is its disk there?)"
+                raise ObjectNotFound(f"there is no object {path} in {self.url}{away}") from error
             self._synced_folders.clear()  # someone removed a folder: the next call makes it again
             raise self._unavailable(operation, path, error) from error
         except OSError as error:

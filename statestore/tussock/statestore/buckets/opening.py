@@ -6,6 +6,7 @@ files of the same names in the folder that `TUSSOCK_BUCKET_CREDENTIALS` names, w
 A client of a meta service may be handed both instead.
 """
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ from tussock.statestore.watched import Watched
 if TYPE_CHECKING:  # the library has this name for type checkers only
     from obstore.store import RetryConfig
 
-__all__ = ["open_bucket"]
+__all__ = ["open_bucket", "open_source"]
 
 CONNECT_MS_MAX = 5000
 
@@ -60,9 +61,11 @@ def open_bucket(
     system: System | None = None,
     options: Mapping[str, str] | None = None,
     credentials: CredentialSource | None = None,
+    make_folder: bool = True,
 ) -> ObjectStore:
     """The bucket that `url` names; a folder is created if absent, a remote bucket must be there (and is not asked).
 
+    Without `make_folder` a folder is created at the first write, so that reading a wrong URL leaves nothing behind.
     `memory://` is a fresh store of its own, `memory://NAME` one that the process shares by name; then
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
@@ -78,11 +81,15 @@ def open_bucket(
     if credentials is not None and where.scheme != "s3":
         raise InvalidOption(f"{where} cannot be opened with credentials that are handed out; an s3:// bucket can")
     if where.scheme == "file":
-        return FileBucket(Path(where.prefix), system)
+        return FileBucket(Path(where.prefix), system, make_folder=make_folder)
     if where.scheme == "memory":
         store = _memory(where.bucket)
         return ObstoreBucket(lambda: store, str(where), system)
     return _remote(where, deadline_seconds, system, options or {}, credentials)
+
+
+open_source = functools.partial(open_bucket, make_folder=False)
+"""`open_bucket` for a store that others were made from."""
 
 
 def _memory(name: str) -> MemoryStore:

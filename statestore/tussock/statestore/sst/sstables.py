@@ -17,7 +17,7 @@ A read holds no lock: decoded blocks and metas are immutable, and two threads th
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 
-from tussock.statestore.buckets import open_bucket
+from tussock.statestore import buckets
 from tussock.statestore.catalog import SstInfo, data_object, meta_object, sst_text, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
@@ -59,7 +59,7 @@ class Sstables:
         bucket: ObjectStore,
         cache_bytes: int,
         system: System,
-        open_source: Callable[[str], ObjectStore] = open_bucket,
+        open_source: Callable[[str], ObjectStore] = buckets.open_source,
     ) -> None:
         self.bucket = bucket
         self._open_source = open_source
