@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 
 from simulation.contents import SstContents
 from simulation.scheduler import Violation
-from tussock.meta.delta import CommitEpoch, CreateTable, ReportCompaction, extend
+from tussock.meta.delta import (
+    ClaimCompaction,
+    CommitEpoch,
+    CreateTable,
+    ReleaseCompaction,
+    ReportCompaction,
+    extend,
+)
 from tussock.meta.framing import decode_entry, sequence_of
 from tussock.meta.invariants import problems
 from tussock.meta.recovery import apply_entry
@@ -61,7 +68,9 @@ class Oracle:
         self.commits: list[int] = []
         self.batches: dict[str, Batch] = {}
         self.pins: dict[int, HeldPin] = {}
-        self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0}
+        self.tasks_are_kept = False
+        """Nobody dies or stands still, so no task may be taken from its owner."""
+        self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
         self._objects = objects
         self._contents = SstContents(objects)
         self._history: dict[int, list[tuple[int, State]]] = {}
@@ -159,6 +168,12 @@ class Oracle:
                 self._committed(before, delta)
             if isinstance(delta, ReportCompaction):
                 self._compacted(before, delta)
+            if isinstance(delta, ClaimCompaction) and delta.is_renewal:
+                self.counts["renewals"] += 1
+            if isinstance(delta, ReleaseCompaction) and self.tasks_are_kept:
+                task = before.tasks[delta.task_id]
+                if task.owner != delta.owner:
+                    raise Violation(f"{delta.owner} took task {task.id} from {task.owner}, which was at work on it")
         if wrong := problems(after):
             raise Violation(f"version {seq} is not sound: {'; '.join(wrong)}")
 

@@ -71,10 +71,16 @@ class Plan(NamedTuple):
     zombies: bool
     """A process that stands still is replaced, and comes back beside its successor."""
     bucket_clock: float
+    damaged: bool
+    """A table that nobody uses has a damaged SST, which its compactions meet."""
 
 
 def make_plan(choose: random.Random) -> Plan:
     """Draw a plan."""
+    return _drawn(choose)._replace(damaged=choose.random() < 0.25)
+
+
+def _drawn(choose: random.Random) -> Plan:
 
     def maybe(value: float, chance: float = 0.5) -> float:
         return value * choose.random() if choose.random() < chance else 0.0
@@ -129,6 +135,7 @@ def make_plan(choose: random.Random) -> Plan:
         pin_lease=60.0,
         zombies=choose.random() < 0.5,
         bucket_clock=choose.choice([0.0, 0.0, -5.0, 5.0, 30.0]),
+        damaged=False,
     )
     kind = choose.random()
     if kind < 0.25:

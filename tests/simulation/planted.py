@@ -13,7 +13,20 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from tussock.compactor import executor, retention
-from tussock.meta import claims, commits, follower, grouping, log, pins, recovery, tasks, terms, truncation, vacuum
+from tussock.meta import (
+    claims,
+    commits,
+    follower,
+    grouping,
+    log,
+    own_tasks,
+    pins,
+    recovery,
+    tasks,
+    terms,
+    truncation,
+    vacuum,
+)
 from tussock.meta.client import backend
 from tussock.meta.server import commits as server_commits
 from tussock.meta.server import node, pinning
@@ -236,6 +249,22 @@ BUGS = [
         tasks._check_free,
         "if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):",
         "if False:",
+    ),
+    Bug(
+        "failed task tried again at once",
+        "a damaged SST of one table keeps all others from being compacted",
+        own_tasks.OwnTasks._pick,
+        "tasks += self._suspects.tasks(self._system.monotonic())",
+        "pass",
+        seed=1,
+    ),
+    Bug(
+        "leases not renewed",
+        "a task that takes its time is taken from a living owner",
+        claims.Claims._renewals,
+        "TASK_LEASE_MS - RENEW_MS // 2",
+        "-TASK_LEASE_MS",
+        seed=1,
     ),
     Bug(
         "read checked on one version, done on another",

@@ -9,11 +9,12 @@ from simulation.bucket import Faults, SimBucket
 from simulation.network import Network
 from simulation.oracle import Batch, Oracle
 from simulation.plan import Plan, make_plan
-from simulation.process import Process
+from simulation.process import PICKER, Process
 from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
+from tussock.meta.picker import pick
 from tussock.meta.version import Version
 from tussock.statestore import core
 from tussock.statestore.catalog import data_object
@@ -27,6 +28,8 @@ LIFE_SECONDS = 400.0
 PLATFORM_SECONDS = 100.0
 """Of a history with a meta service, whose clocks tick all the time."""
 CALM = Faults()
+DAMAGED = "damaged"
+DAMAGED_COMMITS = 5
 HOMES = 6
 """For three writers and three readers, the most there are."""
 
@@ -52,6 +55,7 @@ class World:
         self.scheduler.trace(f"seed {seed}: {self.plan}")
         objects: dict[str, tuple[bytes, int]] = {}
         self.oracle = Oracle(objects, bank_total=len(BANKS) * ACCOUNTS * OPENING_BALANCE)
+        self.oracle.tasks_are_kept = not self.may_lose_pins() and not self.plan.crashes and not self.plan.jumps
         self.bucket = SimBucket(self.scheduler, self.oracle, self.plan.bucket_clock)
         self.bucket.objects = objects
         self.faults = CALM
@@ -154,11 +158,31 @@ class World:
                 for bank, rows in accounts.items():
                     process.store.table(bank).ingest_batch(sorted(rows.items()), epoch)
                 process.store.commit_epoch(epoch, "opening", 1)
+            if self.plan.damaged:
+                self._write_damaged(process)
             process.store.close()
             self._ready = True
 
         self._spawn(Process(self, Node("founder", 1)), "founder", work)
         self._until(lambda: self._ready)
+        if self.plan.damaged:
+            state = self.oracle.version.find_table(DAMAGED)
+            assert state is not None
+            path = data_object(state.levels.ssts()[0])
+            data, stamp = self.bucket.objects[path]
+            middle = len(data) // 2
+            self.bucket.objects[path] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], stamp
+
+    def _write_damaged(self, process: Process) -> None:
+        """Runs enough for a compaction."""
+        process.store.create_table(DAMAGED, block_bytes=256)
+        for number in range(1, DAMAGED_COMMITS + 1):
+            rows: dict[bytes, bytes | None] = {b"k": b"%d" % number}
+            batch = Batch(f"{DAMAGED}:{number}", DAMAGED, number, {DAMAGED: rows})
+            self.oracle.batches[batch.name] = batch
+            epoch = process.store.new_epoch()
+            process.store.table(DAMAGED).ingest_batch(sorted(rows.items()), epoch)
+            process.store.commit_epoch(epoch, DAMAGED, number)
 
     def _job(self, number: int) -> Job:
         kind = "kv"
@@ -339,6 +363,7 @@ class World:
 
     def _audit(self) -> None:
         """On a healed cluster, an auditor finds every commit, and vacuum leaves what is needed and nothing else."""
+        self.oracle.tasks_are_kept = False
         for node in self._nodes():
             self.scheduler.crash(node)
         self.processes.clear()
@@ -356,6 +381,7 @@ class World:
         # Claims and pins of the dead run out; then all that is not needed goes.
         process.system.sleep(3600.0)
         self._tried(process, store.vacuum)
+        self._tried(process, lambda: self._check_compacted(process))
         for table in self.tables:
             self._tried(process, lambda table=table: store.compact(table))
             self._same(table, read_table(store.table(table)), "after a full compaction")
@@ -371,6 +397,17 @@ class World:
         process.check_memory()
         store.close()
         self._ready = True
+
+    def _check_compacted(self, process: Process) -> None:
+        """Whatever is damaged, compaction gets through with all else."""
+        backend: Any = process.store._core.backend
+        while backend._step():
+            pass
+        version = process.store.version()
+        for table in self.tables:
+            state: Any = version.find_table(table)
+            if picked := pick(state, (), PICKER, 0):
+                raise Violation(f"{table} was left with a compaction to do: {picked.kind}, {picked.reason}")
 
     def _tried(self, process: Process, work: Callable[[], Any]) -> None:
         try:
