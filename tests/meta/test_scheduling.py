@@ -298,6 +298,22 @@ def test_tasks_of_embedded_processes_go_by_their_lease() -> None:
     assert leader.take_back(now_ms=5001) == [(task.id, "its lease ran out")]
 
 
+def test_leases_of_tasks_are_renewed_while_their_compactor_is_there() -> None:
+    """Those of an earlier leader's, too, once their compactor names them; not those of one that has gone."""
+    leader = Leader(table(1, 4), table(2, 4), table(3, 4))
+    leader.beat("a")
+    leader.beat("b")
+    first, second = claimed(leader), claimed(leader)
+    assert sorted(leader.schedule.in_hand()) == [first.id, second.id]
+    leader.schedule.leave("b")
+    assert leader.schedule.in_hand() == [first.id]
+    successor = Leader(table(1, 4))
+    successor.version = leader.version
+    assert successor.schedule.in_hand() == []
+    successor.beat("a", **{first.id: 1})
+    assert successor.schedule.in_hand() == [first.id]
+
+
 def test_a_task_of_a_dropped_table_is_stopped() -> None:
     """It is not in the version any more; its compactor's next heartbeat says so."""
     leader = Leader(table(1, 4), table(2, 4))
