@@ -73,10 +73,11 @@ def check_begun(store: StateStore, table: Table, epoch: int, asked: str) -> None
 
     Of the table that is known as long as nothing was compacted, and then of the store, as far as its version remembers.
     """
-    version: Any = store.version()
+    version: Any = store.recent_version()
     if not version.max_committed_epoch:
         raise InvalidOption(f"{asked}: nothing was committed in the store at {store.url} yet; read without it")
-    mine = [sst.min_epoch for sst in version.tables[table.spec.id].levels.ssts()]
+    state = version.tables.get(table.spec.id)
+    mine = [sst.min_epoch for sst in state.levels.ssts()] if state is not None else []
     if mine and not version.compacted_epoch:
         first, whose = min(mine), f"table {table.name!r}"
     else:

@@ -67,7 +67,7 @@ def stateful(
     `table`: the state table, or several with one key; its primary key has to be `key`. `fn` gets a `KeyedBatch` of
     many keys and answers an `Update`; it runs in Spark's tasks. Rows of a key are in the order of `order_by` (nulls
     last). `outputs` maps names that `fn` uses to tables. All of a micro-batch is one epoch, exactly once by (`writer`,
-    batch), where `writer` is the query's id if not given.
+    batch), where `writer` is the query's id with the names of the state tables if not given.
 
     With `event_time`, a timestamp column, there is a watermark: the largest event time of earlier batches minus
     `delay` (a timedelta or seconds). Rows at or before it are dropped, or go to the output `late` if there is one; and
