@@ -1,5 +1,6 @@
 """Pins and the low watermark: leases, clocks, and every interleaving of a pin with a compaction."""
 
+import threading
 from itertools import combinations
 
 import pytest
@@ -312,3 +313,29 @@ def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem
         keeper.pin(None).release()
     assert counts.counts()["pins"]["put"][0] == 51
     with_others.release()
+
+
+def test_many_pins_are_renewed_side_by_side(system: FakeSystem) -> None:
+    """Several requests at once: one after the other, a renewal of a thousand would outlast the lease of the last."""
+    bucket = ModelBucket(system)
+    store = meta(bucket, system, retention=1000)
+    store.create_table(spec())
+    store.commit(request(1))
+    pins = [store.pin(None) for _ in range(20)]
+    together = threading.Barrier(4, timeout=30)
+    keeper = store._keeper
+    put = bucket.put
+
+    def slow(path: str, data: bytes) -> None:
+        if path.startswith("pins/"):
+            together.wait()
+        put(path, data)
+
+    bucket.put = slow  # type: ignore[method-assign,assignment]
+    system.forward(20)
+    keeper.renew()
+    bucket.put = put  # type: ignore[method-assign]
+    assert {pin.expires_ms for pin in store.pins()} == {system.now_ms() + 60_000}
+    for pin in pins:
+        pin.release()
+    assert store.pins() == []

@@ -1,5 +1,6 @@
 """A store that was closed, and options that no store can be opened with."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -41,3 +42,36 @@ def test_seconds_have_to_be_a_number_that_is_one(option: str, value: object) -> 
     """Infinity and NaN once ended in an error of Python's that did not name the option."""
     with pytest.raises(InvalidOption, match=option):
         connect("memory://", **{option: value})  # type: ignore[arg-type]
+
+
+def test_a_close_in_the_middle_of_a_commit_says_so() -> None:
+    """The committing thread gets `StoreClosed`, not what the pool of uploads raises."""
+    store = connect("memory://", compaction=False)
+    kv = store.create_table("kv")
+    kv.ingest_batch([(b"k", b"1")], 1)
+    pool = store._core.uploader._pool
+    begun, closed = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        begun.set()
+        closed.wait(30)
+
+    for _ in range(64):
+        pool.submit(busy)
+    begun.wait(30)
+    found: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            store.commit_epoch(1)
+        except BaseException as error:
+            found.append(error)
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    ending = threading.Thread(target=store.close)
+    ending.start()
+    committing.join(30)
+    closed.set()
+    ending.join(30)
+    assert [type(error) for error in found] == [StoreClosed]

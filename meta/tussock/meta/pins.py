@@ -28,13 +28,14 @@ from tussock.statestore.errors import (
     StoreClosed,
 )
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
-from tussock.statestore.system import System, Task
+from tussock.statestore.system import Lock, System, Task
 
 __all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 
 UNREADABLE_LIFE_MS = 24 * 3600 * 1000
 """A damaged pin holds its epoch for a day after it was last written: keeping too much loses nothing."""
 PIN_ATTEMPTS_MAX = 5
+RENEWED_AT_ONCE = 8
 
 
 def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
@@ -74,8 +75,10 @@ def smallest_live_pin(bucket: ObjectStore, now_ms: int, skew_ms: int, *, but: st
 class Pin:
     """A pin that this process holds; satisfies `PinHandle`."""
 
-    def __init__(self, keeper: "PinKeeper", info: PinInfo, deadline: float) -> None:
+    def __init__(self, keeper: "PinKeeper", info: PinInfo, deadline: float, writing: Lock) -> None:
+        """`writing` is held around each write or delete of it, so that no renewal brings back what was released."""
         self._keeper = keeper
+        self.writing = writing
         self.info = info
         """The lease as last written."""
         self.deadline = deadline
@@ -124,8 +127,6 @@ class PinKeeper:
         self._held: dict[str, Pin] = {}
         self._changed = system.condition()
         self._thread: Task | None = None
-        # Held around each write or delete of a pin, so that a renewal cannot bring back what was just released.
-        self._writing = system.lock()
 
     @property
     def lease_ms(self) -> int:
@@ -220,7 +221,7 @@ class PinKeeper:
         with self._changed:
             self._held.pop(pin.info.id, None)
             self._changed.notify_all()
-        with self._writing:
+        with pin.writing:
             if pin.deadline > float("-inf"):
                 pin.deadline = float("-inf")
                 self._remove(pin.info.id)
@@ -232,22 +233,32 @@ class PinKeeper:
 
     def renew(self) -> None:
         """Write each pin once more, with a new expiry; those that lapsed are given up."""
-        for pin in list(self._held.values()):
-            with self._writing:
-                if pin.info.id not in self._held:
-                    continue
-                started = self._system.monotonic()
-                if started >= pin.deadline:
-                    # Others may have acted on its expiry, so it must not come back. Its object stays: another process
-                    # may have adopted it by now.
-                    self._held.pop(pin.info.id, None)
-                    continue
-                renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
-                # A failed renewal is tried again at the next one; the lease covers two.
-                with contextlib.suppress(ObjectStoreUnavailable):
-                    self._bucket.put(f"pins/{renewed.id}", encode_pin(renewed))
-                    pin.info = replace(pin.info, expires_ms=renewed.expires_ms)
-                    pin.deadline = started + self._lease_seconds
+        held = list(self._held.values())
+        if len(held) <= RENEWED_AT_ONCE:
+            for pin in held:
+                self._renew(pin)
+            return
+        # One after the other, the renewal of many would outlast the lease of the last.
+        with self._system.pool("tussock-pins", RENEWED_AT_ONCE) as pool:
+            for done in [pool.submit(self._renew, pin) for pin in held]:
+                done.result()
+
+    def _renew(self, pin: Pin) -> None:
+        with pin.writing:
+            if pin.info.id not in self._held:
+                return
+            started = self._system.monotonic()
+            if started >= pin.deadline:
+                # Others may have acted on its expiry, so it must not come back. Its object stays: another process may
+                # have adopted it by now.
+                self._held.pop(pin.info.id, None)
+                return
+            renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
+            # A failed renewal is tried again at the next one; the lease covers two.
+            with contextlib.suppress(ObjectStoreUnavailable):
+                self._bucket.put(f"pins/{renewed.id}", encode_pin(renewed))
+                pin.info = replace(pin.info, expires_ms=renewed.expires_ms)
+                pin.deadline = started + self._lease_seconds
 
     def _fresh(self, epoch: int, owner: str, token: str | None) -> PinInfo:
         now_ms = self._system.now_ms()
@@ -279,7 +290,7 @@ class PinKeeper:
 
         One on the newest epoch (`newest`) sees the tables that were there at that reading.
         """
-        pin = Pin(self, info, self._system.monotonic() + self._lease_seconds)
+        pin = Pin(self, info, self._system.monotonic() + self._lease_seconds, self._system.lock())
         try:
             self._bucket.put(f"pins/{info.id}", encode_pin(info))
             # Renewed from here on: behind many appends of this process, reading the log may outlast the lease.

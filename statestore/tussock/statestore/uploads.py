@@ -5,9 +5,10 @@ never gets named is deleted by vacuum.
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 from tussock.statestore.catalog import SstInfo
+from tussock.statestore.errors import StoreClosed
 from tussock.statestore.ids import new_sst_id
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst.writer import EncodedSst
@@ -51,6 +52,8 @@ class Uploader:
                 started = self._start(sst, payloads, payload_bytes_max)
                 flying.append(started)
             done.extend(self._landed(*one, waited) for one in flying)
+        except CancelledError as error:
+            raise _closed() from error
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
             for _, puts in flying:
@@ -66,7 +69,11 @@ class Uploader:
         if payloads is not None and info.meta_in_data and info.data_bytes + info.meta_bytes <= payload_bytes_max:
             payloads[sst_id] = b"".join(*objects.values())
             return info, []
-        return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
+        try:
+            return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
+        except RuntimeError as error:
+            # What a pool says that was shut down meanwhile.
+            raise _closed() from error
 
     def _landed(self, info: SstInfo, puts: list[Future[None]], waited: Callable[[float], object] | None) -> SstInfo:
         began = self._system.monotonic()
@@ -79,3 +86,7 @@ class Uploader:
     def close(self) -> None:
         """Stop the upload threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("the store was closed by another thread while it uploaded; nothing of this was committed")
