@@ -417,3 +417,12 @@ def test_a_tree_without_work_is_searched_again_only_when_it_changed_or_time_has_
     found = leader.schedule.choose(leader.version, 5, (), leader.now + IDLE_SECONDS_MAX)
     assert found is not None
     assert found.pick.kind == "tombstone"
+
+
+def test_the_pause_after_a_failure_stays_bounded_for_ever() -> None:
+    """A table that stays damaged for days fails some thousand times; the doubling once ended in an `OverflowError`."""
+    leader = Leader(table(1, 4))
+    leader.beat("a")
+    task = claimed(leader)
+    pauses = [leader.schedule.failed(task, leader.now) for _ in range(3000)]
+    assert max(pauses) == pauses[-1] == CONFIG.failure_seconds_max

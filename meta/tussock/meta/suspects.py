@@ -37,7 +37,8 @@ class Suspects:
     def failed(self, task: CompactionTask, now: float) -> float:
         """The task failed: its inputs are left alone for so many seconds from now on, which is the answer."""
         count = 1 + max((failure.count for failure in self._failures if _share(failure.task, task)), default=0)
-        pause = min(self._seconds * 2.0 ** (count - 1), self._seconds_max)
+        # The exponent is bounded: a table that stays damaged for days fails some thousand times.
+        pause = min(self._seconds * 2 ** min(count - 1, 30), self._seconds_max)
         self.succeeded(task)
         self._failures.append(_Failure(task, count, now + pause))
         return pause
