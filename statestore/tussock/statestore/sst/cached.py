@@ -58,6 +58,13 @@ class CachedBlock:
             self._fixed = fixed, len(keys), fixed.dtype.itemsize, int(offsets[0]), data.cast("B")
         self._prepared = True
 
+    @property
+    def one_width(self) -> bool:
+        """Whether its keys have one width."""
+        if not self._prepared:
+            self._prepare()
+        return self._fixed is not None
+
     def value(self, index: int) -> bytes | None:
         """The first value column of one row, which has to be binary; `None` if it is null."""
         if self._values is None:
@@ -88,10 +95,18 @@ class CachedBlock:
 class CachedSegment:
     """The rows of a segment, and those of its blocks, as views into the rows, in which keys were looked up."""
 
-    __slots__ = ("beside_blocks", "rows", "views")
+    __slots__ = ("_one_width", "beside_blocks", "rows", "views")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self.views: dict[int, CachedBlock] = {}
+        self._one_width: bool | None = None
         self.beside_blocks = False
         """Whether some of its blocks are in the cache by themselves, too."""
+
+    @property
+    def one_width(self) -> bool:
+        """Whether its keys have one width."""
+        if self._one_width is None:
+            self._one_width = fixed_view(self.rows.keys) is not None
+        return self._one_width

@@ -32,6 +32,9 @@ _SEGMENT_SHARE = 4
 _MANY_KEYS = 32
 """From so many keys on in one segment, or one block, they are looked up together: that costs as much as 20 alone."""
 
+_MANY_KEYS_OF_SEVERAL_WIDTHS = 256
+"""The same where the segment's keys have several widths: to search these together they are all converted first."""
+
 _SORTED_AS_OBJECTS = 256
 """Fewer keys are sorted as Python objects, which takes less time than a round through arrays."""
 
@@ -243,13 +246,16 @@ class _Search:
         segment = self._whole(number, cuts)
         first, end = cuts[0][1], cuts[-1][2]
         if segment is not None and end - first >= _MANY_KEYS:
-            self._together(segment.rows, places[first:end])
-            return
+            few = 0 if segment.one_width else _MANY_KEYS_OF_SEVERAL_WIDTHS
+            if end - first >= few:
+                self._together(segment.rows, places[first:end])
+                return
         source = sstables if segment is None else InSegment(sstables, segment)
         # The versions of a key that goes on in other blocks may be too many to be held together.
         moderate = self._of[2].is_moderate(number)
         for number, start, stop in cuts:
-            if moderate and stop - start >= _MANY_KEYS:
+            many = moderate and stop - start >= _MANY_KEYS
+            if many and source.block(self._of[1], self._of[2], number).one_width:
                 self._together(self._rows_from(source, number), places[start:stop])
             else:
                 self._one_by_one(source, number, places[start:stop])
