@@ -19,7 +19,6 @@ from tussock.meta import (
     follower,
     grouping,
     log,
-    own_tasks,
     pins,
     recovery,
     tasks,
@@ -249,14 +248,6 @@ BUGS = [
         tasks._check_free,
         "if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):",
         "if False:",
-    ),
-    Bug(
-        "failed task tried again at once",
-        "a damaged SST of one table keeps all others from being compacted",
-        own_tasks.OwnTasks._pick,
-        "tasks += self._suspects.tasks(self._system.monotonic())",
-        "pass",
-        seed=6,
     ),
     Bug(
         "read checked on one version, done on another",
