@@ -176,19 +176,21 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
     return rows
 
 
-def uploaded_batches(rows: Iterable[pa.RecordBatch], table: str) -> Iterator[pa.RecordBatch]:
-    """The batches of an `upload`, one by one; `SchemaMismatch` for what is none."""
+def uploaded_batches(rows: Iterable[pa.RecordBatch | pa.Table], table: str) -> Iterator[pa.RecordBatch]:
+    """The batches of an `upload`, one by one, also those of tables among them; `SchemaMismatch` for what is neither."""
     if isinstance(rows, str | bytes | pa.RecordBatch | pa.Table) or not isinstance(rows, Iterable):
         raise SchemaMismatch(
             f"table {table!r}: upload takes an iterable of record batches, found {type(rows).__name__}"
         )
-    return (_batch(batch, table) for batch in rows)
+    return (batch for part in rows for batch in _batches(part, table))
 
 
-def _batch(batch: object, table: str) -> pa.RecordBatch:
-    if not isinstance(batch, pa.RecordBatch):
-        raise SchemaMismatch(f"table {table!r}: upload takes record batches, found {type(batch).__name__}")
-    return batch
+def _batches(part: object, table: str) -> Iterable[pa.RecordBatch]:
+    if isinstance(part, pa.Table):
+        return part.to_batches()
+    if not isinstance(part, pa.RecordBatch):
+        raise SchemaMismatch(f"table {table!r}: upload takes record batches, found {type(part).__name__}")
+    return (part,)
 
 
 def delete_marks(batch: pa.RecordBatch, column: str, table: str) -> npt.NDArray[np.bool_]:
