@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from support.change_history import History, changes_in
+from tussock.meta import own_tasks
+from tussock.meta.picking import Pick
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
 
 
@@ -122,6 +124,38 @@ def test_only_ssts_with_epochs_of_the_range_are_changes_in(bucket_url: str) -> N
         assert [batch.num_rows for batch in kv.change_feed(first)] == [1]
         read_bytes = sum(size for _, size in store.requests()["read"].values()) - before
         assert read_bytes < 20_000, f"{read_bytes} bytes for one row"
+
+
+def test_the_row_before_is_the_newest_whatever_levels_and_blocks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that was replaced lies in an SST that need not be read, and an older one in a block that is read."""
+    with connect("memory://levels", compaction=False) as store:
+        kv = store.create_table("kv")
+        epochs = []
+        for key, value in ((b"k", b"3"), (b"k", b"5"), (b"j", b"8"), (b"k", b"9")):
+            epoch = store.new_epoch()
+            kv.ingest_batch([(key, value)], epoch)
+            epochs.append(store.commit_epoch(epoch))
+        # The neighbour and the oldest row go into one block of L2, past the row between them, which goes to L1.
+        for level, key in ((2, b"k"), (1, b"k"), (2, b"j")):
+
+            def chosen(state: Any, *_: Any, level: int = level, key: bytes = key) -> Pick:
+                oldest = next(sub.ssts for sub in reversed(state.levels.l0) if sub.ssts[0].smallest == key)
+                below = state.levels.levels[level - 1] if level <= len(state.levels.levels) else ()
+                inputs = tuple(run for run in (tuple(oldest), tuple(below)) if run)
+                return Pick("level", inputs, level, bottom=False, score=1.0, reason="the test asks for it")
+
+            monkeypatch.setattr(own_tasks, "pick_manual", chosen)
+            store.compact("kv")
+        state = store.version().find_table("kv")
+        assert state
+        runs = [[(sst.min_epoch, sst.max_epoch) for sst in run] for run in state.levels.runs()]
+        assert runs == [[(epochs[3], epochs[3])], [(epochs[1], epochs[1])], [(epochs[0], epochs[2])]]
+        found = [row for batch in kv.change_feed(epochs[1]) for row in batch.to_pylist()]
+    assert [(row["key"], row["value"], row["op"]) for row in found] == [
+        (b"j", b"8", "insert"),
+        (b"k", b"5", "update_preimage"),
+        (b"k", b"9", "update_postimage"),
+    ]
 
 
 def test_what_a_feed_cannot_answer_is_refused_at_once(store: StateStore) -> None:
