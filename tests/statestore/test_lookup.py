@@ -167,11 +167,11 @@ def test_pieces_are_gathered_in_the_order_of_the_keys() -> None:
     first = to_rows([Put(b"a", 1, b"A"), Put(b"b", 1, None)], columns=2)
     second = to_rows([Put(b"c", 1, b"C")], columns=2)
     pieces = [(first, np.array([1, 0]), np.array([0, 3])), (second, np.array([0, 0]), np.array([2, 4]))]
-    found, (lengths, values) = take_hits(Hits([], pieces), 5, [1, 0], [pa.int64(), pa.binary()])
+    found, (lengths, values) = take_hits(Hits([], pieces), 5, [1, 0], [pa.int64(), pa.binary()], "kv")
     assert found.tolist() == [False, False, True, True, True]
     assert lengths.to_pylist() == [None, None, 1, 1, 1]
     assert values.to_pylist() == [None, None, b"C", b"A", b"C"]
-    found, (nothing,) = take_hits(Hits([], []), 2, [0], [pa.binary()])
+    found, (nothing,) = take_hits(Hits([], []), 2, [0], [pa.binary()], "kv")
     assert (found.tolist(), nothing.to_pylist(), nothing.type) == ([False, False], [None, None], pa.binary())
 
 

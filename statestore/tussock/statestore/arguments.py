@@ -119,10 +119,12 @@ def job_options(
     )
 
 
-def check_limits(seconds: Mapping[str, float | None], deadline: float, cache_bytes: int, buffer_bytes: int) -> None:
-    """`InvalidOption` unless these options of `connect` are numbers of at least 0; of `seconds`, `None` is fine."""
-    given = {name: value for name, value in seconds.items() if value is not None} | {"deadline": deadline}
-    for name, value in given.items():
+def check_limits(
+    of_store: Mapping[str, float | None], seconds: Mapping[str, float], cache_bytes: int, buffer_bytes: int
+) -> None:
+    """`InvalidOption` unless these options of `connect` are numbers of at least 0; `of_store`, also `None`."""
+    given: dict[str, float] = {name: value for name, value in of_store.items() if value is not None}
+    for name, value in {**given, **seconds}.items():
         if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():

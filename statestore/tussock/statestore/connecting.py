@@ -60,8 +60,8 @@ def connect(
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
     check_flag(compaction, "compaction")
-    seconds = {"retention": retention, "gc_grace": gc_grace, "max_clock_ahead": max_clock_ahead}
-    check_limits(seconds, deadline, cache_bytes, buffer_bytes)
+    seconds = {"deadline": deadline, "max_clock_ahead": max_clock_ahead}
+    check_limits({"retention": retention, "gc_grace": gc_grace}, seconds, cache_bytes, buffer_bytes)
     system = system or RealSystem()
     shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
     shown["tls_server_name"] = tls_server_name

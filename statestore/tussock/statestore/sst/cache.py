@@ -141,10 +141,8 @@ class ByteCache:
             raise InvalidOption(f"the value of {key!r} cannot have {size} bytes; a value has 1 or more")
         with self._lock:
             before = self._entries.get(key)
-            if before is not None and before.size == size:
-                before.value = value  # two readers have missed and fetched the same block
-                return
-            if before is not None:
+            same = before is not None and before.size == size
+            if before is not None and not same:
                 self._discard(before)
             if size > self._capacity:
                 return
@@ -152,6 +150,10 @@ class ByteCache:
             for held in [self._entries[other] for other in instead_of if other in self._entries]:
                 used = used or held.hit or held.queue is self._main
                 self._discard(held)
+            if before is not None and same:
+                before.value = value  # two readers have missed and fetched the same block
+                before.hit = before.hit or used
+                return
             self._make_room(size)
             known_size = self._gone.pop(key, None)
             if known_size is not None:
