@@ -27,10 +27,13 @@ from tussock.statestore.errors import (
     SnapshotExpired,
     StoreClosed,
 )
+from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.system import Lock, System, Task
 
 __all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
+
+log = get_logger("tussock.meta")
 
 UNREADABLE_LIFE_MS = 24 * 3600 * 1000
 """A damaged pin holds its epoch for a day after it was last written: keeping too much loses nothing."""
@@ -83,6 +86,7 @@ class Pin:
         """The lease as last written."""
         self.deadline = deadline
         """By the monotonic clock; the lease counts from before its last write was sent."""
+        self.forgotten = False
 
     def check(self) -> None:
         """Raise `SnapshotExpired` if the lease was lost or compaction has passed the epoch in spite of it."""
@@ -91,6 +95,10 @@ class Pin:
     def release(self) -> None:
         """Let go; a second call is no error."""
         self._keeper.release(self)
+
+    def forget(self) -> None:
+        """Nobody reads through it any more: the next renewal lets go, with a warning. Takes no lock."""
+        self.forgotten = True
 
     def abandon(self) -> None:
         """Let go, and leave the object to another process, which may hold it under the same id."""
@@ -232,7 +240,7 @@ class PinKeeper:
             self.release(pin)
 
     def renew(self) -> None:
-        """Write each pin once more, with a new expiry; those that lapsed are given up."""
+        """Write each pin once more, with a new expiry; those that lapsed or were forgotten are given up."""
         held = list(self._held.values())
         if len(held) <= RENEWED_AT_ONCE:
             for pin in held:
@@ -244,6 +252,10 @@ class PinKeeper:
                 done.result()
 
     def _renew(self, pin: Pin) -> None:
+        if pin.forgotten:
+            log.warning("a snapshot was dropped without close(), letting go of its pin", epoch=pin.info.epoch)
+            self.release(pin)
+            return
         with pin.writing:
             if pin.info.id not in self._held:
                 return

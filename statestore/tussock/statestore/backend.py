@@ -92,6 +92,12 @@ class PinHandle(Protocol):
     def release(self) -> None:
         """Let go; a second call is no error."""
 
+    def forget(self) -> None:
+        """Nobody reads through it any more, and nobody released it: the next renewal lets go, with a warning.
+
+        Takes no lock and makes no request: the garbage collector calls it, in any thread at any point.
+        """
+
 
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A backup, or what a clone holds in the store that it was made from."""

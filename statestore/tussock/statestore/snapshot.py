@@ -1,9 +1,10 @@
 """A snapshot: the store at one epoch, kept readable by a pin until it is closed."""
 
+import weakref
 from types import TracebackType
 
 from tussock.statestore.arguments import check_table
-from tussock.statestore.backend import PinHandle, VersionView
+from tussock.statestore.backend import PinHandle, PinInfo, VersionView
 from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.core import Core
 from tussock.statestore.errors import TableNotFound
@@ -35,16 +36,41 @@ def table_at(version: VersionView, name: str, epoch: int, seq: int) -> TableStat
     return min(there, key=lambda state: state.created_seq, default=None)
 
 
+class _SharedPin:
+    """The pin behind a snapshot, as the snapshot, its tables and their iterators share it; satisfies `PinHandle`.
+
+    Once the last of them is gone, nobody can release the pin, which would be renewed for ever: so it is forgotten.
+    """
+
+    def __init__(self, pin: PinHandle) -> None:
+        self._pin = pin
+        self.check = pin.check
+        self.forget = pin.forget
+        self._finalizer = weakref.finalize(self, pin.forget)
+        self._finalizer.atexit = False
+
+    @property
+    def info(self) -> PinInfo:
+        """The lease as last written."""
+        return self._pin.info
+
+    def release(self) -> None:
+        """Let go; a second call is no error."""
+        self._finalizer.detach()
+        self._pin.release()
+
+
 class Snapshot:
     """Reads at one epoch, the same whatever is committed, compacted or vacuumed meanwhile.
 
     The lease behind it renews itself while the process lives. Close it, or use it as a context manager: what it
-    keeps cannot be compacted away before.
+    keeps cannot be compacted away before. One that was dropped without that, and its tables and their iterators, too,
+    is closed at the next renewal, with a warning in the log.
     """
 
     def __init__(self, core: Core, pin: PinHandle) -> None:
         self._core = core
-        self._pin = pin
+        self._pin = _SharedPin(pin)
 
     @property
     def epoch(self) -> int:

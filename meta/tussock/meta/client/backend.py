@@ -92,7 +92,7 @@ class PlatformBackend:
         self._channels = PlatformChannels(connection, system)
         connection.on_opened = self._on_opened
         connection.on_event = self._on_event
-        connection.on_heartbeat = self._check_subscription
+        connection.on_heartbeat = self._on_heartbeat
         connection.after_seq = lambda: self._pushed.version.seq
 
     def start(self) -> pb.OpenSessionResponse:
@@ -341,8 +341,9 @@ class PlatformBackend:
         if event.HasField("version") and not self._pushed.learn(event.version):
             self._connection.reconnect()
 
-    def _check_subscription(self, seq: int) -> None:
-        """Subscribe anew if versions do not come although heartbeats are answered: a stream may hang and not break."""
+    def _on_heartbeat(self, seq: int) -> None:
+        """Let go of lost snapshots, and subscribe anew if no versions come: a stream may hang and not break."""
+        self._pins.release_forgotten()
         if self._pushed.await_seq(seq, SUBSCRIPTION_SECONDS_MAX).seq < seq:
             log.warning("the subscription is behind, subscribing anew", seq=self._pushed.version.seq, leader_seq=seq)
             self._connection.reconnect()

@@ -9,9 +9,12 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.errors import SnapshotExpired, StoreClosed, TussockError
+from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System
 
 __all__ = ["PlatformPin", "PlatformPins"]
+
+log = get_logger("tussock.meta.client")
 
 
 class PlatformPin:
@@ -20,6 +23,7 @@ class PlatformPin:
     def __init__(self, info: PinInfo, pins: "PlatformPins") -> None:
         self.info = info
         """The lease as it was first written; the leader renews it."""
+        self.forgotten = False
         self._pins = pins
 
     def check(self) -> None:
@@ -29,6 +33,10 @@ class PlatformPin:
     def release(self) -> None:
         """Let go; a second call is no error."""
         self._pins.release(self)
+
+    def forget(self) -> None:
+        """Nobody reads through it any more: the next heartbeat lets go, with a warning. Takes no lock."""
+        self.forgotten = True
 
 
 class PlatformPins:
@@ -91,6 +99,16 @@ class PlatformPins:
             self._connection.call(
                 "Unpin", pb.UnpinRequest(session_id=self._connection.session_id, pin_id=pin.info.id), timeout=5.0
             )
+
+    def release_forgotten(self) -> None:
+        """Let go of those that nobody reads through any more; called between heartbeats, and takes about a second."""
+        until = self._system.monotonic() + 1
+        for pin in list(self._held.values()):
+            if self._system.monotonic() >= until:
+                return
+            if pin.forgotten:
+                log.warning("a snapshot was dropped without close(), letting go of its pin", epoch=pin.info.epoch)
+                pin.release()
 
     def forget_all(self) -> None:
         """The session ends, and all its pins with it."""
