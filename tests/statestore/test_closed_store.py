@@ -1,12 +1,16 @@
 """A store that was closed, and options that no store can be opened with."""
 
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tussock.statestore import InvalidOption, StateStore, StoreClosed, connect
+from tussock.meta.client.transport import GrpcTransport
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import METHODS
+from tussock.statestore import InvalidOption, MetaUnavailable, StateStore, StoreClosed, connect
 
 CALLS: dict[str, Callable[[StateStore, Any], object]] = {
     "get": lambda _, kv: kv.get(b"k"),
@@ -44,12 +48,38 @@ def test_seconds_have_to_be_a_number_that_is_one(option: str, value: object) -> 
         connect("memory://", **{option: value})  # type: ignore[arg-type]
 
 
-def test_a_close_in_the_middle_of_a_commit_says_so() -> None:
-    """The committing thread gets `StoreClosed`, not what the pool of uploads raises."""
-    store = connect("memory://", compaction=False)
+def _rows(store: StateStore, *, commit: bool) -> Any:
+    """A table of 8 MiB that does not compress, in one epoch."""
     kv = store.create_table("kv")
-    kv.ingest_batch([(b"k", b"1")], 1)
-    pool = store._core.uploader._pool
+    chance = random.Random(1)
+    kv.ingest_batch([(b"%06d" % number, chance.randbytes(4000)) for number in range(2000)], 1)
+    if commit:
+        store.commit_epoch(1)
+    return kv
+
+
+IN_FLIGHT: dict[str, tuple[Callable[[Any], Any], Callable[[StateStore, Any], object]]] = {
+    "commit": (lambda core: core.uploader, lambda store, _: store.commit_epoch(1)),
+    "scan": (lambda core: core.sstables, lambda _, kv: list(kv.scan())),
+    "scan backwards": (lambda core: core.sstables, lambda _, kv: list(kv.scan(reverse=True))),
+    "change_feed": (lambda core: core.sstables, lambda _, kv: list(kv.change_feed(0))),
+    "changes": (lambda core: core.sstables, lambda _, kv: kv.changes(0)),
+    "compact, as it reads": (lambda core: core.backend._sstables, lambda store, _: store.compact("kv")),
+    "compact, as it uploads": (lambda core: core.backend._uploader, lambda store, _: store.compact("kv")),
+}
+
+
+@pytest.mark.parametrize("call", IN_FLIGHT)
+def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
+    """Who waits in another thread gets `StoreClosed`, not what the pool of reads or uploads raises."""
+    part, run = IN_FLIGHT[call]
+    store = connect("memory://", compaction=False, cache_bytes=0)
+    kv = _rows(store, commit=call != "commit")
+    if call.startswith("compact"):
+        # Of one sorted run nothing could change.
+        kv.ingest_batch([(b"", b"")], 2)
+        store.commit_epoch(2)
+    pool = part(store._core)._pool
     begun, closed = threading.Event(), threading.Event()
 
     def busy() -> None:
@@ -61,17 +91,37 @@ def test_a_close_in_the_middle_of_a_commit_says_so() -> None:
     begun.wait(30)
     found: list[BaseException] = []
 
-    def commit() -> None:
+    def work() -> None:
         try:
-            store.commit_epoch(1)
+            run(store, kv)
         except BaseException as error:
             found.append(error)
 
-    committing = threading.Thread(target=commit)
-    committing.start()
+    working = threading.Thread(target=work)
+    working.start()
     ending = threading.Thread(target=store.close)
     ending.start()
-    committing.join(30)
+    working.join(30)
     closed.set()
     ending.join(30)
     assert [type(error) for error in found] == [StoreClosed]
+
+
+def test_a_scan_that_was_begun_ends_with_the_store() -> None:
+    """What it has read ahead may still be shown, then it says that the store was closed."""
+    store = connect("memory://", compaction=False, cache_bytes=0)
+    scan = _rows(store, commit=True).scan()
+    next(scan)
+    store.close()
+    with pytest.raises(StoreClosed, match="closed"):
+        list(scan)
+
+
+def test_a_channel_that_another_thread_closed_is_no_answer() -> None:
+    """A store was closed, or credentials were renewed: the call is repeated, or finds that the store was closed."""
+    transport = GrpcTransport("127.0.0.1:1")
+    transport.close()
+    with pytest.raises(MetaUnavailable, match="closed"):
+        transport.call(METHODS["ListPins"], pb.ListPinsRequest(), 1.0)
+    with pytest.raises(MetaUnavailable, match="closed"):
+        transport.subscribe(pb.SubscribeRequest())

@@ -5,12 +5,11 @@ never gets named is deleted by vacuum.
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, Future
 
 from tussock.statestore.catalog import SstInfo
-from tussock.statestore.errors import StoreClosed
 from tussock.statestore.ids import new_sst_id
 from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.pools import Pending, StorePool
 from tussock.statestore.sst.writer import EncodedSst
 from tussock.statestore.system import System
 
@@ -28,7 +27,8 @@ class Uploader:
         self._bucket = bucket
         self._system = system
         self._horizon = horizon
-        self._pool = system.pool("tussock-upload", 2 * _IN_FLIGHT)
+        closed = "the store was closed by another thread while it uploaded; nothing of this was committed"
+        self._pool = StorePool(system, "tussock-upload", 2 * _IN_FLIGHT, closed)
 
     def upload(
         self,
@@ -43,7 +43,7 @@ class Uploader:
         `waited` is told each time that the caller had to wait for the bucket, in seconds.
         """
         done: list[SstInfo] = []
-        flying: list[tuple[SstInfo, list[Future[None]]]] = []
+        flying: list[tuple[SstInfo, list[Pending[None]]]] = []
         try:
             for sst in ssts:
                 if len(flying) == _IN_FLIGHT:
@@ -52,30 +52,24 @@ class Uploader:
                 started = self._start(sst, payloads, payload_bytes_max)
                 flying.append(started)
             done.extend(self._landed(*one, waited) for one in flying)
-        except CancelledError as error:
-            raise _closed() from error
         finally:
             # After a failure: nothing may still be running when the caller repeats or gives up.
             for _, puts in flying:
                 for put in puts:
-                    put.cancel() or put.exception()
+                    put.end()
         return tuple(done)
 
     def _start(
         self, sst: EncodedSst, payloads: dict[str, bytes] | None, payload_bytes_max: int
-    ) -> tuple[SstInfo, list[Future[None]]]:
+    ) -> tuple[SstInfo, list[Pending[None]]]:
         sst_id = new_sst_id(self._system, self._horizon())
         info, objects = sst.objects(sst_id)
         if payloads is not None and info.meta_in_data and info.data_bytes + info.meta_bytes <= payload_bytes_max:
             payloads[sst_id] = b"".join(*objects.values())
             return info, []
-        try:
-            return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
-        except RuntimeError as error:
-            # What a pool says that was shut down meanwhile.
-            raise _closed() from error
+        return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
 
-    def _landed(self, info: SstInfo, puts: list[Future[None]], waited: Callable[[float], object] | None) -> SstInfo:
+    def _landed(self, info: SstInfo, puts: list[Pending[None]], waited: Callable[[float], object] | None) -> SstInfo:
         began = self._system.monotonic()
         for put in puts:
             put.result()
@@ -85,8 +79,4 @@ class Uploader:
 
     def close(self) -> None:
         """Stop the upload threads."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _closed() -> StoreClosed:
-    return StoreClosed("the store was closed by another thread while it uploaded; nothing of this was committed")
+        self._pool.close()

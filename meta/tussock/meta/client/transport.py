@@ -39,7 +39,7 @@ class Transport(Protocol):
         """
 
     def subscribe(self, request: pb.SubscribeRequest) -> Stream:
-        """Begin a subscription; returns at once."""
+        """Begin a subscription; returns at once. `MetaUnavailable` if the connection was closed."""
 
     def close(self) -> None:
         """Drop the connection."""
@@ -114,11 +114,16 @@ class GrpcTransport:
             answer: Message = self._stubs[method.name](request, timeout=timeout, metadata=self._all_metadata())
         except grpc.RpcError as error:
             raise _translated(self.address, method.name, error) from None
+        except ValueError as error:
+            raise _channel_closed(self.address, method.name, error) from None
         return answer
 
     def subscribe(self, request: pb.SubscribeRequest) -> Stream:
         """Begin a subscription."""
-        return _GrpcStream(self.address, self._subscribe(request, metadata=self._all_metadata()))
+        try:
+            return _GrpcStream(self.address, self._subscribe(request, metadata=self._all_metadata()))
+        except ValueError as error:
+            raise _channel_closed(self.address, "Subscribe", error) from None
 
     def close(self) -> None:
         """Close the channel; calls in flight fail."""
@@ -143,6 +148,11 @@ class _GrpcStream:
     def cancel(self) -> None:
         with contextlib.suppress(ValueError):
             self._call.cancel()
+
+
+def _channel_closed(address: str, method: str, error: ValueError) -> MetaUnavailable:
+    """What gRPC says by a plain `ValueError`: another thread closed the channel, or put a newer one in its place."""
+    return MetaUnavailable(f"{method} on the meta service at {address}: {error}", address)
 
 
 def _translated(address: str, method: str, error: Any) -> TussockError:

@@ -162,7 +162,7 @@ class SSTableIterator(Run):
                 read = partial(self._sstables.read, self._sst, meta, first, last, columns, fill=want.fill)
                 yield first, read, following is None
             return
-        ahead: deque[tuple[int, Callable[[], Rows], Callable[[], bool]]] = deque()
+        ahead: deque[tuple[int, Callable[[], Rows], Callable[[], None]]] = deque()
         prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
         try:
             for first, last in self._steps(meta):
@@ -178,10 +178,10 @@ class SSTableIterator(Run):
 
     def _submitted(
         self, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None
-    ) -> tuple[Callable[[], Rows], Callable[[], bool]]:
+    ) -> tuple[Callable[[], Rows], Callable[[], None]]:
         """What waits for a read in the background, and what cancels it."""
         read = self._sstables.submit_read(self._sst, meta, first, last, columns, fill=self._want.fill)
-        return read.result, read.cancel
+        return read.result, read.give_up
 
     def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int]]:
         """Block ranges to read, in order, of about `step_bytes` or one block; none crosses a segment's border."""

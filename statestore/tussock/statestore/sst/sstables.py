@@ -15,12 +15,12 @@ A read holds no lock: decoded blocks and metas are immutable, and two threads th
 """
 
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
 
 from tussock.statestore import buckets
 from tussock.statestore.catalog import SstInfo, data_object, meta_object, sst_text, stored_bytes
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.pools import Pending, StorePool
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst.block import decode_block
 from tussock.statestore.sst.cache import ByteCache
@@ -66,7 +66,8 @@ class Sstables:
         self._sources: dict[str, ObjectStore] = {}
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
         self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
-        self._pool = system.pool("tussock-read", _READ_THREADS)
+        closed = "the store was closed by another thread while it was read; connect again"
+        self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
 
     def meta(self, sst: SstInfo) -> LoadedMeta:
         """The SST's meta, from the cache or the bucket."""
@@ -229,7 +230,7 @@ class Sstables:
 
     def submit_read(
         self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None, *, fill: bool
-    ) -> "Future[Rows]":
+    ) -> Pending[Rows]:
         """`read` in a background thread, for prefetching."""
         return self._pool.submit(self.read, sst, meta, first, last, columns, fill=fill)
 
@@ -240,7 +241,7 @@ class Sstables:
 
     def close(self) -> None:
         """Stop the read threads, and let go of other stores' buckets."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
         for bucket in self._sources.values():
             bucket.close()
 
