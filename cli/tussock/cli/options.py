@@ -5,7 +5,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 from tussock.cli.values import parse_moment
+from tussock.statestore import InvalidOption, StateStore
 from tussock.statestore.epochs import epoch_at_ms
+from tussock.statestore.moments import Named, check_begun
+from tussock.statestore.system import RealSystem
 
 __all__ = [
     "At",
@@ -60,7 +63,8 @@ Key: TypeAlias = Annotated[
     list[str],
     typer.Argument(
         metavar="KEY...",
-        help="A raw key as text or hex:00ff; of a typed table the values of its key columns, in their order.",
+        help="A raw key as text or hex:00ff; of a typed table the values of its key columns, in their order. "
+        "Write `--` in front of a key that begins with a dash.",
     ),
 ]
 Epoch: TypeAlias = Annotated[
@@ -72,13 +76,33 @@ At: TypeAlias = Annotated[
 ]
 
 
-def read_epoch(epoch: int | None, at: str | None) -> int | None:
-    """The epoch that `--epoch` or `--at` asks for; `None` for the newest."""
-    if at is None:
-        return epoch
-    if epoch is not None:
+def read_epoch(store: StateStore, table: Named, epoch: int | None, at: str | None) -> int | None:
+    """The epoch that `--epoch` or `--at` asks for; `None` for the newest.
+
+    `typer.BadParameter` for a moment before the first commit or after the newest: a wrong year would look like no data.
+    """
+    if at is None and epoch is None:
+        return None
+    newest = store.committed_epoch
+    asked = f"--epoch {epoch}" if at is None else f"--at {at}"
+    if epoch is None:
+        assert at is not None
+        epoch = min(_epoch_at(at), newest)
+    elif at is not None:
         raise typer.BadParameter("--epoch and --at say the same thing: give one of them")
+    if epoch > newest:
+        raise typer.BadParameter(f"{asked} is not committed: the newest committed epoch is {newest}")
+    try:
+        check_begun(store, table, epoch, asked)
+    except InvalidOption as error:
+        raise typer.BadParameter(str(error)) from None
+    return epoch
+
+
+def _epoch_at(at: str) -> int:
     ms = int(parse_moment(at).timestamp() * 1000)
     if ms < 0:
         raise typer.BadParameter(f"--at {at}: no store is older than 1970")
+    if ms > RealSystem().now_ms():
+        raise typer.BadParameter(f"--at {at} lies in the future: what it shows would still change; leave it out")
     return epoch_at_ms(ms)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 from tussock.cli.options import At, Epoch, Json, Key, Store, TableName, read_epoch
@@ -100,9 +101,9 @@ def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = 
 
     With --json one document: the row as an object, {"key", "value"} of a raw table, or null.
     """
-    wanted = read_epoch(epoch, at)
     with opened_store(store) as opened:
         target: RawTable | TypedTable = opened.table(table)
+        wanted = read_epoch(opened, target, epoch, at)
         row: dict[str, Any] | None
         if isinstance(target, RawTable):
             if len(key) != 1:
@@ -111,7 +112,10 @@ def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = 
             value = target.get(raw, wanted)
             row = None if value is None else {"key": raw, "value": value}
         else:
-            row = target.get(parse_key(target.spec, key), wanted)
+            # As `scan` reads it: the classes of single values depend on what else is installed.
+            found = target.multi_get([parse_key(target.spec, key)], wanted)
+            rows = batch_rows(pa.RecordBatch.from_arrays(found.flatten(), schema=target.schema))
+            row = rows[0] if found[0].is_valid else None
     if as_json:
         emit_json(row)
     elif row is not None:
@@ -147,12 +151,12 @@ def scan(
     The rows of a typed table are ordered by virtual node, then key. With --json a row a line: its columns, or
     {"key", "value"} of a raw table.
     """
-    wanted = read_epoch(epoch, at)
     most = limit if limit is not None or as_json else ROWS_SHOWN
     # One more than is shown tells whether there are more.
     fetched = None if most is None else most + 1
     with opened_store(store) as opened:
         target: RawTable | TypedTable = opened.table(table)
+        wanted = read_epoch(opened, target, epoch, at)
         if isinstance(target, RawTable):
             if columns is not None or len(prefix or []) > 1:
                 raise typer.BadParameter(f"table {table!r} is raw: it takes one --prefix and no --columns")

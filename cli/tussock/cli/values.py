@@ -1,7 +1,7 @@
 """Keys and values between bytes, Arrow and text: as typed on a command line, as printed, as JSON.
 
 One notation for bytes, in and out: printable UTF-8 stands for itself, anything else is `hex:` and hex digits (so text
-that begins with `hex:` is written that way, too). In JSON bytes that are printable UTF-8 are a string and others the
+that begins with `hex:` is written that way, too). In JSON what stands for itself is a string, and anything else the
 object `{"hex": "00ff"}`. What a terminal would obey or hide (control characters, marks that turn the direction of
 writing) is shown escaped: rows, names and comments are data of others.
 """
@@ -81,7 +81,7 @@ def as_json(value: Any) -> Any:
     match value:
         case bytes():
             text = _printable(value)
-            return {"hex": value.hex()} if text is None else text
+            return {"hex": value.hex()} if text is None or text.startswith(HEX) else text
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case datetime():
@@ -150,7 +150,7 @@ def parse_key(spec: TableSpec, texts: Sequence[str], *, whole: bool = True) -> t
 
     `whole`: all of them are needed; else any number of leading ones. `typer.BadParameter` says what is wrong.
     """
-    expected = " ".join(name.upper() for name in spec.primary_key)
+    expected = " ".join(spec.primary_key)
     if len(texts) > len(spec.primary_key) or (whole and len(texts) < len(spec.primary_key)):
         raise typer.BadParameter(f"table {spec.name!r} has the key {expected}; {len(texts)} values were given")
     schema = spec.arrow_schema()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tussock.meta.version import Origin, Version
 from tussock.statestore.backend import BackupInfo
+from tussock.statestore.epochs import iso
 from tussock.statestore.errors import BackupExists, BackupNotFound, Conflict, InvalidOption, StaleUpload, StoreNotEmpty
 
 __all__ = [
@@ -175,9 +176,9 @@ def _validate_begin(version: Version, delta: BeginBackup) -> None:
     known = version.backups.get(delta.name)
     if known is not None:
         state = f"is being made by {known.owner}" if known.expires_ms else f"was made by {known.owner}"
+        when = iso(known.created_ms)
         raise BackupExists(
-            f"backup {delta.name!r} {state} (at {known.created_ms} ms); backups never change: take another name, or "
-            "delete that one",
+            f"backup {delta.name!r} {state} at {when}; backups never change: take another name, or delete that one",
             delta.name,
             known.created_ms,
         )

@@ -84,7 +84,8 @@ class BucketClock:
                 f"epoch {epoch} is of a time {_span(epoch_ms(epoch) - bucket_ms)} ahead of the clock of "
                 f"{self._bucket.url}; at most {_span(self.max_ahead_ms)} (max_clock_ahead) is allowed, because epochs "
                 "only grow and retention would stay ahead with it: nothing was stored; its rows are kept until "
-                "abort_epoch(), write them at a smaller one or at one from new_epoch()",
+                "abort_epoch(). If it came from new_epoch(), set this machine's clock right; else write them at one "
+                "that does",
                 epoch,
                 bucket_ms,
             )

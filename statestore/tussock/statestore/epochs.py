@@ -4,9 +4,11 @@ Nobody computes the previous or the next epoch with -1 or +1: the clock may have
 epochs too. The bound is 2**63 so that every epoch fits a signed 64-bit column in Spark and SQL.
 """
 
+from datetime import UTC, datetime
+
 from tussock.statestore.errors import InvalidBatch, InvalidOption
 
-__all__ = ["MAX_EPOCH", "check_epoch", "check_position", "epoch_at_ms", "epoch_ms", "next_epoch"]
+__all__ = ["MAX_EPOCH", "check_epoch", "check_position", "epoch_at_ms", "epoch_ms", "iso", "next_epoch"]
 
 SERIAL_BITS = 16
 MAX_EPOCH = (1 << 63) - 1
@@ -46,3 +48,11 @@ def epoch_at_ms(ms: int) -> int:
     time joins in.
     """
     return min((ms << SERIAL_BITS) | ((1 << SERIAL_BITS) - 1), MAX_EPOCH)
+
+
+def iso(ms: int) -> str:
+    """Milliseconds since the Unix epoch in ISO 8601, in UTC."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return "a time that no calendar has"

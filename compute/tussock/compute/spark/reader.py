@@ -9,7 +9,6 @@ such a pin.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,13 @@ from tussock.compute.spark.schemas import arrow_target, check_columns, fitted
 from tussock.compute.spark.where import where_json
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
-from tussock.statestore.epochs import epoch_at_ms, epoch_ms
+from tussock.statestore.epochs import epoch_at_ms, iso
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
+from tussock.statestore.moments import check_begun
 from tussock.statestore.system import RealSystem
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["FilteringReader", "TableReader", "check_begun", "resolve_epoch"]
+__all__ = ["FilteringReader", "TableReader", "resolve_epoch"]
 
 
 def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
@@ -68,40 +68,10 @@ def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
     return wanted
 
 
-def check_begun(store: StateStore, table: Table, epoch: int, asked: str) -> None:
-    """Raise `InvalidOption` if the epoch lies before all commits, where a wrong year or zone looks like no data.
-
-    Of the table that is known as long as nothing was compacted, and then of the store, as far as its version remembers.
-    """
-    version: Any = store.recent_version()
-    if not version.max_committed_epoch:
-        raise InvalidOption(f"{asked}: nothing was committed in the store at {store.url} yet; read without it")
-    state = version.tables.get(table.spec.id)
-    mine = [sst.min_epoch for sst in state.levels.ssts()] if state is not None else []
-    if mine and not version.compacted_epoch:
-        first, whose = min(mine), f"table {table.name!r}"
-    else:
-        all_known = [sst.min_epoch for state in version.tables.values() for sst in state.levels.ssts()]
-        all_known += [sample[1] for sample in version.timeline[:1]]
-        first, whose = min(all_known, default=version.max_committed_epoch), f"the store at {store.url}"
-    if epoch < first:
-        raise InvalidOption(
-            f"{asked} lies before the earliest commit of {whose}, which is epoch {first} of {_iso(epoch_ms(first))}; "
-            "mind the year and the time zone, which is UTC where none is given"
-        )
-
-
 def _asked(options: ReadOptions) -> str:
     if options.timestamp_ms is None:
         return f"epoch {options.epoch}"
-    return f"timestamp {options.timestamp_ms} ({_iso(options.timestamp_ms)})"
-
-
-def _iso(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return "a time that no calendar has"
+    return f"timestamp {options.timestamp_ms} ({iso(options.timestamp_ms)})"
 
 
 def _expire(store: StateStore, table: Table, epoch: int) -> None:

@@ -164,6 +164,11 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
     rows = []
     for at, key in enumerate(keys):
         if isinstance(key, Mapping):
+            if missing := [name for name in primary_key if name not in key]:
+                raise SchemaMismatch(
+                    f"table {table!r}: the key at position {at} has the columns {shown(list(key))}, and lacks "
+                    f"{missing}; nothing was done"
+                )
             rows.append({name: key.get(name) for name in primary_key})
             continue
         values = key if isinstance(key, tuple | list) else (key,)
@@ -178,7 +183,9 @@ def key_rows(keys: TypedRows | Iterable[Any], primary_key: Sequence[str], table:
 
 def uploaded_batches(rows: Iterable[pa.RecordBatch | pa.Table], table: str) -> Iterator[pa.RecordBatch]:
     """The batches of an `upload`, one by one, also those of tables among them; `SchemaMismatch` for what is neither."""
-    if isinstance(rows, str | bytes | pa.RecordBatch | pa.Table) or not isinstance(rows, Iterable):
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        rows = (rows,)
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise SchemaMismatch(
             f"table {table!r}: upload takes an iterable of record batches, found {type(rows).__name__}"
         )
