@@ -30,6 +30,7 @@ from tussock.meta.delta import (
     OpenWriter,
     PauseCompaction,
     ReleaseCompaction,
+    RepairClock,
     ReportCompaction,
     StartTerm,
 )
@@ -123,6 +124,9 @@ def describe(delta: Delta, names: dict[int, str] | None = None) -> str:
             return f"open writer {writer}, generation {generation}"
         case StartTerm(term=term, leader=leader, address=address):
             return f"start term {term}: {leader} leads, at {address}"
+        case RepairClock(epochs=epochs, rewritten=rewritten):
+            given = f": epochs above {delta.limit} from {epochs[0][1]} on" if epochs else ""
+            return f"repair the clock{given}, {plural(len(rewritten), 'SST')} written anew"
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
             return _describe_backup(delta)
         case _:

@@ -19,6 +19,7 @@ from tussock.cli.log_command import log
 from tussock.cli.meta_commands import meta
 from tussock.cli.pause_command import pause, resume
 from tussock.cli.places import NoStore
+from tussock.cli.repair_commands import repair
 from tussock.cli.row_commands import changes, get, scan, tables
 from tussock.cli.sst_dump import dump
 from tussock.cli.status_command import status
@@ -51,6 +52,7 @@ for panel, commands in PANELS.items():
 app.add_typer(sst, rich_help_panel="See how they are kept")
 sst.command(name="dump")(dump)
 app.add_typer(backup, rich_help_panel="Look after the store")
+app.add_typer(repair, rich_help_panel="Look after the store")
 app.add_typer(meta, rich_help_panel="Run a platform")
 
 

@@ -24,7 +24,7 @@ from tussock.meta.backup_changes import BeginStore, DetachSource, DropBackup, na
 from tussock.meta.backups import Backups, Held
 from tussock.meta.delta import Delta
 from tussock.meta.log import VersionLog
-from tussock.meta.restoring import begin_store, begun_before, check_apart, check_place, with_ssts_changed
+from tussock.meta.restoring import begin_store, begun_before, check_apart, check_place
 from tussock.meta.version import Origin, Version
 from tussock.statestore.backend import BackupInfo
 from tussock.statestore.errors import InvalidOption, TussockError
@@ -103,7 +103,7 @@ def _held_version(
         _hold_further(open_source(url), version.sources[url], name, target_url, system, owner)
     sources = {source.url: name, **dict.fromkeys(sorted(foreign), name)}
     sourced = replace(
-        with_ssts_changed(version, lambda sst: replace(sst, source=sst.source or source.url)), sources=sources
+        version.with_ssts_changed(lambda sst: replace(sst, source=sst.source or source.url)), sources=sources
     )
     return sourced, replace(wanted, backup_id=hold.id, seq=hold.seq)
 

@@ -117,6 +117,12 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
             )
     for table_id, read_epoch in request.expect.items():
         state = version.tables[table_id]
+        if version.renumbered and version.renumbered.means_nothing(read_epoch, version.max_committed_epoch):
+            raise Conflict(
+                f"table {state.spec.name!r} was read at epoch {read_epoch}, which was far ahead of the bucket's clock "
+                "and has another number since a repair of the store; nothing of this commit is visible: read again and "
+                "retry"
+            )
         if state.last_epoch > read_epoch:
             raise Conflict(
                 f"table {state.spec.name!r} was read at epoch {read_epoch}, but epoch {state.last_epoch} has been "
@@ -127,7 +133,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         epoch = next_epoch(now_ms, version.max_committed_epoch)
     if epoch > MAX_EPOCH:
         raise EpochTooOld(
-            f"epoch {version.max_committed_epoch} is committed and is the largest there is: no commit can follow"
+            f"epoch {version.max_committed_epoch} is committed and is the largest there is: no commit can follow, "
+            "until `tussock repair clock` has given it a present number"
         )
     return CommitEpoch(
         epoch=epoch,

@@ -32,6 +32,7 @@ from tussock.meta.commits import (
     validate_commit,
     validate_open,
 )
+from tussock.meta.repairing import RepairClock, apply_repair, validate_repair
 from tussock.meta.tasks import (
     ClaimCompaction,
     PauseCompaction,
@@ -71,6 +72,7 @@ __all__ = [
     "OpenWriter",
     "PauseCompaction",
     "ReleaseCompaction",
+    "RepairClock",
     "ReportCompaction",
     "StartTerm",
     "advance",
@@ -147,10 +149,11 @@ Delta: TypeAlias = (
     | BeginStore
     | DetachSource
     | AlterTable
+    | RepairClock
 )
 
 
-TIMED = (CommitEpoch, DropTable, ClaimCompaction, ReportCompaction, ReleaseCompaction, BeginBackup)
+TIMED = (CommitEpoch, DropTable, ClaimCompaction, ReportCompaction, ReleaseCompaction, BeginBackup, RepairClock)
 """Deltas in which times of their writer's clock ride that others go by."""
 
 
@@ -195,6 +198,8 @@ def validate(version: Version, delta: Delta) -> None:
             validate_open(version, delta)
         case StartTerm():
             validate_term(version, delta)
+        case RepairClock():
+            validate_repair(version, delta)
         case ForgetDropped() | PauseCompaction():
             pass
         case BeginBackup() | FinishBackup() | DropBackup() | BeginStore() | DetachSource():
@@ -233,6 +238,8 @@ def apply(version: Version, delta: Delta) -> Version:
             return apply_open(version, delta)
         case StartTerm():
             return apply_term(version, delta)
+        case RepairClock():
+            return apply_repair(version, delta)
         case PauseCompaction(paused=paused, reason=reason):
             return replace(version, pause=reason if paused else None)
         case ForgetDropped():

@@ -29,14 +29,16 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.renumbered import taken_back
 from tussock.statestore.system import Lock, System, Task
 
 __all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 
 log = get_logger("tussock.meta")
 
-UNREADABLE_LIFE_MS = 24 * 3600 * 1000
-"""A damaged pin holds its epoch for a day after it was last written: keeping too much loses nothing."""
+UNRENEWED_LIFE_MS = 24 * 3600 * 1000
+"""No pin holds its epoch for longer than a day after it was last written, by the bucket's clock. That is for damaged
+ones, and for those by a clock that was years ahead: keeping too much loses nothing."""
 PIN_ATTEMPTS_MAX = 5
 RENEWED_AT_ONCE = 8
 
@@ -49,7 +51,8 @@ def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
         if len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
             continue
         try:
-            yield decode_pin(info.path, bucket.get(info.path)), info
+            pin = decode_pin(info.path, bucket.get(info.path))
+            yield replace(pin, expires_ms=min(pin.expires_ms, info.modified_ms + UNRENEWED_LIFE_MS)), info
         except ObjectNotFound:
             continue
         except CorruptLog:
@@ -59,7 +62,7 @@ def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
                     epoch=int(digits),
                     owner="unreadable",
                     created_ms=info.modified_ms,
-                    expires_ms=info.modified_ms + UNREADABLE_LIFE_MS,
+                    expires_ms=info.modified_ms + UNRENEWED_LIFE_MS,
                 ),
                 info,
             )
@@ -87,6 +90,8 @@ class Pin:
         self.deadline = deadline
         """By the monotonic clock; the lease counts from before its last write was sent."""
         self.forgotten = False
+        self.seen: int | None = None
+        """The last log entry when the pin was found to hold."""
 
     def check(self) -> None:
         """Raise `SnapshotExpired` if the lease was lost or compaction has passed the epoch in spite of it."""
@@ -184,6 +189,12 @@ class PinKeeper:
         renewed = replace(info, expires_ms=self._system.now_ms() + self.lease_ms)
 
         def check(version: Version, _: PinInfo) -> None:
+            repair = version.renumbered
+            if repair and (
+                repair.means_nothing(info.epoch, version.max_committed_epoch)
+                or (info.seq and repair.ended(info.epoch, info.seq))
+            ):
+                raise taken_back(info.epoch, version.max_committed_epoch)
             passed = version.compacted_epoch if was_kept else version.safe_epoch
             if info.epoch < passed:
                 raise SnapshotExpired(
@@ -217,7 +228,10 @@ class PinKeeper:
                 f"the pin on epoch {pin.info.epoch} was not renewed for {late + self._lease_seconds:.0f} s, its lease "
                 f"is {self._lease_seconds:.0f} s: this process or the bucket stood still; pin again"
             )
-        compacted = self._log.version.compacted_epoch
+        version = self._log.version
+        if version.renumbered and pin.seen is not None and version.renumbered.ended(pin.info.epoch, pin.seen):
+            raise taken_back(pin.info.epoch, version.max_committed_epoch)
+        compacted = version.compacted_epoch
         if compacted > pin.info.epoch:
             raise SnapshotExpired(
                 f"epoch {pin.info.epoch} is pinned, but compaction has dropped rows below epoch {compacted}: a clock "
@@ -312,6 +326,7 @@ class PinKeeper:
                     self._thread = self._system.spawn("tussock-pins", self._renew_until_idle)
             version = self._log.refresh()
             check(version, info)
+            pin.seen = version.seq
             if newest:
                 pin.info = replace(pin.info, seq=version.seq)
         except BaseException:

@@ -23,9 +23,6 @@ from tussock.meta.log import VersionLog
 from tussock.meta.version import Origin, Version
 from tussock.statestore.catalog import (
     SstInfo,
-    SubLevel,
-    TableLevels,
-    TableState,
     data_object,
     data_path,
     meta_object,
@@ -46,7 +43,7 @@ from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
-__all__ = ["begin_store", "begun_before", "check_apart", "check_place", "find_backup", "restore", "with_ssts_changed"]
+__all__ = ["begin_store", "begun_before", "check_apart", "check_place", "find_backup", "restore"]
 
 log = get_logger("tussock.meta")
 
@@ -191,19 +188,8 @@ def begun_before(version: Version, wanted: Origin, url: str) -> Origin:
     raise StoreNotEmpty(f"{url} holds {what}, at entry {version.seq} of its log; take an empty place", url)
 
 
-def with_ssts_changed(version: Version, change: Callable[[SstInfo], SstInfo]) -> Version:
-    """The version with each SST in its trees as the function makes it."""
-
-    def table(state: TableState) -> TableState:
-        l0 = tuple(SubLevel(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
-        levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
-        return replace(state, levels=TableLevels(l0=l0, levels=levels))
-
-    return replace(version, tables={key: table(state) for key, state in version.tables.items()})
-
-
 def _as_own(version: Version) -> Version:
-    return replace(with_ssts_changed(version, _own), sources={})
+    return replace(version.with_ssts_changed(_own), sources={})
 
 
 def _own(sst: SstInfo) -> SstInfo:

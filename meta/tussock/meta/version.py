@@ -11,7 +11,7 @@ a dropped table is kept only while a pin may need it, and then leaves only its d
 """
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
@@ -19,7 +19,8 @@ import msgspec
 
 from tussock.meta.ledger import Batches, WriterRecord, find_batch
 from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import GoneTable, SstInfo, TableState
+from tussock.statestore.catalog import GoneTable, SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.renumbered import Renumbered
 
 __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 
@@ -126,6 +127,14 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, str] = {}
     """URL of each store whose SSTs this one may name -> name of the hold there that keeps them."""
 
+    repaired: Renumbered | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="renumbered")
+    """As `renumbered`."""
+
+    @property
+    def renumbered(self) -> Renumbered | None:
+        """The newest repair of the store's clock that gave epochs other numbers."""
+        return self.repaired or None
+
     @property
     def gone(self) -> dict[int, GoneTable]:
         """Dropped tables, by id, until a vacuum finds that no pin needs them; their SSTs are not `dropped` before."""
@@ -177,3 +186,13 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
             ids = frozenset(sst.id for sst in self.dropped)
             _dropped_ids = self.dropped, ids
         return ids
+
+    def with_ssts_changed(self, change: Callable[[SstInfo], SstInfo]) -> "Version":
+        """The version with each SST in its trees as the function makes it."""
+
+        def table(state: TableState) -> TableState:
+            l0 = tuple(SubLevel(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
+            levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
+            return msgspec.structs.replace(state, levels=TableLevels(l0=l0, levels=levels))
+
+        return msgspec.structs.replace(self, tables={key: table(state) for key, state in self.tables.items()})

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tussock.statestore.checkpoint import Checkpoint
     from tussock.statestore.client import StateStore
     from tussock.statestore.connecting import connect
+    from tussock.statestore.repairs import repair_clock
     from tussock.statestore.snapshot import Snapshot
     from tussock.statestore.tables.raw_table import RawTable
     from tussock.statestore.tables.typed_table import TypedTable
@@ -98,6 +99,7 @@ __all__ = [
     "WriteStalled",
     "clone",
     "connect",
+    "repair_clock",
     "restore",
 ]
 
@@ -109,6 +111,7 @@ _MODULES = {
     "TypedTable": "tables.typed_table",
     "clone": "buckets.copies",
     "connect": "connecting",
+    "repair_clock": "repairs",
     "restore": "buckets.copies",
 }
 

@@ -13,8 +13,18 @@ import pyarrow as pa
 
 from tussock.statestore.barriers import BarrierChannel, BarrierEvent, JobOptions
 from tussock.statestore.catalog import GoneTable, SubLevel, TableSpec, TableState
+from tussock.statestore.renumbered import Renumbered
 
-__all__ = ["Backend", "BackupInfo", "CommitRequest", "PinHandle", "PinInfo", "VacuumReport", "VersionView"]
+__all__ = [
+    "Backend",
+    "BackupInfo",
+    "ClockRepair",
+    "CommitRequest",
+    "PinHandle",
+    "PinInfo",
+    "VacuumReport",
+    "VersionView",
+]
 
 
 class VersionView(Protocol):
@@ -43,6 +53,10 @@ class VersionView(Protocol):
     @property
     def gone(self) -> Mapping[int, GoneTable]:
         """Dropped tables that a pin may need, by id."""
+
+    @property
+    def renumbered(self) -> Renumbered | None:
+        """The newest repair of the store's clock."""
 
     def find_table(self, name: str) -> TableState | None:
         """The table of that name, if there is one."""
@@ -138,6 +152,29 @@ class VacuumReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes_freed: int
     gc_horizon: str
     """SST ids below this that no version names are garbage; a commit that names one is refused."""
+
+
+class ClockRepair(msgspec.Struct, frozen=True, kw_only=True):
+    """What the repair of a store's clock changed; with `dry_run`, what it would change."""
+
+    bucket_ms: int
+    """The bucket's time, which is the present one."""
+    epochs: int = 0
+    """Epochs that were ahead."""
+    old: tuple[int, int] = (0, 0)
+    """The smallest and the largest of them."""
+    new: tuple[int, int] = (0, 0)
+    """The numbers that these two got; the others lie between."""
+    rewritten: int = 0
+    """SSTs that were written anew."""
+    rewritten_bytes: int = 0
+    times: bool = False
+    """Times in the version were ahead."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything was ahead at all."""
+        return self.times or self.epochs > 0
 
 
 class Backend(Protocol):

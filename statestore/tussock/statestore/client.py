@@ -22,8 +22,9 @@ from tussock.statestore.catalog import SubLevel, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
 from tussock.statestore.committing import commit_epoch
 from tussock.statestore.core import Core
-from tussock.statestore.epochs import check_epoch, next_epoch
-from tussock.statestore.errors import ClockAhead, InvalidOption, TableNotFound, WaitTimeout
+from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
+from tussock.statestore.errors import ClockAhead, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
+from tussock.statestore.renumbered import Renumbered
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst.evolution import Columns, columns_of
 from tussock.statestore.tables.options import table_spec
@@ -37,6 +38,8 @@ class StateStore:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._newest_epoch = 0
+        self._repair: Renumbered | None = None
+        """The newest that `_newest_epoch` knows of."""
         self._epochs = threading.Lock()
 
     # --- Tables --------------------------------------------------------------------------------------------------
@@ -99,10 +102,19 @@ class StateStore:
     # --- Epochs --------------------------------------------------------------------------------------------------
 
     def new_epoch(self) -> int:
-        """An epoch greater than every epoch that this client knows of."""
+        """An epoch greater than every epoch that this client knows of; `EpochTooOld` if one is the largest there is."""
         self._core.check_usable()
         with self._epochs:
-            newest = max(self._newest_epoch, self._core.backend.version().max_committed_epoch)
+            version = self._core.backend.version()
+            if version.renumbered != self._repair:
+                self._newest_epoch, self._repair = 0, version.renumbered
+            newest = max(self._newest_epoch, version.max_committed_epoch)
+            if newest >= MAX_EPOCH:
+                raise EpochTooOld(
+                    f"no epoch comes after {newest}, which is committed at {self.url} or was handed out: where a "
+                    "commit at it was taken, `tussock repair clock` gives it a present number",
+                    newest,
+                )
             epoch = next_epoch(self._core.system.now_ms(), newest)
             while not self._core.buffer.issue(epoch):
                 epoch = next_epoch(self._core.system.now_ms(), epoch)

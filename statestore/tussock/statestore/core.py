@@ -29,6 +29,7 @@ from tussock.statestore.forks import close_in_child
 from tussock.statestore.ids import id_floor
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.readable import check_unpinned, expired
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
 from tussock.statestore.sorting import sorted_newest
@@ -96,15 +97,6 @@ def _batches(rows: Rows) -> Iterator[Rows]:
 
 def _sorted(parts: list[Rows]) -> Iterator[Rows]:
     return _batches(sorted_newest(Rows.concat(parts)))
-
-
-def _expired(epoch: int, oldest: int) -> SnapshotExpired:
-    return SnapshotExpired(
-        f"epoch {epoch} is no longer kept: the oldest readable epoch is {oldest}; read at that or a later one, or pin "
-        "a snapshot before it expires",
-        epoch,
-        oldest,
-    )
 
 
 class Core:
@@ -187,8 +179,8 @@ class Core:
                 runs = [known.get(id(run)) or RunIndex(run) for run in state.levels.runs()]
                 view = TableView(version, state, runs)
             self._views[table] = view
-        if unpinned is not None and unpinned < version.safe_epoch:
-            raise _expired(unpinned, version.safe_epoch)
+        if unpinned is not None:
+            check_unpinned(version, unpinned)
         return view
 
     def check_readable(self, epoch: int, *, pinned: bool) -> None:
@@ -198,7 +190,7 @@ class Core:
         if not pinned:
             oldest = self.backend.oldest_readable()
             if epoch < oldest:
-                raise _expired(epoch, oldest)
+                raise expired(epoch, oldest)
 
     def check_committed(self, table: str, until: int) -> int:
         """The newest committed epoch; `InvalidOption` if changes of a table up to `until` would miss some to come."""

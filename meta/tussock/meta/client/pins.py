@@ -10,6 +10,7 @@ from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.errors import SnapshotExpired, StoreClosed, TussockError
 from tussock.statestore.logs import get_logger
+from tussock.statestore.renumbered import taken_back
 from tussock.statestore.system import System
 
 __all__ = ["PlatformPin", "PlatformPins"]
@@ -20,10 +21,12 @@ log = get_logger("tussock.meta.client")
 class PlatformPin:
     """A pin of this session; satisfies `PinHandle`."""
 
-    def __init__(self, info: PinInfo, pins: "PlatformPins") -> None:
+    def __init__(self, info: PinInfo, pins: "PlatformPins", seen: int) -> None:
+        """`seen`: the last log entry that the leader knew when it took the pin."""
         self.info = info
         """The lease as it was first written; the leader renews it."""
         self.forgotten = False
+        self.seen = seen
         self._pins = pins
 
     def check(self) -> None:
@@ -56,7 +59,7 @@ class PlatformPins:
         )
         answer = self._connection.call("Pin", request)
         assert isinstance(answer, pb.PinResponse)
-        pin = PlatformPin(pin_from_message(answer.pin), self)
+        pin = PlatformPin(pin_from_message(answer.pin), self, answer.seq)
         self._held[pin.info.id] = pin
         caught_up(answer.seq)
         return pin
@@ -81,7 +84,10 @@ class PlatformPins:
                 f"its lease of {self._connection.opened.lease_ms / 1000:.0f} s; pin again",
                 epoch,
             )
-        compacted = self._pushed.version.compacted_epoch
+        version = self._pushed.version
+        if version.renumbered and version.renumbered.ended(epoch, pin.seen):
+            raise taken_back(epoch, version.max_committed_epoch)
+        compacted = version.compacted_epoch
         if compacted > epoch:
             raise SnapshotExpired(
                 f"epoch {epoch} is pinned, but compaction has dropped rows below epoch {compacted}: the pin was lost "
