@@ -11,9 +11,10 @@ import pytest
 
 import tussock.statestore
 from tussock.statestore import errors
-from tussock.statestore.backend import BackupInfo, PinInfo, VacuumReport, VersionView
+from tussock.statestore.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
 from tussock.statestore.barriers import BarrierEvent
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.renumbered import Renumbered
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
 PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore.__all__}
@@ -21,7 +22,9 @@ CLASSES = {name: value for name, value in PUBLIC.items() if isinstance(value, ty
 RECORDS: list[type[msgspec.Struct]] = [
     BarrierEvent,
     BackupInfo,
+    ClockRepair,
     PinInfo,
+    Renumbered,
     SstInfo,
     SubLevel,
     TableLevels,

@@ -25,6 +25,7 @@ from tussock.meta.delta import (
     OpenWriter,
     PauseCompaction,
     ReleaseCompaction,
+    RepairClock,
     ReportCompaction,
     StartTerm,
     advance,
@@ -51,6 +52,8 @@ ID = bytes(range(16))
 OWNER = "host:7:ab"
 BACKUP_ID = "0" * 31 + "b"
 TERM = 3
+FAR = (1 << 63) - 1
+"""An epoch far in the future."""
 CARRYING = 19
 """The entry that brings SSTs along."""
 CARRIED = {f"{AT_MS:012x}{number:020x}": b"blocks of %d|its meta" % number for number in (6, 7)}
@@ -152,6 +155,15 @@ def history() -> list[tuple[Delta, ...]]:
                 batch_id=9,
                 source="query 1 to table kv",
                 recorded=True,
+            ),
+        ),
+        (
+            CommitEpoch(epoch=FAR, at_ms=2 * AT_MS, writer="job-1", batch_id=10, source="query 1 to table kv"),
+            RepairClock(
+                at_ms=AT_MS + 12,
+                limit=1,
+                epochs=(*((epoch, epoch) for epoch in range(2, 8)), (FAR, 8)),
+                rewritten={sst(3, 0, b"", b"m").id: sst(9, 0, b"", b"m")},
             ),
         ),
     ]

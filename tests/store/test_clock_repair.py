@@ -93,6 +93,7 @@ def test_a_store_at_the_largest_epoch_takes_commits_again(
         assert pairs(kv.scan()) == [(b"k", b"1"), (b"l", b"2")]
         assert commit(store, b"4") > done.new[0]
         assert abs(epoch_ms(store.committed_epoch) - system.now_ms()) < 1000
+    old.version()
     old.abort_epoch(old.new_epoch())
     assert old.table("kv").get(b"k") == b"4"
 

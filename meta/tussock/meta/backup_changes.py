@@ -156,7 +156,7 @@ def apply_backup(version: Version, delta: BackupChange) -> Version:
             led = {"term": version.term, "leader": version.leader, "leader_address": version.leader_address}
             # Its own log counts from here, so no table of it was created after a pin.
             tables = {key: replace(state, created=msgspec.UNSET) for key, state in begun.tables.items()}
-            bare = replace(begun, tasks={}, dropped=(), backups={}).with_gone({})
+            bare = replace(begun, tasks={}, dropped=(), backups={}, repaired=msgspec.UNSET).with_gone({})
             return replace(bare, seq=version.seq, tables=tables, origin=origin, **led)
         case DetachSource(url=url):
             return replace(version, sources={key: hold for key, hold in version.sources.items() if key != url})
