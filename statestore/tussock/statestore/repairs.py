@@ -49,7 +49,7 @@ def repair_clock(
         CorruptSst: an SST that has to be written anew is damaged; nothing changed.
     """
     check_flag(dry_run, "dry_run")
-    check_limits({"max_clock_ahead": max_clock_ahead}, deadline, 0, 0)
+    check_limits({}, {"max_clock_ahead": max_clock_ahead, "deadline": deadline}, 0, 0)
     if isinstance(url, str) and url.startswith("tussock://"):
         raise InvalidOption(
             f"{url} is a meta service, and a store's clock is repaired at rest, on its bucket: stop the service, then "
