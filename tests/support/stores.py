@@ -55,8 +55,8 @@ def without_threads(store: StateStore) -> StateStore:
     backend: Any = store._core.backend
     backend._keeper._renew_seconds = 3600.0
     for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
-        part._pool.shutdown()
-        part._pool = InlineExecutor()
+        part._pool._pool.shutdown()
+        part._pool._pool = InlineExecutor()
     return store
 
 

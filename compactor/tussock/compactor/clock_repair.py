@@ -82,6 +82,8 @@ def repair_clock(
         old = to_rewrite(version, limit)
         numbers = Numbers.of(_all_epochs(sstables, version, old), limit, now_ms)
         if not dry_run:
+            # Before anything is uploaded: by a clock that is ahead, ids would be, too.
+            store_log.clock.check([RepairClock(at_ms=now_ms, limit=limit)])
             fresh = uploader.upload(_rewritten(sstables, old, numbers)) if old else ()
             rewritten = {sst.id: new for (_, sst), new in zip(old, fresh, strict=True)}
             _append(store_log, RepairClock(at_ms=now_ms, limit=limit, rewritten=rewritten), numbers, limit_ms)

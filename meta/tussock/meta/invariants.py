@@ -59,6 +59,9 @@ def _about_epochs(version: Version) -> Iterator[str]:
         yield f"epochs out of order: compacted {version.compacted_epoch}, safe {version.safe_epoch}, committed {newest}"
     if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(version.timeline)):
         yield "the timeline does not ascend: the retention edge would be wrong"
+    repair = version.renumbered
+    if repair and not (repair.seq <= version.seq and repair.first <= repair.last):
+        yield f"the repair of the clock is of entry {repair.seq}, epochs {repair.first}..{repair.last}: pins would end"
     for writer, batches in version.ledger.items():
         if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(batches)):
             yield f"the ledger of writer {writer!r} does not ascend: a batch could be committed twice"
