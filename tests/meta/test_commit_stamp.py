@@ -87,7 +87,7 @@ def test_the_ledger_keeps_sixteen_epochs_and_answers_the_oldest_for_older_batche
     for batch in range(40):
         version = committed(version, request(100 + batch, None, writer="w", batch_id=batch))
     assert len(version.ledger["w"]) == 16
-    assert stamp(version, request(999, writer="w", batch_id=2), NOW) == AlreadyCommitted(100 + 24)
+    assert stamp(version, request(999, None, writer="w", batch_id=2), NOW) == AlreadyCommitted(100 + 24)
 
 
 def test_expect_fails_whole_and_names_both_epochs(version: Version) -> None:

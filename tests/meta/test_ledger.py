@@ -96,13 +96,37 @@ def test_batches_of_another_source_are_refused_whatever_their_number(version: Ve
 
 
 def test_a_source_may_be_told_later_and_stays(version: Version) -> None:
-    """As by the release after the one that began the stream."""
+    """From then on the name is that source's."""
     version = committed(version, from_source(None, 0))
-    assert stamp(version, from_source("query 1", 0), NOW) == AlreadyCommitted(1)
     version = committed(version, from_source("query 1", 1))
     version = committed(version, from_source(None, 2))
     with pytest.raises(Fenced, match="belongs to query 1"):
         stamp(version, from_source("query 2", 3), NOW)
+
+
+@pytest.mark.parametrize("batches", [1, 16, 17, 40])
+def test_a_source_that_comes_late_repeats_no_batch_of_before(version: Version, batches: int) -> None:
+    """A query that takes the name of a plain program begins with a number that this one has used."""
+    for batch in range(batches):
+        version = committed(version, from_source(None, batch))
+    with pytest.raises(Fenced, match="batch 0 of writer 'w' is committed and says of no source, and comes from query"):
+        stamp(version, from_source("query 1", 0), NOW)
+
+
+def test_a_source_that_comes_with_this_release_may_repeat_the_batch_of_before(version: Version) -> None:
+    """Earlier releases noted none, so its stream goes on where it was."""
+    version = advance(version, [CommitEpoch(epoch=1, at_ms=NOW, writer="w", batch_id=0)])
+    assert stamp(version, from_source("query 1", 0), NOW) == AlreadyCommitted(1)
+
+
+@pytest.mark.parametrize("batches", [10, 17, 40])
+def test_an_old_batch_has_no_rows_in_a_table_that_its_writer_never_wrote(version: Version, batches: int) -> None:
+    """Of batches before the newest sixteen the tables are known together."""
+    for batch in range(batches):
+        version = committed(version, from_source(None, batch, table=1))
+    with pytest.raises(Fenced, match=r"batch 0 of writer 'w' is committed without rows in \['b'\]"):
+        stamp(version, from_source(None, 0, table=2), NOW)
+    assert isinstance(stamp(version, from_source(None, 0, table=1), NOW), AlreadyCommitted)
 
 
 def test_rows_for_another_table_are_no_repeat_of_a_batch(version: Version) -> None:

@@ -50,6 +50,8 @@ class WriterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Below this it is not known which batches were committed."""
     tables: tuple[tuple[int, ...] | None, ...] = ()
     """For each of the newest batches the ids of the tables that it has rows in; `None` where it was not noted."""
+    all_tables: tuple[int, ...] | None = ()
+    """Ids of the tables that any of the batches has rows in, ascending; `None` if not all were noted."""
 
 
 def find_batch(
@@ -66,8 +68,9 @@ def find_batch(
     `source` and `tables` (those that the caller has rows for, names by id) are compared with what was committed.
 
     Raises:
-        Fenced: the batch was passed over; it is too old to know; the writer's batches are another source's; or the
-            batch was committed without rows in one of these tables, and no source says that it is the same.
+        Fenced: the batch was passed over; it is too old to know; the writer's batches are another source's, or nobody's
+            that was named; or no source says that it is the same, and it was committed without rows in one of these
+            tables (of batches before the newest: if none of the writer's was committed with rows there).
     """
     if not batches:
         return None
@@ -84,11 +87,10 @@ def find_batch(
         return None
     index = bisect_left(batches, batch_id, key=lambda batch: batch[0])
     held, epoch = batches[index]
-    if held == batch_id:
-        if source is None or known.source is None:
-            _check_tables(writer, batch_id, known, index, tables)
-        return epoch
-    if _is_in(known.ranges, batch_id):
+    if held == batch_id or _is_in(known.ranges, batch_id):
+        noted = known.tables[index] if held == batch_id else known.all_tables
+        if noted is not None and (source is None or known.source is None):
+            _check_same(writer, batch_id, noted, source, tables or {})
         return epoch
     if batch_id < known.known_from:
         raise Fenced(
@@ -120,6 +122,7 @@ def record(
         ranges=ranges[-RANGES_MAX:],
         known_from=forgotten[-1][1] + 1 if forgotten else known.known_from,
         tables=noted[-BATCHES_REMEMBERED:],
+        all_tables=None if known.all_tables is None else tuple(sorted({*known.all_tables, *tables})),
     )
 
 
@@ -142,6 +145,7 @@ def _of_older_release(batches: Batches) -> WriterRecord:
         ranges=ranges,
         known_from=batches[0][0] if len(batches) == BATCHES_REMEMBERED else 0,
         tables=(None,) * len(batches),
+        all_tables=None if batches else (),
     )
 
 
@@ -156,16 +160,22 @@ def _is_in(ranges: tuple[tuple[int, int], ...], batch_id: int) -> bool:
     return index >= 0 and batch_id <= ranges[index][1]
 
 
-def _check_tables(
-    writer: str, batch_id: int, known: WriterRecord, index: int, tables: Mapping[int, str] | None
+def _check_same(
+    writer: str, batch_id: int, noted: Collection[int], source: str | None, tables: Mapping[int, str]
 ) -> None:
-    committed = known.tables[index]
-    if committed is None or not tables or tables.keys() <= set(committed):
-        return
-    missing = [name for table_id, name in tables.items() if table_id not in committed]
-    raise Fenced(
-        f"batch {batch_id} of writer {writer!r} is committed without rows in {missing}, where it comes with some now: "
-        "something else uses the name, and they would be lost; nothing was stored, use another writer name for them",
-        writer,
-        batch_id,
-    )
+    if source is not None:
+        raise Fenced(
+            f"batch {batch_id} of writer {writer!r} is committed and says of no source, and comes from {source} now: "
+            "taken for a repeat its rows would be lost; nothing was stored, use another writer name for it",
+            writer,
+            batch_id,
+        )
+    missing = [name for table_id, name in tables.items() if table_id not in noted]
+    if missing:
+        raise Fenced(
+            f"batch {batch_id} of writer {writer!r} is committed without rows in {missing}, where it comes with some "
+            "now: something else uses the name, and they would be lost; nothing was stored, use another writer name "
+            "for them",
+            writer,
+            batch_id,
+        )
