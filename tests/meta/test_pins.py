@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from support.faulty_bucket import Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
+from tussock.meta.framing import encode_pin
 from tussock.meta.log import VersionLog
 from tussock.meta.picker import PickerConfig
 from tussock.meta.pins import PinKeeper, live_pins, smallest_live_pin
@@ -172,6 +173,22 @@ def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
     pin.check()
     assert list(live_pins(bucket, system.now_ms() + 60_000, 0)) == [pin.info]
     assert list(live_pins(bucket, system.now_ms() + 60_001, 0)) == []
+
+
+def test_a_pin_by_a_clock_years_ahead_ends_a_day_after_it_was_written(bucket: ModelBucket, system: FakeSystem) -> None:
+    """Whoever wrote it is gone: it holds back compaction for a day by the bucket's clock, then vacuum takes it."""
+    store = meta(bucket, system)
+    pin = store.pin(None)
+    years = 5 * 365 * 86_400_000
+    bucket.put(f"pins/{pin.info.id}", encode_pin(replace(pin.info, expires_ms=pin.info.expires_ms + years)))
+    store._keeper.abandon_all()
+    system.forward(86_400)
+    assert smallest_live_pin(bucket, system.now_ms(), 0) == pin.info.epoch
+    system.forward(1)
+    assert smallest_live_pin(bucket, system.now_ms(), 0) is None
+    system.forward(86_400)
+    store.vacuum()
+    assert [path for path in bucket.objects if path.startswith("pins/")] == []
 
 
 def test_a_lease_shorter_than_two_renewals_is_refused(bucket: ModelBucket, system: FakeSystem) -> None:

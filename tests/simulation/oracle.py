@@ -6,11 +6,12 @@ at every epoch, without a look into an SST, and compare: what SSTs hold, what re
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from simulation.contents import SstContents
 from simulation.scheduler import Violation
+from tussock.meta.clock import MAX_AHEAD_MS
 from tussock.meta.delta import (
     ClaimCompaction,
     CommitEpoch,
@@ -24,6 +25,7 @@ from tussock.meta.invariants import problems
 from tussock.meta.recovery import apply_entry
 from tussock.meta.version import Version
 from tussock.statestore.catalog import SstInfo, data_object, object_sizes, stored_bytes
+from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import TussockError
 
 __all__ = ["Batch", "HeldPin", "Oracle", "State", "entries_of"]
@@ -68,6 +70,8 @@ class Oracle:
         self.commits: list[int] = []
         self.batches: dict[str, Batch] = {}
         self.pins: dict[int, HeldPin] = {}
+        self.now_ms: Callable[[], int] = lambda: 1 << 62
+        """The bucket's clock."""
         self.tasks_are_kept = False
         """Nobody dies or stands still, so no task may be taken from its owner."""
         self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
@@ -89,7 +93,11 @@ class Oracle:
 
     def state(self, table: str, epoch: int) -> State:
         """What a reader at `epoch` has to see."""
-        history = self._history.get(self._names.get(table, -1), [])
+        return self.state_of(self._names.get(table, -1), epoch)
+
+    def state_of(self, table_id: int, epoch: int) -> State:
+        """The same of a table by its id, whoever has its name now."""
+        history = self._history.get(table_id, [])
         at = bisect_right(history, epoch, key=lambda item: item[0])
         return history[at - 1][1] if at else {}
 
@@ -179,6 +187,8 @@ class Oracle:
 
     def _committed(self, before: Version, delta: CommitEpoch) -> None:
         self.counts["commits"] += 1
+        if epoch_ms(delta.epoch) > self.now_ms() + MAX_AHEAD_MS:
+            raise Violation(f"epoch {delta.epoch} was committed, which is more than an hour ahead of the bucket")
         if delta.epoch <= self.newest:
             raise Violation(f"epoch {delta.epoch} was committed after epoch {self.newest}")
         batch = self._batch_of(delta)
@@ -270,10 +280,10 @@ class Oracle:
                 if at <= epoch and (key not in found or found[key][0] < at):
                     found[key] = at, value
             seen = {key: value for key, (_, value) in found.items() if value is not None}
-            if seen != self.state(state.spec.name, epoch):
+            if seen != self.state_of(table_id, epoch):
                 raise Violation(
                     f"guarantee 6: after compaction {delta.task_id}, table {state.spec.name} at epoch {epoch} is "
-                    f"{seen}, expected {self.state(state.spec.name, epoch)}"
+                    f"{seen}, expected {self.state_of(table_id, epoch)}"
                 )
 
     def check_nothing_lost(self) -> None:
@@ -293,5 +303,5 @@ class Oracle:
 
 
 def entries_of(version: Version) -> set[int]:
-    """The log entries in which SSTs of the version's trees lie."""
-    return {sst.entry for sst in version.ssts() if sst.entry}
+    """The log entries in which SSTs lie that the version needs."""
+    return {sst.entry for sst in version.kept_ssts() if sst.entry}

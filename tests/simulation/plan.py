@@ -73,11 +73,16 @@ class Plan(NamedTuple):
     bucket_clock: float
     damaged: bool
     """A table that nobody uses has a damaged SST, which its compactions meet."""
+    replaced: bool
+    """A table is dropped and created anew under its name, while snapshots show it."""
+    ahead: float
+    """The wall clock of a process jumps years ahead: mean seconds from one to the next; 0: none."""
 
 
-def make_plan(choose: random.Random) -> Plan:
-    """Draw a plan."""
-    return _drawn(choose)._replace(damaged=choose.random() < 0.25)
+def make_plan(choose: random.Random, apart: random.Random) -> Plan:
+    """Draw a plan. Kinds of trouble that came later are drawn `apart`: histories without them are as they were."""
+    plan = _drawn(choose)._replace(damaged=choose.random() < 0.25)
+    return plan._replace(replaced=apart.random() < 0.25, ahead=20.0 if apart.random() < 0.2 else 0.0)
 
 
 def _drawn(choose: random.Random) -> Plan:
@@ -136,6 +141,8 @@ def _drawn(choose: random.Random) -> Plan:
         zombies=choose.random() < 0.5,
         bucket_clock=choose.choice([0.0, 0.0, -5.0, 5.0, 30.0]),
         damaged=False,
+        replaced=False,
+        ahead=0.0,
     )
     kind = choose.random()
     if kind < 0.25:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tussock.compactor import executor, retention
 from tussock.meta import (
     claims,
+    clock,
     commits,
     follower,
     grouping,
@@ -29,7 +30,7 @@ from tussock.meta import (
 from tussock.meta.client import backend
 from tussock.meta.server import commits as server_commits
 from tussock.meta.server import node, pinning
-from tussock.statestore import core, shared_buffer
+from tussock.statestore import core, shared_buffer, snapshot
 from tussock.statestore.tables import reading
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -237,7 +238,7 @@ BUGS = [
     Bug(
         "pins not renewed",
         "a reader that takes its time loses its snapshot",
-        pins.PinKeeper.renew,
+        pins.PinKeeper._renew,
         "pin.deadline = started + self._lease_seconds",
         "pass",
         seed=39,
@@ -317,6 +318,23 @@ BUGS = [
         "pins=self._pins.shown()",
         "pins=()",
         seed=6,
+    ),
+    Bug(
+        "snapshot reads whatever has the name",
+        "once its table was dropped and another one created, a pinned snapshot reads that one",
+        snapshot.table_at,
+        "(*kept, *version.tables.values())\n"
+        "        if state.spec.name == name and state.created_epoch <= epoch and (not seq or state.created_seq <= seq)",
+        "version.tables.values()\n        if state.spec.name == name",
+        seed=1,
+    ),
+    Bug(
+        "clock not compared with the bucket's",
+        "one commit by a clock years ahead ends retention",
+        clock.BucketClock._is_ahead,
+        "return ms - self._monotonic_ms() - self._ahead_of_monotonic > self.max_ahead_ms",
+        "return False",
+        seed=4,
     ),
     Bug(
         "pins of one token beside each other",

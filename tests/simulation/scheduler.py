@@ -51,6 +51,8 @@ class Node:
         """It stands still until then, in the scheduler's seconds."""
         self.wall_offset = 0.0
         """Seconds by which its wall clock is ahead."""
+        self.years_until = -1e9
+        """It was years ahead until then."""
         self.cut_off_until = 0.0
         """No request of it gets through before then."""
         self.parted_until = 0.0

@@ -8,6 +8,7 @@ from simulation.oracle import Batch, State
 from simulation.process import Process
 from simulation.scheduler import Violation
 from tussock.statestore.errors import (
+    ClockAhead,
     Conflict,
     EpochOutOfOrder,
     EpochTooOld,
@@ -22,7 +23,7 @@ from tussock.statestore.errors import (
     WriteStalled,
 )
 
-UNAVAILABLE = (MetaUnavailable, ObjectStoreUnavailable, WriteStalled)
+UNAVAILABLE = (ClockAhead, MetaUnavailable, ObjectStoreUnavailable, WriteStalled)
 
 __all__ = ["ACCOUNTS", "BANKS", "OPENING_BALANCE", "Job", "maintain", "read", "write"]
 
@@ -69,7 +70,8 @@ def write(process: Process, job: Job) -> None:
                 batch = None
                 batch = _next_batch(process, job)
             _commit(process, job, batch)
-        except UNAVAILABLE:
+        except UNAVAILABLE as error:
+            world.check_clock(process, error)
             if job.kind == "anonymous":
                 # Nobody can tell whether it happened, so it is not brought again.
                 job.current = None
@@ -226,7 +228,8 @@ def read(process: Process) -> None:
         way = random.choices([one for one, _ in mine], [weight for _, weight in mine])[0]
         try:
             way(process, random.choice(world.tables))
-        except UNAVAILABLE:
+        except UNAVAILABLE as error:
+            world.check_clock(process, error)
             continue
         except StaleUpload as error:
             # Own rows, spilled, and so old that another process's vacuum took them.
@@ -401,7 +404,8 @@ def maintain(process: Process) -> None:
                 backend: Any = process.store._core.backend
                 while backend._step():
                     pass
-        except (*UNAVAILABLE, WaitTimeout):
+        except (*UNAVAILABLE, WaitTimeout) as error:
+            world.check_clock(process, error)
             continue
         except (EpochTooOld, StoreClosed) as error:
             raise Violation(f"{process.node}: upkeep failed: {error!r}") from error

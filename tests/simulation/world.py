@@ -1,6 +1,7 @@
 """One history: builds the cluster that a seed describes, lets it live and suffer, then heals it and checks the end."""
 
 import logging
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from simulation.network import Network
 from simulation.oracle import Batch, Oracle
 from simulation.plan import Plan, make_plan
 from simulation.process import PICKER, Process
+from simulation.replacing import REPLACED, look_on, replace
 from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
@@ -18,7 +20,8 @@ from tussock.meta.picker import pick
 from tussock.meta.version import Version
 from tussock.statestore import core
 from tussock.statestore.catalog import data_object
-from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.errors import ClockAhead, ObjectStoreUnavailable
+from tussock.statestore.ids import id_floor
 
 __all__ = ["Outcome", "World", "run_seed"]
 
@@ -30,6 +33,9 @@ PLATFORM_SECONDS = 100.0
 CALM = Faults()
 DAMAGED = "damaged"
 DAMAGED_COMMITS = 5
+YEARS_SECONDS = 5 * 365 * 86400.0
+AFTER_YEARS_SECONDS = 400.0
+"""For so long what was begun under the clock that was ahead may still be under way; who begins it may stand still."""
 HOMES = 6
 """For three writers and three readers, the most there are."""
 
@@ -51,7 +57,8 @@ class World:
     def __init__(self, seed: int, *, verbose: Callable[[str], None] | None = None) -> None:
         self.scheduler = Scheduler(seed, verbose=verbose)
         self.random = self.scheduler.random
-        self.plan: Plan = make_plan(self.random)
+        self._apart = random.Random(f"apart {seed}")
+        self.plan: Plan = make_plan(self.random, self._apart)
         self.scheduler.trace(f"seed {seed}: {self.plan}")
         objects: dict[str, tuple[bytes, int]] = {}
         self.oracle = Oracle(objects, bank_total=len(BANKS) * ACCOUNTS * OPENING_BALANCE)
@@ -60,6 +67,7 @@ class World:
         self.oracle.tasks_are_kept = not self.may_lose_pins() and not trouble
         self.bucket = SimBucket(self.scheduler, self.oracle, self.plan.bucket_clock)
         self.bucket.objects = objects
+        self.oracle.now_ms = self.bucket.now_ms
         self.faults = CALM
         self.network = Network(self.scheduler, lambda: self.faults)
         self.services: list[Node] = []
@@ -105,6 +113,13 @@ class World:
         others = plan.processes > 1 and (plan.background_compaction or process.node.name != "p0")
         return not others and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
 
+    def check_clock(self, process: Process, error: Exception) -> None:
+        """Nobody is told that his clock is ahead but who is ahead, or still at what he began then."""
+        node = process.node
+        is_ahead = self.scheduler.now < node.years_until + AFTER_YEARS_SECONDS or node.wall_offset > 3000
+        if isinstance(error, ClockAhead) and not is_ahead:
+            raise Violation(f"{node} is told that its clock is ahead, and it is not: {error}") from error
+
     def note_pin(self, process: Process, snapshot: Any) -> int:
         """The process holds this pin, unless its lease may lapse without its knowing; answers a token for it."""
         self._pins_taken += 1
@@ -115,7 +130,8 @@ class World:
 
     def check_dry_run(self, before: Version, report: Any) -> None:
         """What a dry run names is no object of an SST that the version needs, before it and after."""
-        live = before.live_sst_ids() & self.oracle.version.live_sst_ids()
+        # Dropped tables are left out: pins that need them come and go meanwhile.
+        live = {sst.id for sst in before.ssts()} & {sst.id for sst in self.oracle.version.ssts()}
         needed = {data_object(sst) for sst in before.ssts() if sst.id in live}
         for path, reason in report.deleted:
             if path in needed or (path.startswith("sst/") and path[4:36] in live):
@@ -142,7 +158,8 @@ class World:
             self.scheduler.end()
 
     def _until(self, done: Callable[[], bool]) -> None:
-        self.scheduler.run(done, seconds_max=SECONDS_MAX, steps_max=STEPS_MAX)
+        seconds_max = SECONDS_MAX + (100_000.0 if self.plan.ahead else 0.0)
+        self.scheduler.run(done, seconds_max=seconds_max, steps_max=STEPS_MAX)
 
     def _found(self) -> None:
         """The first process creates the tables and opens the accounts."""
@@ -211,6 +228,10 @@ class World:
                     self._spawn_workload(process, f"reader {place}", lambda: read(process))
             if number == 0:
                 self._spawn_workload(process, "upkeep", lambda: maintain(process))
+            if self.plan.replaced:
+                self._spawn_workload(process, "onlooker", lambda: look_on(process))
+                if number == 0:
+                    self._spawn_workload(process, "replacer", lambda: replace(process))
 
         self._spawn(process, f"start of {name}", work)
 
@@ -259,6 +280,7 @@ class World:
             node.resumes_at = node.cut_off_until = node.parted_until = node.deaf_until = node.latency = 0.0
             node.crash_at_call = 0
             node.ambush = None
+            self._set_right(node)
 
     # --- Troubles --------------------------------------------------------------------------------------------------
 
@@ -276,6 +298,8 @@ class World:
         for mean, trouble in kinds:
             if mean:
                 self._again(mean, trouble)
+        if plan.ahead:
+            self.scheduler.at(self._apart.expovariate(1 / plan.ahead), self._run_ahead)
         self.scheduler.at(1.0, self._look_after)
 
     def _again(self, mean: float, trouble: Callable[[Node], None]) -> None:
@@ -339,6 +363,24 @@ class World:
         node.wall_offset += (self.random.random() * 2 - 1) * self.plan.jump_seconds
         self.scheduler.trace(f"the wall clock of {node} jumps to {node.wall_offset:+.1f} s")
 
+    def _run_ahead(self) -> None:
+        """The wall clock of a process jumps years ahead; some time later it is set right."""
+        if self.closing:
+            return
+        nodes = [process.node for process in self.processes if process.node.alive and process.node.years_until < 0]
+        if nodes:
+            node, seconds = self._apart.choice(nodes), self._apart.choice([3.0, 30.0, 100.0])
+            node.wall_offset += YEARS_SECONDS
+            node.years_until = self.scheduler.now + seconds
+            self.scheduler.trace(f"the wall clock of {node} is years ahead for {seconds} s")
+            self.scheduler.at(seconds, lambda: self._set_right(node))
+        self.scheduler.at(self._apart.expovariate(1 / self.plan.ahead), self._run_ahead)
+
+    def _set_right(self, node: Node) -> None:
+        if node.wall_offset > YEARS_SECONDS / 2:
+            node.wall_offset -= YEARS_SECONDS
+            node.years_until = self.scheduler.now
+
     def _look_after(self) -> None:
         """Bury the dead, and start successors; a supervisor that never sleeps."""
         for node in [node for node in self.services if not node.alive]:
@@ -375,13 +417,16 @@ class World:
 
     def _audited(self, process: Process) -> None:
         store, oracle = process.store, self.oracle
+        if oracle.version.find_table(REPLACED):
+            self.tables.append(REPLACED)
         for table in self.tables:
             self._same(table, read_table(store.table(table)), "at the end")
         for batch in oracle.batches.values():
             if batch.writer and batch.epoch is not None:
                 self._check_ledger(store, batch)
         # Claims and pins of the dead run out; then all that is not needed goes.
-        process.system.sleep(3600.0)
+        # The pin of one whose clock was years ahead does so after a day.
+        process.system.sleep(100_000.0 if self.plan.ahead else 3600.0)
         self._tried(process, store.vacuum)
         self._tried(process, lambda: self._check_compacted(process))
         for table in self.tables:
@@ -392,6 +437,8 @@ class World:
         for _ in range(3):
             process.system.sleep(4000.0 + 2 * self.plan.gc_grace)
             self._tried(process, store.vacuum)
+        if oracle.version.gone:
+            raise Violation(f"no pin is left, and these tables are kept for one: {oracle.version.gone}")
         self._nothing_left_over()
         for table in self.tables:
             self._same(table, read_table(store.table(table)), "after vacuum")
@@ -432,7 +479,11 @@ class World:
         version = self.oracle.version
         there = {path for path in self.bucket.objects if path.startswith("sst/")}
         ids = {path[4:36] for path in there}
-        if left := sorted(ids - version.live_sst_ids()):
+        left = sorted(ids - version.live_sst_ids())
+        if self.plan.ahead and self.plan.metas:
+            # A client of the meta service does not know of the bucket's clock, and names its uploads by its own.
+            left = [sst_id for sst_id in left if sst_id < id_floor(self.bucket.now_ms() + int(YEARS_SECONDS * 500))]
+        if left:
             raise Violation(f"guarantee 7: nothing names these SSTs, and vacuum leaves them: {left}")
         self.oracle.check_nothing_left()
         others = [path for path in self.bucket.objects if path.startswith(("pins/", "tmp/"))]

@@ -91,6 +91,28 @@ def test_a_clock_that_is_years_ahead_stores_nothing(
     assert right.table("kv").get(b"k", epoch=2) == b"2"
 
 
+def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: ModelBucket) -> None:
+    """Vacuum goes by the time in an SST's id, so it would stay for years. Once the clock is right, all goes on."""
+    wrong = TickingSystem()
+    wrong.drawn = 10**6
+    rows = [(b"%05d" % number, bytes(number.to_bytes(2, "big") * 500)) for number in range(2000)]
+    with open_on(bucket, wrong, buffer_bytes=1 << 20) as store:
+        wrong.wall_ms += YEARS_MS
+        kv = store.table("kv")
+        kv.ingest_batch(rows, 1)
+        with pytest.raises(ClockAhead, match="years ahead"):
+            kv.ingest_batch([(b"spills", b"")], 1)
+        with pytest.raises(ClockAhead, match="years ahead"):
+            store.commit_epoch(1)
+        assert [path for path in bucket.objects if path.startswith("sst/")] == []
+        with pytest.raises(ClockAhead):
+            store.commit_uploaded({}, "writer", 1)
+        wrong.wall_ms -= YEARS_MS
+        assert store.commit_epoch(1) == 1
+        assert store.commit_uploaded({}, "writer", 1) < epoch_at_ms(right._core.system.now_ms() + 3600_000)
+    assert right.table("kv").get(b"00001", epoch=1) == rows[1][1]
+
+
 def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: ModelBucket) -> None:
     """By what `max_clock_ahead` says; a clock that lags harms nobody."""
     for seconds, limit, fine in ((-86400 * 400, 3600.0, True), (3500, 3600.0, True), (100, 60.0, False)):

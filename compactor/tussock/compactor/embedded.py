@@ -68,7 +68,7 @@ class EmbeddedBackend(EmbeddedMeta):
         self.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
-        self._uploader = Uploader(bucket, system, lambda: self.version().gc_horizon)
+        self._uploader = Uploader(bucket, system, self.upload_horizon)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._leases = LeaseKeeper(system, self.own_tasks.renew)

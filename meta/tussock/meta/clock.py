@@ -35,7 +35,7 @@ def bucket_now_ms(bucket: ObjectStore, system: System) -> int:
 
 
 class BucketClock:
-    """What one process knows of its bucket's clock. To be shared by threads under a lock of the caller's."""
+    """What one process knows of its bucket's clock. Safe to share: two threads that miss at once both ask."""
 
     def __init__(self, bucket: ObjectStore, system: System, owner: str) -> None:
         """`owner`: host and process, for people."""
@@ -58,9 +58,10 @@ class BucketClock:
         if self._ahead_of_monotonic is None:
             self._asked()
         if any(isinstance(delta, TIMED) for delta in deltas):
-            self._check_own()
+            self.check_own()
 
-    def _check_own(self) -> None:
+    def check_own(self) -> None:
+        """Raise `ClockAhead` if this machine's clock is too far ahead to store anything by it."""
         now_ms = self._system.now_ms()
         if not self._is_ahead(now_ms):
             return

@@ -236,6 +236,11 @@ class EmbeddedMeta:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
         return self._log.version.committed_epoch_of(writer, batch_id, source, tables)
 
+    def upload_horizon(self) -> str:
+        """See `Backend.upload_horizon`."""
+        self._log.clock.check_own()
+        return self._log.version.gc_horizon
+
     # --- Reading: retention and pins ----------------------------------------------------------------------------
 
     def oldest_readable(self) -> int:

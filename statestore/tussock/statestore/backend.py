@@ -205,6 +205,13 @@ class Backend(Protocol):
     def payload_bytes_max(self) -> int:
         """SSTs whose object has at most so many bytes may be payloads of a commit; 0: none may."""
 
+    def upload_horizon(self) -> str:
+        """The newest garbage horizon known; ids of SSTs that are uploaded from now on are above it.
+
+        Vacuum goes by the time in an id, and what is years ahead would stay for years if it was not committed: so
+        `ClockAhead` where this machine's clock is known to be too far ahead.
+        """
+
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch; answers the epoch that holds.
 

@@ -1,7 +1,7 @@
 """`StateStore`: the client of a store."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -155,13 +155,7 @@ class StateStore:
             generation=generation,
             source=source,
         )
-        try:
-            return self._committed(commit_epoch(self._core, request))
-        except ClockAhead:
-            # What was handed out by a clock that was ahead is no bound for what comes.
-            with self._epochs:
-                self._newest_epoch = 0
-            raise
+        return self._committed(lambda: commit_epoch(self._core, request))
 
     def commit_uploaded(
         self,
@@ -191,7 +185,7 @@ class StateStore:
             generation=generation,
             source=source,
         )
-        return self._committed(self._core.backend.commit(request))
+        return self._committed(lambda: self._core.backend.commit(request))
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
@@ -360,8 +354,15 @@ class StateStore:
     ) -> None:
         self.close()
 
-    def _committed(self, epoch: int) -> int:
-        """Take note of the epoch that a commit of this client holds at; answers it."""
+    def _committed(self, commit: Callable[[], int]) -> int:
+        """Commit, and take note of the epoch that holds; answers it."""
+        try:
+            epoch = commit()
+        except ClockAhead:
+            # What was handed out by a clock that was ahead is no bound for what comes.
+            with self._epochs:
+                self._newest_epoch = 0
+            raise
         self._core.buffer.note_committed(epoch)
         with self._epochs:
             self._newest_epoch = max(self._newest_epoch, epoch)

@@ -117,7 +117,7 @@ class Core:
         self.sstables = sstables
         self.backend = backend
         self.requests = requests
-        self.uploader = Uploader(requests.for_caller("flush"), system, lambda: backend.version().gc_horizon)
+        self.uploader = Uploader(requests.for_caller("flush"), system, backend.upload_horizon)
         self.buffer = SharedBuffer(system)
         backend.protect(self.buffer.uploads)
         self._spilling = system.lock()

@@ -187,6 +187,10 @@ class PlatformBackend:
         """Small SSTs go along with the commit: one request less for the client, and for the leader's check of them."""
         return PAYLOAD_BYTES_MAX
 
+    def upload_horizon(self) -> str:
+        """The newest garbage horizon known."""
+        return self._pushed.version.gc_horizon
+
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch; waits while compaction is behind, and raises `WriteStalled` if that outlasts the deadline.
 
@@ -238,8 +242,6 @@ class PlatformBackend:
         """The epoch that holds this (writer, batch) in the version known here, or `None`."""
         return self._pushed.version.committed_epoch_of(writer, batch_id, source, tables)
 
-    # --- Snapshots ----------------------------------------------------------------------------------------------
-
     def oldest_readable(self) -> int:
         """Smallest epoch that may be read now without a pin."""
         version = self._pushed.version
@@ -254,8 +256,6 @@ class PlatformBackend:
         answer = self._connection.call("ListPins", pb.ListPinsRequest())
         assert isinstance(answer, pb.ListPinsResponse)
         return [pin_from_message(pin) for pin in answer.pins]
-
-    # --- Upkeep -------------------------------------------------------------------------------------------------
 
     def compact(self, table: str) -> None:
         """Have the whole table merged into one sorted run by the compactors, and wait for it."""
