@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.compactor.clock_repair import repair_clock
+from tussock.compactor.clock_repair import repair_clock as carry_out
 from tussock.meta.framing import Lease, encode_lease, lease_path
 from tussock.meta.invariants import problems
 from tussock.meta.log import VersionLog
@@ -24,6 +25,10 @@ from tussock.statestore import (
     ObjectStoreUnavailable,
     SnapshotExpired,
     StateStore,
+    clone,
+    connect,
+    repair_clock,
+    restore,
 )
 from tussock.statestore.backend import ClockRepair
 from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms, epoch_ms
@@ -56,7 +61,7 @@ def repaired(bucket: ModelBucket | FaultyBucket, *, dry_run: bool = False) -> Cl
     inner = bucket if isinstance(bucket, ModelBucket) else bucket.inner
     system.wall_ms = inner.system.now_ms()
     system.drawn = 1 << 28
-    done = repair_clock(bucket, system, owner="repair", open_source=_no_source, max_ahead_ms=HOUR_MS, dry_run=dry_run)
+    done = carry_out(bucket, system, owner="repair", open_source=_no_source, max_ahead_ms=HOUR_MS, dry_run=dry_run)
     assert problems(version_of(inner)) == []
     return done
 
@@ -310,6 +315,42 @@ def test_a_commit_in_between_is_noticed(old: StateStore, bucket: ModelBucket, mo
     assert version_of(bucket).max_committed_epoch == MAX_EPOCH - 2
     repaired(bucket)
     assert old.table("kv").get(b"k") == b"2"
+
+
+def test_altered_tables_clones_and_backups_come_along() -> None:
+    """SSTs of older columns and of another store's bucket are written anew; what backups name stays."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.int32())])
+    rows = [{"id": 1, "a": 5, "b": None}, {"id": 2, "a": 6, "b": "x"}]
+    options: Any = {"compaction": False, "max_clock_ahead": 1e15, "retention": 0, "gc_grace": 0}
+    with connect("memory://repair-from", **options) as store:
+        table = store.create_table("t", schema, ["id"])
+        table.upsert([{"id": 1, "a": 4}], MAX_EPOCH - 9)
+        store.commit_epoch(MAX_EPOCH - 9)
+        table.upsert([{"id": 1, "a": 5}], MAX_EPOCH - 8)
+        store.commit_epoch(MAX_EPOCH - 8)
+        store.compact("t")
+        table = store.alter_table("t", add={"b": pa.string()}, widen={"a": pa.int64()})
+        table.upsert([rows[1]], MAX_EPOCH - 7)
+        store.commit_epoch(MAX_EPOCH - 7)
+        store.backup("before")
+        clone("memory://repair-from", "memory://repair-clone")
+        for url in ("memory://repair-from", "memory://repair-clone"):
+            assert repair_clock(url).rewritten == 1
+            with connect(url, **options) as mended:
+                assert _typed(mended) == rows
+                mended.vacuum()
+                assert _typed(mended) == rows
+        restore("memory://repair-from", "before", "memory://repair-to")
+        with connect("memory://repair-to", **options) as again:
+            assert again.committed_epoch == MAX_EPOCH - 7
+            assert _typed(again) == rows
+            assert repair_clock("memory://repair-to").old[1] == MAX_EPOCH - 7
+            assert again.committed_epoch < MAX_EPOCH - 7
+
+
+def _typed(store: StateStore) -> list[dict[str, Any]]:
+    rows = [row for batch in store.table("t").read() for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: row["id"])
 
 
 EPOCHS = st.one_of(st.integers(1, 50), st.integers(1, 20).map(lambda back: MAX_EPOCH - 40 + back), st.none())
