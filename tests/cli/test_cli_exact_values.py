@@ -110,6 +110,21 @@ def test_nothing_that_a_terminal_obeys_is_shown(text: str) -> None:
     assert shown == text or not text.isprintable()
 
 
+def test_a_number_that_a_float_cannot_be_finds_no_other_row(tmp_path: Path, tussock: Tussock) -> None:
+    """An integer that the column has not is refused, as in Python; with a decimal point it would be the nearest."""
+    url = tmp_path.as_uri()
+    with connect(url, compaction=False) as store:
+        for name, kind, key in (("narrow", pa.float32(), 2.0**24), ("wide", pa.float64(), 2.0**53)):
+            store.create_table(name, pa.schema([("k", kind), ("v", pa.int64())]), ["k"]).upsert([{"k": key, "v": 1}], 1)
+        store.commit_epoch(1)
+    for name, key, other in (("narrow", "16777216", "16777217"), ("wide", "9007199254740992", "9007199254740993")):
+        assert tussock("get", name, key, "--store", url, "--json").json()["v"] == 1
+        assert tussock("get", name, f"{key}.0", "--store", url, "--json").json()["v"] == 1
+        refused = tussock("get", name, other, "--store", url)
+        assert refused.code
+        assert f"found {other}" in refused.err
+
+
 EVIL = "\x1b]0;OWNED\x07\x1b[2J\nrow\u202e\x9b"
 
 

@@ -1,6 +1,6 @@
 """Keyed read-modify-write without Spark: rows combined with each other and with what is stored."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tussock.compute.spark.merging import check_merge, combine_rows, merged_batches
 from tussock.compute.spark.spent import Meter
 from tussock.statestore import connect
-from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 
 SCHEMA = pa.schema(
     [
@@ -162,3 +162,76 @@ def test_merges_that_cannot_work_are_refused(merge: dict[str, str], message: str
     """Before anything is computed, naming table, column and what is possible."""
     with pytest.raises(InvalidOption, match=message):
         check_merge(merge, SCHEMA, ["k"], "t")
+
+
+def merged(kind: pa.DataType, given: pa.DataType, batches: list[list[Any]], function: str) -> Any:
+    """What a key's column of `kind` holds after these batches of rows of another type, all of that key."""
+    with connect("memory://", compaction=False) as store:
+        table = store.create_table("t", pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
+        for values in batches:
+            rows = pa.record_batch({"k": pa.repeat(1, len(values)), "v": pa.array(values, given)})
+            written = list(merged_batches([rows], table, {"v": function}, store.committed_epoch, Meter()))
+            table.upsert(pa.Table.from_batches(written), epoch := store.new_epoch())
+            store.commit_epoch(epoch)
+        return table.get(1)["v"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "first", "second", "function"),
+    [
+        (pa.timestamp("s"), pa.timestamp("us"), datetime(2020, 1, 1), datetime(2020, 1, 1, microsecond=5), "max"),
+        (pa.uint64(), pa.int64(), 5, -3, "sum"),
+        (pa.int8(), pa.int64(), 1, 300, "last"),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int64())]), {"a": 1}, {"a": 300}, "last"),
+        (pa.float32(), pa.float64(), 1.0, 1e300, "max"),
+        (pa.decimal128(5, 1), pa.decimal128(10, 2), Decimal("1.00"), Decimal("1.11"), "sum"),
+    ],
+    ids=str,
+)
+def test_a_row_that_the_table_cannot_hold_is_refused_by_a_merge_too(
+    kind: pa.DataType, given: pa.DataType, first: Any, second: Any, function: str
+) -> None:
+    """In the first batch and beside a stored row, with the error of any other write."""
+    for batches in ([[first], [second]], [[first, second]]):
+        with pytest.raises(SchemaMismatch, match="column 'v': expected .*nothing was stored"):
+            merged(kind, given, batches, function)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "values"),
+    [
+        (pa.dictionary(pa.int32(), pa.string()), pa.string(), ["b", "a", "d", "c"]),
+        (pa.string_view(), pa.string(), ["b", "a", "d", "c"]),
+        (pa.binary_view(), pa.binary(), [b"b", b"a", b"d", b"c"]),
+        (pa.binary(1), pa.binary(), [b"b", b"a", b"d", b"c"]),
+        (pa.large_string(), pa.string(), ["b", "a", "d", "c"]),
+        (pa.time32("s"), pa.time64("us"), [time(2), time(1), time(4), time(3)]),
+        (pa.timestamp("s"), pa.timestamp("us"), [datetime(2020, 1, day) for day in (2, 1, 4, 3)]),
+        (pa.date64(), pa.date32(), [date(2020, 1, day) for day in (2, 1, 4, 3)]),
+        (pa.duration("s"), pa.duration("us"), [timedelta(day) for day in (2, 1, 4, 3)]),
+        (pa.uint8(), pa.int64(), [2, 1, 4, 3]),
+        (pa.bool_(), pa.bool_(), [True, False, True, False]),
+    ],
+    ids=str,
+)
+def test_values_of_every_type_are_merged(kind: pa.DataType, given: pa.DataType, values: list[Any]) -> None:
+    """Two rows in each of two batches."""
+    batches = [values[:2], values[2:]]
+    expected = {"first": values[0], "last": values[-1], "min": min(values), "max": max(values)}
+    assert {function: merged(kind, given, batches, function) for function in expected} == expected
+
+
+def test_a_sum_has_the_width_of_the_table() -> None:
+    """Not that of the rows."""
+    most = 2**31 - 1
+    assert merged(pa.int64(), pa.int32(), [[most, most], [most]], "sum") == 3 * most
+
+
+@pytest.mark.parametrize(("function", "value"), [("min", 1.0), ("max", 2.0)])
+def test_nan_counts_for_nothing_where_there_is_a_number(function: str, value: float) -> None:
+    """Unlike in the order of keys and of Spark; before, after and beside it. A sum with one is NaN."""
+    kind, nan = pa.float64(), float("nan")
+    for batches in ([[nan, 1.0, 2.0]], [[nan], [1.0, 2.0]], [[1.0, 2.0], [nan]]):
+        assert merged(kind, kind, batches, function) == value
+        assert merged(kind, kind, batches, "sum") != merged(kind, kind, batches, "sum")
+    assert merged(kind, kind, [[nan], [nan]], function) != value

@@ -77,7 +77,7 @@ KINDS = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=4)
 
 _TEXT = st.sampled_from(["", "a", "é", "1", "\x00", "\x1b[2J", "12"])
 _BYTES = st.sampled_from([b"", b"a", b"ab", b"\xff\xfe", b"12"])
-_WHOLE = st.sampled_from([0, 1, -1, 127, 128, 300, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1])
+_WHOLE = st.sampled_from([0, 1, -1, 127, 128, 300, 2049, 2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1])
 _REAL = st.sampled_from([0.0, -0.0, 0.5, 0.1, 1.0, 1e300, 65504.0, float("nan"), float("inf")])
 _MOMENT = st.sampled_from(
     [datetime(2020, 1, 1), datetime(2020, 1, 1, 23, 0, 0, 1), datetime(1, 1, 1), datetime(9999, 12, 31)]
@@ -96,6 +96,7 @@ _EXACT = st.sampled_from([Decimal("1.25"), Decimal("1.255"), Decimal(10**6), Dec
 _NUMPY = st.sampled_from(
     [
         np.int8(5),
+        np.int64(2**24 + 1),
         np.uint64(2**64 - 1),
         np.float32(0.1),
         np.bool_(True),
@@ -137,7 +138,7 @@ def fitting(kind: Any) -> st.SearchStrategy[Any]:
     for test, values in (
         (pa.types.is_boolean, st.booleans()),
         (pa.types.is_integer, _WHOLE),
-        (pa.types.is_floating, _REAL),
+        (pa.types.is_floating, _REAL | _WHOLE),
         (pa.types.is_decimal, _EXACT),
         (pa.types.is_date, _DAY),
         (pa.types.is_time, _CLOCK),
@@ -200,7 +201,9 @@ def said(value: Any, kind: Any) -> Any:
         return "bool", bool(value)
     if isinstance(value, int | np.integer):
         if pa.types.is_floating(kind):
-            return narrowed(("real", number_text(value)), kind)
+            found = narrowed(("real", number_text(value)), kind)
+            assert float(found[1]) == int(value), "another integer"
+            return found
         return ("decimal" if pa.types.is_decimal(kind) else "integer"), Decimal(int(value))
     if isinstance(value, float | np.floating):
         return narrowed(("real", number_text(value)), kind)
@@ -408,6 +411,8 @@ def test_the_oracle_sees_what_is_lost() -> None:
     for lost in (
         lambda: said({"a": 1, "z": 2}, pa.struct([("a", pa.int64())])),
         lambda: said(1e300, pa.float32()),
+        lambda: said(2**24 + 1, pa.float32()),
+        lambda: said(2**53 + 1, pa.float64()),
         lambda: given_by(pa.scalar({"b": 1}), pa.struct([("a", pa.int64())])),
     ):
         with pytest.raises(AssertionError):

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore import RawTable, Snapshot, StateStore, TussockError, TypedTable, clone, connect, restore
+from support.platforms import Platform
+from tussock.statestore import (
+    InvalidOption,
+    RawTable,
+    Snapshot,
+    StateStore,
+    TussockError,
+    TypedTable,
+    clone,
+    connect,
+    restore,
+)
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64()), ("l", pa.list_(pa.int8()))])
 ROW = {"k": 1, "s": "a", "v": 1.5, "l": [1]}
@@ -32,8 +44,13 @@ JUNK: list[Any] = [
     5,
     1 << 63,
     1 << 64,
+    1 << 70,
+    10**400,
     1.5,
+    1e20,
+    1e300,
     float("nan"),
+    float("inf"),
     "",
     "t",
     "raw",
@@ -56,6 +73,7 @@ JUNK: list[Any] = [
     [1, "a"],
     ["k"],
     ["k", "k"],
+    ["\ud800"],
     ["zz"],
     [(1, "a")],
     [(b"a", b"1")],
@@ -194,8 +212,19 @@ def test_a_store_is_opened_or_the_option_is_named() -> None:
                     opened = call(**{**needed, parameter.name: value})
                 except TussockError:
                     continue
+                assert not isinstance(value, bool) or parameter.name == "compaction", f"{parameter.name}={value}"
                 if opened is not None:
-                    opened.close()
+                    works(opened)
+
+
+def works(store: StateStore) -> None:
+    """An option that was taken must not be found to be wrong by what comes later."""
+    with store:
+        table = store.create_table("a")
+        table.ingest_batch([(b"a", b"1")], 1)
+        store.commit_epoch(1)
+        store.vacuum()
+        assert table.get(b"a") == b"1"
 
 
 def named(method: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -229,6 +258,9 @@ def check(opened: dict[type, Any], kind: type, name: str, arguments: dict[str, A
     store = opened[StateStore]
     if name == "drop_table" and isinstance(arguments["name"], str) and arguments["name"] in store.tables():
         return
+    if name == "create_table":
+        for table in {"t2"} & set(store.tables()):
+            store.drop_table(table)
     before = rows(opened)
     try:
         run(getattr(opened[kind], name), arguments)
@@ -266,6 +298,8 @@ def test_each_argument_alone(opened: dict[type, Any], kind: type) -> None:
                     for other in parameters
                     if other.default is inspect.Parameter.empty
                 }
+                if name == "create_table" and parameter.name != "schema":
+                    arguments |= {"schema": SCHEMA, "primary_key": ["k"]}
                 arguments[parameter.name] = value
                 if name == "upload" and parameter.name != "rows":
                     arguments["rows"] = [pa.RecordBatch.from_pylist([{**ROW, "gone": True}])]
@@ -274,3 +308,37 @@ def test_each_argument_alone(opened: dict[type, Any], kind: type) -> None:
                 elif name == "wait_epoch":
                     arguments["epoch"] = 1
                 check(opened, kind, name, arguments)
+
+
+def test_a_job_is_joined_or_the_argument_is_named(tmp_path: Path) -> None:
+    """`join_checkpoint` where a meta service coordinates, which an embedded store refuses whatever it is given."""
+    with Platform(tmp_path.as_uri()) as platform:
+        store = platform.connect()
+        for parameter in named(store.join_checkpoint):
+            if parameter.name.startswith("on_b") or parameter.name in ("on_committed", "on_restore", "participants"):
+                continue
+            for at, value in enumerate(JUNK):
+                job = {"job": f"{parameter.name} {at}", parameter.name: value}
+                try:
+                    joined = store.join_checkpoint(**job)
+                except TussockError:
+                    continue
+                assert not isinstance(value, bool)
+                joined.abandon("it was to be joined only")
+        joined = store.join_checkpoint("leaving", interval=0.01)
+        for value in JUNK:
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0 or value == 10**400:
+                with pytest.raises(TussockError):
+                    joined.leave(value)
+        joined.leave(float("inf"))
+
+
+@pytest.mark.parametrize("option", ["add", "widen"])
+def test_a_column_is_not_altered_twice_in_one_call(store: StateStore, option: str) -> None:
+    """Of two types the second would win, and of two columns one would be missing."""
+    table = store.create_table("t", pa.schema([("k", pa.int64()), ("q", pa.int8())]), ["k"])
+    for types in ((pa.int64(), pa.int64()), (pa.int32(), pa.int64())):
+        columns = pa.schema([("new" if option == "add" else "q", kind) for kind in types])
+        with pytest.raises(InvalidOption, match=rf"{option} has the columns .* twice"):
+            store.alter_table("t", **{option: columns})
+    assert table.schema.names == ["k", "q"]

@@ -187,12 +187,20 @@ def _parser(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_floating(kind):
-        return float
+        return _number
     if pa.types.is_decimal(kind):
         return Decimal
     if pa.types.is_temporal(kind):
         return time_parser(kind)
     return str
+
+
+def _number(text: str) -> float | int:
+    """A float, or an integer as itself: of one that the column cannot hold exactly the store says so."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _boolean(text: str) -> bool:

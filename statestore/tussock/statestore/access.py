@@ -56,6 +56,9 @@ def access_from(
     """What was given, else what the environment says; `InvalidOption` if it cannot work together."""
 
     def chosen(given: str | None, variable: str) -> str:
+        if given is not None and not isinstance(given, str):
+            name = variable.removeprefix("TUSSOCK_").lower()
+            raise InvalidOption(f"{name} is a {type(given).__name__}; expected text")
         return environ.get(variable, "") if given is None else given
 
     access = Access(

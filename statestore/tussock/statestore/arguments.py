@@ -12,6 +12,7 @@ __all__ = [
     "check_flag",
     "check_limits",
     "check_name",
+    "check_seconds",
     "check_table",
     "check_timeout",
     "check_uploads",
@@ -23,6 +24,8 @@ _NUMBER_MAX = (1 << 63) - 1
 """Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
 _NAME_LENGTH_MAX = 1024
 """Characters of the name of a writer, and of a source."""
+_SECONDS_MAX = 10**9
+"""31 years. Ten times as long is more than a thread can wait for, and the log has 64 bits for milliseconds."""
 
 
 def check_name(name: object, what: str, most: int) -> str:
@@ -66,10 +69,19 @@ def check_expected(expect: object) -> None:
             raise InvalidOption(f"expect has {name!r}: {epoch!r}; expected the epoch that was read, 0 to 2**63-1")
 
 
-def check_timeout(seconds: object) -> None:
-    """`InvalidOption` unless these are seconds to wait, 0 or more."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise InvalidOption(f"timeout is {seconds!r}; expected seconds, 0 or more")
+def check_timeout(seconds: float) -> float:
+    """The seconds if they can be waited for, of infinity as many as can; else `InvalidOption`."""
+    if isinstance(seconds, float) and seconds == math.inf:
+        return _SECONDS_MAX
+    check_seconds(seconds, "timeout")
+    return seconds
+
+
+def check_seconds(seconds: object, name: str, least: float = 0) -> None:
+    """`InvalidOption` unless these are seconds, from `least` to 31 years."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not least <= seconds <= _SECONDS_MAX:  # type: ignore[operator]
+        raise InvalidOption(f"{name} is {seconds!r:.100}; expected seconds, from {least} to {_SECONDS_MAX}")
 
 
 def check_writer(
@@ -102,13 +114,12 @@ def job_options(
     on_missing: OnMissing,
 ) -> JobOptions:
     """Check the arguments of `join_checkpoint`; seconds, `None` for what the service is set to."""
-    if not isinstance(job, str) or not 0 < len(job) <= 255:
-        raise InvalidOption(f"job {job!r}: expected a name of 1 to 255 characters")
+    check_name(job, "job", 255)
     if isinstance(participants, bool) or not isinstance(participants, int) or not 0 < participants < 1 << 16:
         raise InvalidOption(f"job {job!r}: participants is {participants!r}; expected a number from 1 to 65535")
     for name, seconds in (("interval", interval), ("timeout", timeout)):
-        if seconds is not None and not (isinstance(seconds, int | float) and 0.001 <= seconds < math.inf):
-            raise InvalidOption(f"job {job!r}: {name} is {seconds!r}; expected seconds, 0.001 or more")
+        if seconds is not None:
+            check_seconds(seconds, f"job {job!r}: {name}", 0.001)
     if not isinstance(on_missing, str) or on_missing not in ("abort", "wait"):
         raise InvalidOption(f"job {job!r}: on_missing is {on_missing!r}; expected 'abort' or 'wait'")
     return JobOptions(
@@ -122,11 +133,10 @@ def job_options(
 def check_limits(
     of_store: Mapping[str, float | None], seconds: Mapping[str, float], cache_bytes: int, buffer_bytes: int
 ) -> None:
-    """`InvalidOption` unless these options of `connect` are numbers of at least 0; `of_store`, also `None`."""
+    """`InvalidOption` unless these options of `connect` are numbers that can work; `of_store`, also `None`."""
     given: dict[str, float] = {name: value for name, value in of_store.items() if value is not None}
     for name, value in {**given, **seconds}.items():
-        if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            raise InvalidOption(f"{name} is {value!r}; expected seconds, 0 or more")
+        check_seconds(value, name)
     for name, value in {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes}.items():
-        if not isinstance(value, int) or value < 0:
-            raise InvalidOption(f"{name} is {value!r}; expected bytes, 0 or more")
+        if not _is_number(value, 0):
+            raise InvalidOption(f"{name} is {value!r:.100}; expected bytes, 0 or more")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 
+from tussock.statestore.arguments import check_timeout
 from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.core import Core
 from tussock.statestore.errors import (
@@ -129,9 +130,8 @@ class Checkpoint:
     def leave(self, timeout: float = 60.0) -> None:
         """Finish: wait until everything is in a checkpoint, then be no participant any more; a second call is no error.
 
-        The wait ends with the first barrier that comes from now on, so `on_barrier` is called once more. Raises
-        `CheckpointAborted` if that one is aborted: still a participant, the worker has to go back and finish again;
-        `WaitTimeout` after so many seconds, because others are missing, say: call it again, or `abandon`.
+        Ends with the first barrier that comes from now on, so `on_barrier` is called once more. `CheckpointAborted` if
+        that is aborted: go back and finish again; `WaitTimeout` after so many seconds: call it again, or `abandon`.
         """
         with self._own_lock():
             if self._closed:
@@ -139,7 +139,7 @@ class Checkpoint:
             self._usable_epoch()
             self._leaving, self._saved = 0, False
             try:
-                ended = self._changed.wait_for(self._left, timeout)
+                ended = self._changed.wait_for(self._left, check_timeout(timeout))
                 if not self._saved:
                     self._check_usable()
                     if not ended:

@@ -261,6 +261,8 @@ class StateStore:
                 f"job {job!r}: with on_missing='wait' a participant needs a name that its successor has"
             )
         options = job_options(job, participants, interval, timeout, on_missing)
+        if participant is not None:
+            check_name(participant, f"job {job!r}: participant", 255)
         name = participant if participant is not None else self._core.system.random_bytes(8).hex()
         return Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_restore))
 

@@ -1,7 +1,7 @@
 """Python values as an Arrow column without changing one, and Arrow's as Python values.
 
 Arrow's own conversion cuts what does not fit: a time below the column's unit, a field that a struct has not, `1.5` of
-a NumPy array into integers. So each value is taken by its class first: NumPy's and pandas's scalars and Arrow's become
+a NumPy array into integers, an integer that a float has not. So each value is taken by its class first: NumPy's and pandas's scalars and Arrow's become
 what they stand for, and what would change is a `Misfit`.
 """
 
@@ -79,6 +79,8 @@ def _plain_taker(kind: Any) -> Take:
         return {"list": _list_taker, "map": _map_taker, "struct": _struct_taker}[name](kind)
     if name in ("date", "time", "timestamp", "duration"):
         return _temporal_taker(kind, name)
+    if name == "float":
+        return _float_taker(kind)
     if name in _CLASSES:
         yes, no = _CLASSES[name]
         return lambda value: _of_class(value, yes, no)
@@ -102,6 +104,24 @@ def _of_class(value: Any, yes: tuple[type, ...], no: tuple[type, ...]) -> Any:
     if not isinstance(value, yes) or isinstance(value, no):
         raise Misfit(f"a {type(value).__name__}")
     return value.item() if isinstance(value, np.generic) and not isinstance(value, str | bytes) else value
+
+
+def _float_taker(kind: Any) -> Take:
+    yes, no = _CLASSES["float"]
+    width: Any = {16: np.float16, 32: np.float32, 64: np.float64}[kind.bit_width]
+    most = int(np.finfo(width).max)
+
+    def taken(value: Any) -> Any:
+        value = _of_class(value, yes, no)
+        if not isinstance(value, int):
+            return value
+        # Only what was a float may take the nearest value: of integers that round to one, each would be another key.
+        near = float(width(value)) if -most <= value <= most else None
+        if near != value:
+            raise Misfit(f"no {kind} is exactly this integer")
+        return near
+
+    return taken
 
 
 def _list_taker(kind: Any) -> Take:

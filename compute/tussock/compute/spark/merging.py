@@ -11,6 +11,7 @@ A column of the table that the batch lacks keeps its stored value.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -64,7 +65,8 @@ def merged_batches(
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
-    rows = combine_rows(pa.Table.from_batches([_keyed(part, table) for part in parts]), table.primary_key, functions)
+    held = pa.Table.from_batches([_conformed(part, table) for part in parts])
+    rows = combine_rows(held, table.primary_key, functions)
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
         chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
         if read_epoch:
@@ -74,13 +76,13 @@ def merged_batches(
         yield from chunk.to_batches()
 
 
-def _keyed(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
-    """The rows with their keys as the table has them: what is one key there has to be one before rows are combined."""
-    schema = pa.schema([table.schema.field(name) for name in table.primary_key])
-    keys = conform(rows.select(schema.names), schema, schema.names, table.name)
-    for name, column in zip(schema.names, keys.columns, strict=True):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
-    return rows
+def _conformed(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
+    """The rows in the table's types, before they are combined: what is one key there has to be one here.
+
+    And a value that the table cannot hold is refused as in any other write, whatever the others would make of it.
+    """
+    fields = [table.schema.field(name).with_nullable(True) for name in rows.schema.names]
+    return conform(rows, pa.schema(fields), table.primary_key, table.name)
 
 
 def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[str, str]) -> pa.Table:
@@ -103,8 +105,16 @@ def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[
         if field.name in computed:
             columns.append(_back(grouped[field.name], field, computed[field.name]))
         else:
-            columns.append(rows.column(field.name).take(first if functions.get(field.name) == "first" else last))
+            at = first if functions.get(field.name) == "first" else last
+            columns.append(_reckonable(rows.column(field.name)).take(at).cast(field.type))
     return pa.table(columns, schema=rows.schema)
+
+
+def _reckonable(values: Any) -> Any:
+    """The array as Arrow reckons with it: it neither picks nor compares views."""
+    if pt.is_string_view(values.type):
+        return values.cast(pa.large_string())
+    return values.cast(pa.large_binary()) if pt.is_binary_view(values.type) else values
 
 
 def _aggregate(name: str, function: str, kind: pl.DataType) -> pl.Expr:
@@ -137,7 +147,10 @@ def _overflow(field: pa.Field, function: str) -> InvalidBatch:
 def merge_with_stored(
     rows: pa.Table, found: pa.StructArray, table: TypedTable, functions: Mapping[str, str]
 ) -> pa.Table:
-    """The rows to write: `rows` (each key once) combined with the stored rows aligned with them, null where none is."""
+    """The rows to write: `rows` (each key once, in the table's types) combined with the stored rows beside them.
+
+    `found` is aligned with `rows`, null where nothing is stored.
+    """
     existed = found.is_valid()
     stored = dict(zip(table.schema.names, found.flatten(), strict=True))
     columns = []
@@ -147,7 +160,6 @@ def merge_with_stored(
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
-        new = new if new.type == field.type else new.cast(field.type)
         function = "last" if field.name in table.primary_key else functions.get(field.name, "last")
         columns.append(combined(function, old, new, existed, field))
     return pa.table(columns, names=table.schema.names)
@@ -157,6 +169,9 @@ def combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArr
     """One column of stored and new values by its function; `existed`: where there is a stored row."""
     if function == "last":
         return new
+    if pt.is_string_view(field.type) or pt.is_binary_view(field.type):
+        old, new = _reckonable(old), _reckonable(new)
+        return combined(function, old, new, existed, field.with_type(new.type)).cast(field.type)
     if function == "first":
         return pc.if_else(existed, old, new)
     if function in ("min", "max") and (pt.is_temporal(field.type) or pt.is_boolean(field.type)):

@@ -37,8 +37,9 @@ def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-SecondsOrNever = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# 31 years: a thread can wait for so long, and the log has room for it.
+Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
+SecondsOrNever = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_split)]
 

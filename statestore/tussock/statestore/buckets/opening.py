@@ -18,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from obstore.store import ObjectStore as LibraryStore
 
+from tussock.statestore.arguments import check_seconds
 from tussock.statestore.buckets.credentials import (
     FOLDER_VARIABLE,
     CredentialSource,
@@ -74,8 +75,7 @@ def open_bucket(
     Raises `InvalidOption` for any other URL, and for a remote bucket in a process that was forked from one that had
     opened one, `ObjectStoreUnavailable` if the folder cannot be made.
     """
-    if not isinstance(deadline_seconds, int | float) or not deadline_seconds > 0:
-        raise InvalidOption(f"deadline_seconds must be greater than 0, not {deadline_seconds!r:.100}")
+    check_seconds(deadline_seconds, "deadline", 0.001)
     where = parse_bucket_url(url)
     system = system or RealSystem()
     if credentials is not None and where.scheme != "s3":

@@ -72,6 +72,9 @@ def is_earlier(old: pa.Schema, new: pa.Schema) -> bool:
 def columns_of(columns: Columns | None, option: str) -> pa.Schema:
     """The columns of an argument of `alter_table`; `InvalidOption` if it is not names with Arrow types."""
     if isinstance(columns, pa.Schema):
+        twice = sorted({name for name in columns.names if columns.names.count(name) > 1})
+        if twice:
+            raise InvalidOption(f"{option} has the columns {twice} twice, of {columns.names}; expected each once")
         return shown_schema(columns)
     if columns is not None and not isinstance(columns, Mapping):
         raise InvalidOption(f"{option} is {columns!r:.100}: expected a dict of column names and Arrow types")

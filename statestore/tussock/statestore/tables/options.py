@@ -61,6 +61,8 @@ def _names(names: object, option: str) -> tuple[str, ...]:
         return ()
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InvalidOption(f"{option} is {names!r}; expected a list of column names")
+    for name in filter(None, names):
+        check_name(name, f"{option}: column name", len(name))
     return tuple(names)
 
 
