@@ -258,11 +258,11 @@ def test_keys_that_are_one_in_the_table_are_merged_as_one(spark: Any, store: Sta
 
 def test_a_merge_refuses_a_value_that_the_table_cannot_hold(spark: Any, store: StateStore) -> None:
     """By the name of the column, also beside a stored row; then nothing of the batch is stored."""
-    store.create_table("t", schema=pa.schema([("k", pa.int64()), ("n", pa.uint64())]), primary_key=["k"])
-    ts.upsert("t", store=store, writer="w", merge=SUM)(rows_of(spark, count=3), 0)
+    store.create_table("unsigned", schema=pa.schema([("k", pa.int64()), ("n", pa.uint64())]), primary_key=["k"])
+    ts.upsert("unsigned", store=store, writer="w", merge=SUM)(rows_of(spark, count=3), 0)
     with pytest.raises(Exception, match=r"SchemaMismatch.*column 'n': expected uint64, found int64"):
-        ts.upsert("t", store=store, writer="w", merge=SUM)(rows_of(spark, count=3).selectExpr("k", "-n AS n"), 1)
-    assert totals(store, "t") == {0: 1, 1: 1, 2: 1}
+        ts.upsert("unsigned", store=store, writer="w", merge=SUM)(rows_of(spark, count=3).selectExpr("k", "-n AS n"), 1)
+    assert totals(store, "unsigned") == {0: 1, 1: 1, 2: 1}
 
 
 NAMES = ["a.b", "back`tick", "with space", "Ключ", "`", "a.`b`.c"]

@@ -193,7 +193,7 @@ def test_a_row_that_the_table_cannot_hold_is_refused_by_a_merge_too(
 ) -> None:
     """In the first batch and beside a stored row, with the error of any other write."""
     for batches in ([[first], [second]], [[first, second]]):
-        with pytest.raises(SchemaMismatch, match="column 'v': expected .*nothing was stored"):
+        with pytest.raises(SchemaMismatch, match=r"column 'v': expected .*nothing was stored"):
             merged(kind, given, batches, function)
 
 

@@ -83,7 +83,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
 @pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf"), 1e300, True])
 def test_a_deadline_that_cannot_be_met_is_refused(deadline: float) -> None:
     """Rather than failing every request."""
-    with pytest.raises(InvalidOption, match="deadline is .*; expected seconds"):
+    with pytest.raises(InvalidOption, match=r"deadline is .*; expected seconds"):
         open_bucket("memory://", deadline_seconds=deadline)
 
 
