@@ -1,8 +1,8 @@
 """Python values as an Arrow column without changing one, and Arrow's as Python values.
 
 Arrow's own conversion cuts what does not fit: a time below the column's unit, a field that a struct has not, `1.5` of
-a NumPy array into integers, an integer that a float has not. So each value is taken by its class first: NumPy's and pandas's scalars and Arrow's become
-what they stand for, and what would change is a `Misfit`.
+a NumPy array into integers, an integer that a float has not. So each value is taken by its class first: NumPy's and
+pandas's scalars and Arrow's become what they stand for, and what would change is a `Misfit`.
 """
 
 import datetime as dt
