@@ -13,7 +13,7 @@ from support.spark_events import DELAY, NOON, SCHEMA, event_batches, spark_resul
 from support.stateful_batches import run_batch, table_rows
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
-from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 
 SEED = 20_131_006
 TIME = pa.timestamp("us", "UTC")
@@ -140,6 +140,22 @@ def test_keys_whose_rows_are_over_are_forgotten_in_any_order(joined: StateStore)
         # What the batch's own rows bring the watermark past is forgotten by the next one.
         assert set(found["lonely_left"]) <= set(expected["lonely_left"])
         assert set(found["lonely_left"]) >= set(by_hand(batches[:number])["lonely_left"])
+
+
+def test_what_does_not_fit_a_side_is_named(joined: StateStore) -> None:
+    """A number beyond the column's type, after the query was changed, and a time that cannot be compared."""
+    join = ts.stream_join("orders", store=joined, **OPTIONS)
+    whole = both_sides(numbered_batches()[0])
+    narrow = pa.struct([("l", pa.int32()), *list(whole.schema.field("left").type)[1:]])
+    join.make_tables(joined, whole.schema.set(2, pa.field("left", narrow)))
+    large = whole.slice(0, 1).to_pylist()
+    large[0]["left"]["l"] = 1 << 40
+    with pytest.raises(SchemaMismatch, match=r"orders\.left.*row"):
+        run_batch(join.write, joined, pa.Table.from_pylist(large, whole.schema), 0)
+    far = whole.slice(0, 1).set_column(1, "_time", pa.array([(1 << 63) - 5], pa.int64()).view(TIME))
+    with pytest.raises(InvalidBatch, match="left rows"):
+        run_batch(join.write, joined, far, 0)
+    assert table_rows(joined.table("orders.left")) == []
 
 
 @pytest.mark.spark

@@ -13,6 +13,7 @@ from support.spark_events import DELAY, GAP, event_batches
 from support.stateful_batches import run_batch, table_rows
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
+from tussock.statestore.errors import InvalidBatch
 
 TIME = pa.timestamp("us", "UTC")
 WINDOW = [("start", TIME), ("end", TIME), ("n", pa.int64()), ("total", pa.int64())]
@@ -138,3 +139,24 @@ def test_the_event_time_may_be_part_of_the_key(store: StateStore) -> None:
                 passed.setdefault((row["k"], row["at"]), row["v"])
     assert {(row["k"], row["at"]): row["v"] for row in table_rows(unique)} == passed
     assert {row["k"] for row in table_rows(seen)} == {"end"}
+
+
+@pytest.mark.parametrize("kind", ["sessions", "deduplicate"])
+def test_a_time_at_the_end_of_all_times_is_refused(store: StateStore, kind: str) -> None:
+    """Its session, or what is remembered of it, would end long before it began."""
+    values = [("open", pa.list_(pa.struct(WINDOW)))] if kind == "sessions" else [("expires", TIME)]
+    state = store.create_table("state", schema=pa.schema([("k", pa.string()), *values]), primary_key=["k"])
+    fields = WINDOW if kind == "sessions" else [("v", pa.int64()), ("at", TIME)]
+    primary_key = ["k", "start" if kind == "sessions" else "at"]
+    store.create_table("answers", schema=pa.schema([("k", pa.string()), *fields]), primary_key=primary_key)
+    if kind == "sessions":
+        fn: Any = ts.sessions(GAP, event_time="at", n="count", total=("sum", "v"))
+        outputs = {"closed": "answers"}
+    else:
+        fn, outputs = ts.deduplicate(event_time="at", keep=DELAY), {"unique": "answers"}
+    write = ts.stateful("state", key="k", fn=fn, store=store, event_time="at", delay=DELAY, outputs=outputs)
+    times = pa.array([(1 << 63) - 1000], pa.int64()).view(TIME)
+    rows = pa.table({"k": ["a"], "v": pa.array([1], pa.int64()), "at": times})
+    with pytest.raises(InvalidBatch, match=r"event time 'at'.*64 bits"):
+        run_batch(write, store, rows, 0)
+    assert table_rows(state) == []

@@ -6,7 +6,7 @@ go to a table of their own, which makes the join an outer one: a joined row and 
 Matches, what is kept, and what is forgotten are one epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,11 +22,12 @@ from tussock.compute.spark.schemas import arrow_target, named
 from tussock.compute.spark.state import KeyedBatch, Update, stateful
 from tussock.compute.spark.state.checks import micros_of, names_of
 from tussock.compute.spark.state.event_time import MICROS, watermark_micros
+from tussock.compute.spark.state.merges import in_type
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.stateful import table_or_new
 from tussock.statestore.client import StateStore
 from tussock.statestore.conversion import same_kind
-from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 
 __all__ = ["StreamJoin", "stream_join"]
 
@@ -34,6 +35,8 @@ LEFT, RIGHT = "left", "right"
 SIDES = (LEFT, RIGHT)
 TIME = "_time"
 _MATCHED = "matched"
+TIME_MICROS_MAX = 1 << 61
+"""More than 73,000 years: so far from 1970 a time, in microseconds, can be, and `within` as well."""
 
 
 def stream_join(
@@ -176,8 +179,8 @@ class _Join:
         rows = _frame(batch.rows)
         # A left row can match until its time plus `high`, a right one until its time minus `low`.
         sides = {
-            LEFT: self._side(rows, batch.states[self.tables[0]].rows, LEFT, self.high),
-            RIGHT: self._side(rows, batch.states[self.tables[1]].rows, RIGHT, -self.low),
+            LEFT: self._side(rows, batch.states, LEFT, self.high),
+            RIGHT: self._side(rows, batch.states, RIGHT, -self.low),
         }
         pairs = sides[LEFT].join(sides[RIGHT], on=self.on, how="inner", suffix="_2")
         apart = (pl.col("time_2") - pl.col("time")).dt.total_microseconds()
@@ -198,15 +201,38 @@ class _Join:
         first = pl.concat(timers).group_by(self.on).agg(pl.col("until").min().cast(pl.Datetime("us", "UTC")).alias(AT))
         return Update(state=state, deletes=deletes, outputs=outputs, timers=first)
 
-    def _side(self, rows: pl.DataFrame, state: pa.RecordBatch, side: str, reach: int) -> pl.DataFrame:
+    def _side(self, rows: pl.DataFrame, states: Mapping[str, Any], side: str, reach: int) -> pl.DataFrame:
         """All rows of a side with one of the batch's keys: on, row, time, matched, fresh, n, until (microseconds)."""
         new = rows.filter(pl.col(side).is_not_null()).select(
             *self.on, row=side, time=TIME, matched=pl.lit(False), fresh=pl.lit(True)
         )
+        table = self.tables[SIDES.index(side)]
+        state: pa.RecordBatch = states[table].rows
+        _check_times(new.get_column("time"), side)
         kept = _frame(state).select(*self.on, "rows").explode("rows").filter(pl.col("rows").is_not_null())
         old = kept.unnest("rows").with_columns(fresh=pl.lit(False))
-        both = pl.concat([old, new.cast(old.schema)]).with_row_index("n")
+        fields = [
+            *(state.schema.field(key) for key in self.on),
+            state.schema.field("rows").type.value_type.field("row"),
+        ]
+        fitting = [pl.Series(one.name, in_type(_plain(new.get_column(one.name)), one, table)) for one in fields]
+        # The columns that are left are of types that this function has made itself.
+        both = pl.concat([old, new.with_columns(fitting).cast(old.schema)]).with_row_index("n")
         return both.with_columns(until=pl.col("time").dt.epoch("us") + reach)
+
+
+def _check_times(times: pl.Series, side: str) -> None:
+    """Raise `InvalidBatch` for times of which the difference, or the end of what they match, would wrap around."""
+    if not times.dt.epoch("us").is_between(-TIME_MICROS_MAX, TIME_MICROS_MAX).all():
+        raise InvalidBatch(
+            f"event time of the {side} rows: one is further than {TIME_MICROS_MAX} microseconds from 1970, with which "
+            "times cannot be compared any more; nothing of the batch was stored, leave such rows out of the query"
+        )
+
+
+def _plain(values: pl.Series) -> pa.Array:
+    """As Arrow has it, in the forms of strings and bytes that Spark and the tables have."""
+    return values.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _frame(rows: pa.RecordBatch) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.compute.spark.state.checks import micros_of
-from tussock.compute.spark.state.event_time import MICROS, micros, watermark_micros
+from tussock.compute.spark.state.event_time import MICROS, later, micros, watermark_micros
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.statestore.errors import InvalidOption
@@ -68,7 +68,7 @@ class _Deduplicate:
         if self.length is None or self.event_time is None:
             expires = pa.nulls(len(fresh), MICROS)
         else:
-            expires = pc.add(micros(first.column(self.event_time)), self.length).view(MICROS)
+            expires = later(micros(first.column(self.event_time)), self.length, self.event_time).view(MICROS)
         state = keys.append_column(EXPIRES, expires)
         timers = keys.append_column(AT, expires).filter(expires.is_valid())
         # What was remembered goes if it is over; of keys that came again at once, the new row stays.

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["MICROS", "micros", "newest", "split_late", "units_of", "watermark_before", "watermark_micros"]
+from tussock.statestore.errors import InvalidBatch
+
+__all__ = ["MICROS", "later", "micros", "newest", "split_late", "units_of", "watermark_before", "watermark_micros"]
 
 MICROS = pa.timestamp("us", "UTC")
 
@@ -55,6 +57,20 @@ def watermark_before(newest: int | None, delay: int) -> int | None:
     `None` where there is none yet, or none that early.
     """
     return None if newest is None or newest - delay < _FIRST else min(newest - delay, _LAST)
+
+
+def later(times: pa.Int64Array, by: int, column: str) -> pa.Int64Array:
+    """Microseconds so much later, nulls kept; `InvalidBatch` if one is more than 64 bits count.
+
+    `column`: the event time that they are of.
+    """
+    try:
+        return pc.add_checked(times, pa.scalar(by, pa.int64()))
+    except pa.ArrowInvalid as error:
+        raise InvalidBatch(
+            f"event time {column!r}: a row's time is so near the end of what 64 bits count in microseconds that "
+            f"{by / 1_000_000} s more are beyond it; nothing of the batch was stored, leave such rows out of the query"
+        ) from error
 
 
 def split_late(batch: pa.RecordBatch, column: str, until: int | None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

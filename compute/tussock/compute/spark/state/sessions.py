@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.merging import combine_rows
 from tussock.compute.spark.state.checks import check_length, micros_of
-from tussock.compute.spark.state.event_time import MICROS, micros, watermark_micros
+from tussock.compute.spark.state.event_time import MICROS, later, micros, watermark_micros
 from tussock.compute.spark.state.merges import Running, in_type, value_of
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
@@ -117,7 +117,7 @@ class _Sessions:
         start = micros(rows.column(self.event_time))
         table = next(iter(batch.states))
         values = {name: in_type(_value(rows, how), kind.field(name), table) for name, how in self.columns.items()}
-        fresh = {START: start.view(MICROS), END: pc.add(start, self.gap).view(MICROS), **values}
+        fresh = {START: start.view(MICROS), END: later(start, self.gap, self.event_time).view(MICROS), **values}
         known = dict(zip((field.name for field in kind), old.flatten(), strict=True))
         both = {name: pa.concat_arrays([known[name], fresh[name]]) for name in fresh}
         table = pa.table({_GROUP: np.concatenate([old_group, group]), **both})
