@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import SchemaMismatch, StateStore, connect
+from tussock.statestore.catalog import SubLevel
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
 
@@ -32,6 +33,23 @@ def test_uploads_are_seen_when_they_are_committed_and_not_before(store: StateSto
     again = table.upload([pa.record_batch({"id": [9], "name": ["never"]})])
     assert store.commit_uploaded({"people": again}, writer="job", batch_id=1) == epoch
     assert rows(store) == {1: "a", 2: "b", 3: "c"}
+
+
+def test_of_one_key_the_upload_in_front_wins(store: StateStore) -> None:
+    """Within an upload the later row; over several, whatever they were made in, the order of the list decides."""
+    table = store.table("people")
+
+    def uploads() -> tuple[list[SubLevel], list[SubLevel]]:
+        first = pa.record_batch({"id": [1, 1, 2], "name": ["old", "first", "first"]})
+        second = pa.record_batch({"id": [1, 1, 3], "name": ["old", "second", "second"]})
+        return table.upload([first]), table.upload([second])
+
+    first, second = uploads()
+    store.commit_uploaded({"people": second + first})
+    assert rows(store) == {1: "second", 2: "first", 3: "second"}
+    first, second = uploads()
+    store.commit_uploaded({"people": first + second})
+    assert rows(store) == {1: "first", 2: "first", 3: "second"}
 
 
 def test_a_delete_needs_its_key_only(store: StateStore) -> None:

@@ -54,7 +54,7 @@ def value_of(name: str, how: Any) -> Running:
     parts = (how,) if isinstance(how, str) else tuple(how) if isinstance(how, tuple | list) else ()
     function = parts[0] if parts else None
     if function == "collect":
-        if len(parts) == 3 and isinstance(parts[1], str) and isinstance(parts[2], int) and parts[2] > 0:
+        if len(parts) == 3 and isinstance(parts[1], str) and type(parts[2]) is int and 0 < parts[2] < 1 << 31:
             return Running("collect", parts[1], parts[2])
     elif function == "count" and len(parts) == 1:
         return Running("count", None)
