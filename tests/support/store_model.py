@@ -35,6 +35,8 @@ class TableModel:
     name: str
     typed: bool
     history: dict[int, Batch] = field(default_factory=dict)
+    created: int = 0
+    """The newest committed epoch when it was created."""
 
     @property
     def keys(self) -> list[Key]:
@@ -71,6 +73,10 @@ class Model:
 
     def last_epoch(self, table_id: int) -> int:
         return max((epoch for epoch, batch in self.tables[table_id].history.items() if batch), default=0)
+
+    def changed(self, table_id: int) -> int:
+        """The newest epoch that wrote to the table, or the newest when it was created."""
+        return max(self.last_epoch(table_id), self.tables[table_id].created)
 
     def commit(self, now_ms: int, epoch: int, rows: dict[int, Batch]) -> None:
         assert epoch > self.newest, "a commit has to be newer than all before it"

@@ -25,6 +25,7 @@ from tussock.statestore.core import Settings
 from tussock.statestore.errors import (
     CorruptSst,
     Fenced,
+    InvalidBatch,
     InvalidOption,
     ObjectNotFound,
     TableNotFound,
@@ -32,6 +33,8 @@ from tussock.statestore.errors import (
     WaitTimeout,
 )
 from tussock.statestore.logs import get_logger
+from tussock.statestore.pools import StorePool
+from tussock.statestore.sst.proof import prove_meta
 from tussock.statestore.sst.sstables import Sstables
 from tussock.statestore.system import System
 from tussock.statestore.uploads import Uploader
@@ -48,6 +51,9 @@ _INLINE_TASKS_MAX = 8
 
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
+
+_PROOFS_AT_ONCE = 16
+"""Metas of uploads that one commit reads at once: a commit of Spark has some for each task and table."""
 
 _BUSY_PAUSE_SECONDS = 0.02
 _BUSY_PAUSE_SECONDS_MAX = 1.0
@@ -69,6 +75,8 @@ class EmbeddedBackend(EmbeddedMeta):
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
         self._uploader = Uploader(bucket, system, self.upload_horizon)
+        closed = "the store was closed by another thread before it committed; nothing was committed"
+        self._prover = StorePool(system, "tussock-prove", _PROOFS_AT_ONCE, closed)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._leases = LeaseKeeper(system, self.own_tasks.renew)
@@ -78,11 +86,48 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
+        if request.uploaded and not self.is_repeated(request):
+            known = self._proven(request)
+            if known is not None:
+                return known
         committed = super().commit(request)
         if self._worker is not None and request.tables:
             self._worker.nudge()
             self._help(request)
         return committed
+
+    def _proven(self, request: CommitRequest) -> int | None:
+        """Raise `InvalidBatch` unless all SSTs of the commit are there, and of their tables; one request for each.
+
+        Answers the epoch of a commit that happened, and whose SSTs are gone since.
+        """
+        version = self.version()
+        uploads = [
+            (version.tables[table], sst)
+            for table, runs in request.tables.items()
+            if table in version.tables  # else the stamp refuses it, with the better error
+            for run in runs
+            for sst in run.ssts
+            if sst.id >= version.gc_horizon  # likewise
+        ]
+        proofs = [self._prover.submit(prove_meta, self._bucket, sst, state.spec) for state, sst in uploads]
+        try:
+            for (state, sst), proof in zip(uploads, proofs, strict=True):
+                try:
+                    proof.result()
+                except (CorruptSst, ObjectNotFound) as error:
+                    known = self.refused_or_known(request)
+                    if known is not None:
+                        return known
+                    raise InvalidBatch(
+                        f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be committed: "
+                        f"{error}; nothing was committed: name what that table's upload() answered, in this store",
+                        sst.id,
+                    ) from error
+        finally:
+            for proof in proofs:
+                proof.give_up()
+        return None
 
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level."""
@@ -141,6 +186,7 @@ class EmbeddedBackend(EmbeddedMeta):
             self._worker.close()
         self._leases.close()
         super().close()
+        self._prover.close()
         self._uploader.close()
         self._sstables.close()
 

@@ -89,7 +89,7 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     Raises:
         Fenced: a newer generation of the writer was opened; the batch is older than one that the writer has
             committed, and was never committed itself; or its number is taken by a batch of something else.
-        Conflict: a table of `expect` has a newer epoch than the writer had read.
+        Conflict: a table of `expect` has a newer epoch than the writer had read, is newer itself, or was dropped.
         TableNotFound: a table is not in `version`.
         InvalidOption, InvalidBatch: the request contradicts itself.
     """
@@ -110,23 +110,12 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
         holding = _epoch_of_ssts(version, request)
         if holding is not None:
             return AlreadyCommitted(holding)
-    for table_id in (*request.tables, *request.expect):
+    for table_id, read_epoch in request.expect.items():
+        _check_expected(version, table_id, read_epoch)
+    for table_id in request.tables:
         if table_id not in version.tables:
             raise TableNotFound(
                 f"table with id {table_id} is not in the store (dropped meanwhile?); epoch not committed"
-            )
-    for table_id, read_epoch in request.expect.items():
-        state = version.tables[table_id]
-        if version.renumbered and version.renumbered.means_nothing(read_epoch, version.max_committed_epoch):
-            raise Conflict(
-                f"table {state.spec.name!r} was read at epoch {read_epoch}, which was far ahead of the bucket's clock "
-                "and has another number since a repair of the store; nothing of this commit is visible: read again and "
-                "retry"
-            )
-        if state.last_epoch > read_epoch:
-            raise Conflict(
-                f"table {state.spec.name!r} was read at epoch {read_epoch}, but epoch {state.last_epoch} has been "
-                "committed to it since; nothing of this commit is visible: read again and retry"
             )
     epoch = request.epoch
     if epoch <= version.max_committed_epoch:
@@ -299,6 +288,36 @@ def _check_generation(version: Version, writer: str | None, generation: int | No
         raise InvalidOption(
             f"generation {generation} of writer {writer!r} was never opened, the newest is {newest}; take it from "
             "store.open_writer()"
+        )
+
+
+def _check_expected(version: Version, table_id: int, read_epoch: int) -> None:
+    """Raise `Conflict` unless the table is still as it was read at that epoch."""
+    state = version.tables.get(table_id)
+    if state is None:
+        if table_id >= version.next_table_id:
+            raise TableNotFound(f"table with id {table_id} is not in the store; epoch not committed")
+        gone = version.gone.get(table_id)
+        name = repr(gone.state.spec.name) if gone else f"with id {table_id}"
+        raise Conflict(
+            f"table {name} was read at epoch {read_epoch}, and has been dropped since, though another may have its "
+            "name; nothing of this commit is visible: open it and read again, and retry"
+        )
+    if version.renumbered and version.renumbered.means_nothing(read_epoch, version.max_committed_epoch):
+        raise Conflict(
+            f"table {state.spec.name!r} was read at epoch {read_epoch}, which was far ahead of the bucket's clock "
+            "and has another number since a repair of the store; nothing of this commit is visible: read again and "
+            "retry"
+        )
+    if state.created_epoch > read_epoch:
+        raise Conflict(
+            f"table {state.spec.name!r} was read at epoch {read_epoch}, but it was created after epoch "
+            f"{state.created_epoch}; nothing of this commit is visible: read again and retry"
+        )
+    if state.last_epoch > read_epoch:
+        raise Conflict(
+            f"table {state.spec.name!r} was read at epoch {read_epoch}, but epoch {state.last_epoch} has been "
+            "committed to it since; nothing of this commit is visible: read again and retry"
         )
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tussock.meta.altering import alter
 from tussock.meta.backups import Backups
 from tussock.meta.claims import Claims
-from tussock.meta.commits import AlreadyCommitted, nameless_ssts, stamp
+from tussock.meta.commits import AlreadyCommitted, check_uploads, nameless_ssts, stamp
 from tussock.meta.delta import (
     Configure,
     CreateTable,
@@ -222,6 +222,23 @@ class EmbeddedMeta:
             ) from error
         self._unknown_ssts -= ids
         return epoch
+
+    def is_repeated(self, request: CommitRequest) -> bool:
+        """Whether this object has tried it before, without a writer, and does not know yet whether it happened."""
+        return not nameless_ssts(request).isdisjoint(self._unknown_ssts)
+
+    def refused_or_known(self, request: CommitRequest) -> int | None:
+        """What the log's tail says of a commit whose SST is not there; `None` if it has nothing against it.
+
+        Another process's vacuum may have taken the upload for garbage: that is `StaleUpload`, which the client mends.
+        Or the commit repeats one that happened, whose SSTs have been compacted away since.
+        """
+        version = self.refresh()
+        stamped = stamp(version, request, self._system.now_ms())
+        if isinstance(stamped, AlreadyCommitted):
+            return stamped.epoch
+        check_uploads(version, [sst.id for runs in request.tables.values() for run in runs for sst in run.ssts])
+        return None
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""

@@ -78,6 +78,8 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Of the writer, as `open_writer` gave it: the commit fails with `Fenced` once a newer one was opened."""
     source: str | None = None
     """Whose batches the writer's are: the commit fails with `Fenced` if they are known to be another's."""
+    uploaded: bool = False
+    """Its SSTs were named to the client by others, so they have to be proven; a meta service proves all anyway."""
 
 
 class PinInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,6 +19,7 @@ __all__ = [
     "TableLevels",
     "TableSpec",
     "TableState",
+    "UploadedRun",
     "data_object",
     "data_path",
     "entry_path",
@@ -69,6 +70,15 @@ class SubLevel(msgspec.Struct, frozen=True, kw_only=True):
     """One sorted run of L0: SSTs with ascending, non-overlapping key ranges."""
 
     ssts: tuple[SstInfo, ...]
+
+
+class UploadedRun(SubLevel, frozen=True, kw_only=True, omit_defaults=True):
+    """A sorted run as `upload` answers it: with the table that it is for, so that no other one takes it."""
+
+    table_id: int = 0
+    """0: not told, in what a release before this one uploaded."""
+    table: str = ""
+    """Its name, for messages."""
 
 
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):

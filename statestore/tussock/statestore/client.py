@@ -18,12 +18,12 @@ from tussock.statestore.arguments import (
 )
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.barriers import OnMissing
-from tussock.statestore.catalog import SubLevel, pack
+from tussock.statestore.catalog import SubLevel, TableState, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
-from tussock.statestore.committing import commit_epoch
+from tussock.statestore.committing import commit_epoch, commit_uploads
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
-from tussock.statestore.errors import ClockAhead, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
+from tussock.statestore.errors import ClockAhead, Conflict, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
 from tussock.statestore.renumbered import Renumbered
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.sst.evolution import Columns, columns_of
@@ -63,16 +63,13 @@ class StateStore:
         """
         self._core.check_usable()
         spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
-        return open_table(self._core, self._core.backend.create_table(spec).spec)
+        created = self._core.backend.create_table(spec).spec
+        self._core.known.created(created)
+        return open_table(self._core, created)
 
     def table(self, name: str) -> Any:
         """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
-        self._core.check_usable()
-        check_table(name)
-        state = self._core.backend.recent().find_table(name) or self._core.refresh().find_table(name)
-        if state is None:
-            raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
-        return open_table(self._core, state.spec)
+        return open_table(self._core, self._state(name).spec)
 
     def tables(self) -> list[str]:
         """Names of the tables, sorted."""
@@ -134,8 +131,8 @@ class StateStore:
 
         That is `epoch`, or a fresh one if another writer committed a newer epoch meanwhile. With `writer` and
         `batch_id` the commit is idempotent: repeated, it is a no-op that answers the first one's epoch. `expect`
-        maps table names to the epoch that was read: if one of them was written since, `Conflict`, and the epoch's
-        rows are given up. After `ObjectStoreUnavailable` the rows are kept and the same call can be repeated.
+        maps table names to the epoch that was read: if one of them was written, dropped or created since, `Conflict`,
+        and the epoch's rows are given up. After `ObjectStoreUnavailable` the same call can be repeated; rows are kept.
         Raises `EpochTooOld` if this client committed or gave up the epoch before, `EpochOutOfOrder` if an older one
         of it is open on the same table, `Fenced` if the writer has gone past this batch without committing it, if
         `generation`, which `open_writer` gave, is no longer the writer's newest, or if the batch is not the one that
@@ -155,7 +152,7 @@ class StateStore:
             generation=generation,
             source=source,
         )
-        return self._committed(lambda: commit_epoch(self._core, request))
+        return self._committed(lambda: commit_epoch(self._core, request), expect)
 
     def commit_uploaded(
         self,
@@ -170,22 +167,24 @@ class StateStore:
         """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
 
         `uploads`: per table the sorted runs, newest first; runs of different tasks are packed into as few sublevels
-        as their key ranges allow. Raises `StaleUpload` if they are so old that vacuum may
-        have deleted them.
+        as their key ranges allow. Raises `StaleUpload` if they are so old that vacuum may have deleted them, and
+        `InvalidBatch` if an SST is not there, or not of the table that it is named for.
         """
         self._core.check_usable()
         check_uploads(uploads)
         check_writer(writer, batch_id, generation, source)
+        specs = {name: self._state(name).spec for name in uploads}
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
-            tables={self.table(name).spec.id: pack(levels) for name, levels in uploads.items()},
+            tables={specs[name].id: pack(levels) for name, levels in uploads.items()},
             writer=writer,
             batch_id=batch_id,
             expect=self._expected(expect),
             generation=generation,
             source=source,
+            uploaded=True,
         )
-        return self._committed(lambda: self._core.backend.commit(request))
+        return self._committed(lambda: commit_uploads(self._core, request, specs, uploads), expect)
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
@@ -356,7 +355,15 @@ class StateStore:
     ) -> None:
         self.close()
 
-    def _committed(self, commit: Callable[[], int]) -> int:
+    def _state(self, name: str) -> TableState:
+        self._core.check_usable()
+        check_table(name)
+        state = self._core.backend.recent().find_table(name) or self._core.refresh().find_table(name)
+        if state is None:
+            raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
+        return state
+
+    def _committed(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
         """Commit, and take note of the epoch that holds; answers it."""
         try:
             epoch = commit()
@@ -365,6 +372,10 @@ class StateStore:
             with self._epochs:
                 self._newest_epoch = 0
             raise
+        except Conflict:
+            # A retry means the tables that it reads again.
+            self._core.known.renew(expect or (), self._core.backend.version())
+            raise
         self._core.buffer.note_committed(epoch)
         with self._epochs:
             self._newest_epoch = max(self._newest_epoch, epoch)
@@ -372,4 +383,4 @@ class StateStore:
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)
-        return {self.table(name).spec.id: epoch for name, epoch in (expect or {}).items()}
+        return {self._core.known.meant(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}

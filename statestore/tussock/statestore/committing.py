@@ -1,13 +1,16 @@
 """Committing a sealed epoch of the shared buffer, and finding out that it was committed before."""
 
+from collections.abc import Mapping, Sequence
+
 from msgspec.structs import replace
 
 from tussock.statestore.backend import CommitRequest
+from tussock.statestore.catalog import SubLevel, TableSpec, UploadedRun
 from tussock.statestore.core import Core
-from tussock.statestore.errors import ClockAhead, Conflict, Fenced, StaleUpload, TableNotFound
+from tussock.statestore.errors import ClockAhead, Conflict, Fenced, InvalidBatch, StaleUpload, TableNotFound
 from tussock.statestore.shared_buffer import EpochBuffer
 
-__all__ = ["commit_epoch", "known_commit"]
+__all__ = ["commit_epoch", "commit_uploads", "known_commit"]
 
 _UPLOAD_ATTEMPTS = 3
 
@@ -65,3 +68,31 @@ def _commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> i
     core.buffer.note_committed(committed)
     core.buffer.drop(buffer.epoch)
     return committed
+
+
+def commit_uploads(
+    core: Core, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[SubLevel]]
+) -> int:
+    """Commit `request`, which has these runs in these tables; see `StateStore.commit_uploaded`."""
+    foreign = [
+        (run, specs[name])
+        for name, runs in uploads.items()
+        for run in runs
+        if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, specs[name].id)
+    ]
+    if not foreign:
+        return core.backend.commit(request)
+    if request.writer is not None and request.batch_id is not None:
+        # A batch that was committed may be repeated after its table was dropped and created again.
+        core.refresh()
+        meant = {run.table_id for runs in uploads.values() for run in runs if isinstance(run, UploadedRun) and run.ssts}
+        known = core.backend.committed_batch(request.writer, request.batch_id, request.source, meant)
+        if known is not None:
+            return known
+    run, spec = foreign[0]
+    also = f"another table {spec.name!r}, which was dropped" if run.table == spec.name else f"table {run.table!r}"
+    raise InvalidBatch(
+        f"table {spec.name!r} with id {spec.id}: SST {run.ssts[0].id} was uploaded for {also}, with id "
+        f"{run.table_id}; nothing was committed: name each run under the table whose upload() answered it",
+        run.ssts[0].id,
+    )

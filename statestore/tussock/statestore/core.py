@@ -13,7 +13,7 @@ import msgspec
 from tussock.statestore.access import Access
 from tussock.statestore.backend import Backend, VersionView
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SubLevel, TableSpec, TableState, data_object
+from tussock.statestore.catalog import SubLevel, TableSpec, TableState, UploadedRun, data_object
 from tussock.statestore.errors import (
     CorruptSst,
     InvalidOption,
@@ -27,12 +27,13 @@ from tussock.statestore.errors import (
 )
 from tussock.statestore.forks import close_in_child
 from tussock.statestore.ids import id_floor
+from tussock.statestore.known_tables import KnownTables
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.readable import check_unpinned, expired
 from tussock.statestore.rows import Rows
 from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
-from tussock.statestore.sorting import sorted_newest
+from tussock.statestore.sorting import in_batches, sorted_runs
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.sst.merging import MergeIterator, newest_versions
@@ -48,14 +49,8 @@ log = get_logger("tussock.statestore.core")
 
 T = TypeVar("T")
 
-_BATCH_ROWS = 1 << 16
-"""Rows that a merge or an encoder takes at once."""
-
 COMMIT_SST_BYTES = 64 << 20
 """Bytes of an SST before compression, in commits and spills."""
-
-_SORTED_BYTES_MAX = 1 << 30
-"""Rows that are sorted together: below the 2 GiB of one array, whatever `buffer_bytes` allows."""
 
 UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
@@ -91,14 +86,6 @@ class TableView(NamedTuple):
     runs: list[RunIndex]
 
 
-def _batches(rows: Rows) -> Iterator[Rows]:
-    return (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
-
-
-def _sorted(parts: list[Rows]) -> Iterator[Rows]:
-    return _batches(sorted_newest(Rows.concat(parts)))
-
-
 class Core:
     """The parts of an open store, and the few procedures that tables and client have in common."""
 
@@ -122,6 +109,7 @@ class Core:
         backend.protect(self.buffer.uploads)
         self._spilling = system.lock()
         self._views: dict[int, TableView] = {}
+        self.known = KnownTables()
         self.closed = False
         self._process = os.getpid()
         close_in_child(self)
@@ -285,28 +273,17 @@ class Core:
 
     def upload_rows(
         self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None = None
-    ) -> list[SubLevel]:
+    ) -> list[UploadedRun]:
         """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.
 
         A run is cut when `buffer_bytes` of rows are collected: rows that come later win, in a newer run. `waited` is
         told the seconds that went by waiting for the bucket.
         """
         self.check_usable()
-        levels: list[SubLevel] = []
-        held: list[Rows] = []
-        size = 0
-        for part in parts:
-            if held and size + part.nbytes > _SORTED_BYTES_MAX:
-                levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
-                held, size = [], 0
-            if len(part):
-                held.append(part)
-                size += part.nbytes
-            if size > self.settings.buffer_bytes:
-                levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
-                held, size = [], 0
-        if held:
-            levels.insert(0, self._upload_run(spec, _sorted(held), UNCOMMITTED_EPOCH, waited=waited))
+        levels: list[UploadedRun] = []
+        for rows in sorted_runs(parts, self.settings.buffer_bytes):
+            run = self._upload_run(spec, rows, UNCOMMITTED_EPOCH, waited=waited)
+            levels.insert(0, UploadedRun(ssts=run.ssts, table_id=spec.id, table=spec.name))
         return levels
 
     def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[SubLevel, ...]]:
@@ -362,7 +339,7 @@ class Core:
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
         merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs]), None)
-        batches = (batch for rows in merged for batch in _batches(rows.with_epochs(epoch)))
+        batches = (batch for rows in merged for batch in in_batches(rows.with_epochs(epoch)))
         return self._upload_run(spec, batches, epoch, payloads, payload_bytes_max)
 
     def _upload_run(

@@ -16,6 +16,7 @@ __all__ = ["Snapshot", "open_table", "table_at"]
 
 def open_table(core: Core, spec: TableSpec, pin: PinHandle | None = None) -> RawTable | TypedTable:
     """The table as its kind wants to be used."""
+    core.known.opened(spec)
     return RawTable(core, spec, pin) if spec.schema is None else TypedTable(core, spec, pin)
 
 

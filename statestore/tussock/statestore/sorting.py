@@ -1,6 +1,6 @@
 """Orders and gathers whole batches: unsorted input into a run, changes into commit order, lookups into answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,39 @@ from tussock.statestore.sst.cached import CachedBlock
 from tussock.statestore.sst.lookup_many import Hits
 from tussock.statestore.sst.widening import as_type
 
-__all__ = ["commit_order", "sorted_newest", "take_hits"]
+__all__ = ["commit_order", "in_batches", "sorted_newest", "sorted_runs", "take_hits"]
+
+_BATCH_ROWS = 1 << 16
+"""Rows that a merge or an encoder takes at once."""
+
+_SORTED_BYTES_MAX = 1 << 30
+"""Rows that are sorted together: below the 2 GiB of one array, whatever `buffer_bytes` allows."""
+
+
+def in_batches(rows: Rows) -> Iterator[Rows]:
+    """The rows in pieces that a merge or an encoder takes at once."""
+    return (rows.slice(start, start + _BATCH_ROWS) for start in range(0, len(rows), _BATCH_ROWS))
+
+
+def sorted_runs(parts: Iterable[Rows], run_bytes: int) -> Iterator[Iterator[Rows]]:
+    """Rows in any order as sorted runs of unique keys, the oldest first, each in batches.
+
+    A run is cut when it has more than `run_bytes`, or as many as can be sorted together.
+    """
+    held: list[Rows] = []
+    size = 0
+    for part in parts:
+        if held and size + part.nbytes > _SORTED_BYTES_MAX:
+            yield in_batches(sorted_newest(Rows.concat(held)))
+            held, size = [], 0
+        if len(part):
+            held.append(part)
+            size += part.nbytes
+        if size > run_bytes:
+            yield in_batches(sorted_newest(Rows.concat(held)))
+            held, size = [], 0
+    if held:
+        yield in_batches(sorted_newest(Rows.concat(held)))
 
 
 def sorted_newest(rows: Rows) -> Rows:

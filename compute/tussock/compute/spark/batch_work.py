@@ -13,7 +13,7 @@ from tussock.compute.spark.commits import note_commit
 from tussock.compute.spark.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.notes import leave_note, notes_folder, read_note
 from tussock.compute.spark.spent import Spent
-from tussock.statestore.catalog import SubLevel, stored_bytes
+from tussock.statestore.catalog import UploadedRun, stored_bytes
 from tussock.statestore.client import StateStore
 from tussock.statestore.system import RealSystem
 
@@ -62,7 +62,7 @@ def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
 def commit_batch(
     store: StateStore,
     batch: MicroBatch,
-    uploads: Mapping[str, list[SubLevel]],
+    uploads: Mapping[str, list[UploadedRun]],
     spent: Sequence[Spent],
     expect: Mapping[str, int] | None = None,
 ) -> int:

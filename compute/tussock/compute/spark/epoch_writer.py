@@ -25,7 +25,7 @@ from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan
 from tussock.compute.spark.schemas import named
 from tussock.compute.spark.spent import Spent
 from tussock.compute.spark.writer import staged
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.vnode import VNODES_MAX
@@ -116,7 +116,7 @@ def write_epoch(
             read_epoch = stack.enter_context(open_store.pin_snapshot()).epoch
             expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
-        uploads: dict[str, list[SubLevel]] = {}
+        uploads: dict[str, list[UploadedRun]] = {}
         spent: list[Spent] = []
         for at, share in enumerate(shares):
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)

@@ -27,7 +27,7 @@ from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_del
 from tussock.compute.spark.options import WriteOptions
 from tussock.compute.spark.schemas import check_writable, storable
 from tussock.compute.spark.spent import Meter, Spent
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.typed_table import TypedTable
@@ -42,7 +42,7 @@ _QUERY_ID = "sql.streaming.queryId"
 class Uploaded(WriterCommitMessage):  # type: ignore[misc]
     """A task's answer: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
 
-    levels: list[SubLevel]
+    levels: list[UploadedRun]
     query_id: str | None
     spent: Spent
 
@@ -50,7 +50,7 @@ class Uploaded(WriterCommitMessage):  # type: ignore[misc]
 class Staged(msgspec.Struct, frozen=True):
     """What all tasks of a write answered, for `write_epoch`."""
 
-    levels: list[SubLevel]
+    levels: list[UploadedRun]
     """Newest first."""
     spent: list[Spent]
 
@@ -70,7 +70,7 @@ class Upload:
         levels = self._upload(working_store(self.options.address), meter.rows(batches), meter)
         return Uploaded(levels, query_id, meter.spent())
 
-    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[SubLevel]:
+    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[UploadedRun]:
         table: Any = same_table(store, self.spec)
         plan = self.options.plan
         schema = table.schema
@@ -198,7 +198,7 @@ class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[mis
         """Nothing: what was uploaded is invisible, and vacuum deletes it."""
 
 
-def runs_of(messages: Sequence[Any]) -> list[SubLevel]:
+def runs_of(messages: Sequence[Any]) -> list[UploadedRun]:
     """All sorted runs, newest first: where tasks wrote the same key, the later task's row wins."""
     return [run for message in reversed(messages) if message is not None for run in message.levels]
 
@@ -212,7 +212,7 @@ def staged(stage: Path) -> Staged:
     return msgspec.msgpack.decode(stage.read_bytes(), type=Staged)
 
 
-def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[SubLevel], int]:
+def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[UploadedRun], int]:
     """Runs that delete each row that is there now, and the epoch that was read; as older runs they hide no new row."""
     with store.pin_snapshot() as snapshot:
         there: Any = snapshot.table(spec.name)

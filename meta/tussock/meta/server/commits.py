@@ -7,7 +7,6 @@ the SSTs that came with them lie in it.
 
 import re
 
-from tussock.meta.commits import AlreadyCommitted, check_uploads, stamp
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
 from tussock.meta.server.caller import Caller, Handlers
@@ -65,7 +64,7 @@ class Commits:
                 try:
                     self._prove(sst, state.spec, request.payloads.get(sst.id))
                 except (ObjectNotFound, CorruptSst) as error:
-                    known = self._refused_or_known(request) if isinstance(error, ObjectNotFound) else None
+                    known = self._context.meta.refused_or_known(request) if isinstance(error, ObjectNotFound) else None
                     if known is not None:
                         return known
                     raise InvalidBatch(
@@ -85,19 +84,6 @@ class Commits:
         if not SST_ID.fullmatch(sst.id) or not sst.meta_in_data:
             raise CorruptSst(f"SST {sst.id}: only one with its meta at its end can come along, under a proper id")
         prove_bytes(payload, sst, spec, f"SST {sst.id}, which came with its commit")
-
-    def _refused_or_known(self, request: CommitRequest) -> int | None:
-        """What the log's tail says of a commit whose SST is not there; `None` if it has nothing against it.
-
-        Another process's vacuum may have taken the upload for garbage: that is `StaleUpload`, which the client mends.
-        Or the commit repeats one that happened, whose SSTs have been compacted away since.
-        """
-        version = self._context.meta.refresh()
-        stamped = stamp(version, request, self._context.system.now_ms())
-        if isinstance(stamped, AlreadyCommitted):
-            return stamped.epoch
-        check_uploads(version, [sst.id for runs in request.tables.values() for run in runs for sst in run.ssts])
-        return None
 
     def _get_credentials(self, _: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
         hand_out = self._context.credentials

@@ -1,7 +1,8 @@
 """The proof that an SST which somebody wants to commit is there, whole, and of the table that it is named for.
 
-One request for a small SST (whose blocks are then checked as well), two for others. What the proof costs is measured
-in `benchmarks/README.md`; without it, a commit that names a lost upload would be found out by its readers.
+One request for a small SST (whose blocks are then checked as well), two for others; `prove_meta` makes one for either
+and reads no blocks, for the client of an embedded store, which commits its own job's uploads. What the proof costs is
+measured in `benchmarks/README.md`; without it, a commit that names a lost upload would be found out by its readers.
 """
 
 from functools import lru_cache
@@ -17,7 +18,7 @@ from tussock.statestore.sst.evolution import is_earlier
 from tussock.statestore.sst.meta import SstMeta, check_meta
 from tussock.statestore.sst.writer import value_schema
 
-__all__ = ["prove_bytes", "prove_sst"]
+__all__ = ["prove_bytes", "prove_meta", "prove_sst"]
 
 WHOLE_BYTES_MAX = 256 << 10
 """Objects up to this size are read whole and all their blocks checked."""
@@ -27,19 +28,29 @@ def prove_sst(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
     """Raise `ObjectNotFound` if an object of the SST is missing, `CorruptSst` if it is not what `sst` says."""
     path = data_path(sst.id)
     where = f"{bucket.url}/{path}"
-    if sst.source:
-        raise CorruptSst(f"{where}: it is in the store {sst.source}, and a commit brings SSTs of its own store")
-    if sst.meta_in_data and sst.data_bytes <= WHOLE_BYTES_MAX:
+    if sst.meta_in_data and sst.data_bytes <= WHOLE_BYTES_MAX and not sst.source:
         prove_bytes(bucket.get(path), sst, spec, where)
         return
+    prove_meta(bucket, sst, spec)
+    if not sst.meta_in_data:
+        last = bucket.get_range(path, max(sst.data_bytes - 1, 0), 2)
+        _check_length(where, sst.data_bytes - 1 + len(last), sst.data_bytes)
+
+
+def prove_meta(bucket: ObjectStore, sst: SstInfo, spec: TableSpec) -> None:
+    """As `prove_sst`, by the SST's meta alone: one small request, which shows nothing of the blocks."""
+    path = data_path(sst.id)
+    where = f"{bucket.url}/{path}"
+    if sst.source or sst.entry or sst.offset:
+        held = sst.source or f"log entry {sst.entry}"
+        raise CorruptSst(f"{where}: it is in {held}, and a commit brings SSTs that were uploaded to its own store")
     if sst.meta_in_data:
         tail = bytes(bucket.get_range(path, sst.data_bytes, sst.meta_bytes + 1))
         _check_length(where, sst.data_bytes + len(tail), sst.data_bytes + sst.meta_bytes)
         meta = check_meta(tail, sst.id, where)
     else:
-        meta = check_meta(bucket.get(meta_path(sst.id)), sst.id, f"{bucket.url}/{meta_path(sst.id)}")
-        last = bucket.get_range(path, max(sst.data_bytes - 1, 0), 2)
-        _check_length(where, sst.data_bytes - 1 + len(last), sst.data_bytes)
+        where = f"{bucket.url}/{meta_path(sst.id)}"
+        meta = check_meta(bucket.get(meta_path(sst.id)), sst.id, where)
     _check_meta(where, meta, sst, spec)
 
 
@@ -74,6 +85,12 @@ def _check_meta(where: str, meta: SstMeta, sst: SstInfo, spec: TableSpec) -> Non
         raise CorruptSst(
             f"{where}: its columns are {_read_schema(meta.schema, where).names}, those of table {spec.name!r} are "
             f"{_read_schema(expected, where).names}; it is another table's"
+        )
+    # The rows of a table with other virtual nodes would not be found under their keys.
+    if spec.vnodes and int.from_bytes(meta.largest[:2], "big") >= spec.vnodes:
+        raise CorruptSst(
+            f"{where}: its largest key is of virtual node {int.from_bytes(meta.largest[:2], 'big')}, and table "
+            f"{spec.name!r} has {spec.vnodes}; it is another table's"
         )
 
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.arguments import check_flag
 from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
@@ -74,7 +74,7 @@ class RawTable:
 
     def upload(
         self, rows: Iterable[pa.RecordBatch], *, waited: Callable[[float], object] | None = None
-    ) -> list[SubLevel]:
+    ) -> list[UploadedRun]:
         """Write `{key, value[, op]}` in any order straight to SSTs; only `StateStore.commit_uploaded` shows them.
 
         `waited` is told, each time, the seconds that the caller had to wait for the bucket.

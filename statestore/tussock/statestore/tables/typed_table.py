@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption
@@ -140,7 +140,7 @@ class TypedTable:
         *,
         delete_column: str | None = None,
         waited: Callable[[float], object] | None = None,
-    ) -> list[SubLevel]:
+    ) -> list[UploadedRun]:
         """Write rows in any order straight to SSTs that nobody sees until `StateStore.commit_uploaded` names them.
 
         For writers in other processes than the committer's, such as Spark's tasks: the answer is small and can be

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.spent import Spent
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 
 __all__ = ["AT", "HELPERS", "LATE", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
 
@@ -72,7 +72,7 @@ class Report(msgspec.Struct):
     """A task's answer."""
 
     partition: int
-    uploads: dict[str, list[SubLevel]] = {}
+    uploads: dict[str, list[UploadedRun]] = {}
     """By table the sorted runs, newest first."""
     newest_event: int | None = None
     spent: Spent = Spent()

@@ -7,6 +7,7 @@ function reads and writes.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -37,7 +38,7 @@ from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timer
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.compute.spark.state.tasks import REPORT_COLUMN, run_in_spark, run_task
 from tussock.compute.spark.state.timers import TIMER_VNODES
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import TableExists, TableNotFound
 from tussock.statestore.system import RealSystem
@@ -128,13 +129,17 @@ class _Stateful(msgspec.Struct, kw_only=True):
         batch = micro_batch(rows, batch_id, self.writer, self.tables)
         if is_committed(store, batch) is None:
             tasks = self.partitions or task_count(None, rows)
-            with store.pin_snapshot() as snapshot:
-                plan = self.plan(store, sent_schema(rows.schema, self.tables[0]), batch_id, snapshot.epoch, tasks)
+            with ExitStack() as stack:
+
+                def pin() -> int:
+                    return stack.enter_context(store.pin_snapshot()).epoch
+
+                plan = self.plan(store, sent_schema(rows.schema, self.tables[0]), batch_id, pin, tasks)
                 reports = _reports(placed(rows, plan), plan)
                 commit_reports(store, plan, reports, batch)
 
-    def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, read_epoch: int, tasks: int) -> TaskPlan:
-        """What all tasks of a batch are told, after checking tables and columns."""
+    def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, pin: Callable[[], int], tasks: int) -> TaskPlan:
+        """What all tasks of a batch are told, after checking tables and columns; `pin` answers the epoch to read."""
         states = tuple(store.table(name).spec for name in self.tables)
         outputs = {name: store.table(table).spec for name, table in self.outputs.items()}
         check_tables(self.key, states, outputs, self.expiry, self.event_time)
@@ -144,6 +149,9 @@ class _Stateful(msgspec.Struct, kw_only=True):
         timers = progress = newest = None
         if self.event_time is not None:
             timers, progress = _helper_tables(store, states[0], self.key)
+        # Pinned last: a table that is created after the epoch that was read is another one to the commit.
+        read_epoch = pin()
+        if progress is not None:
             newest = _newest_event(store, progress, read_epoch)
         return TaskPlan(
             address=address_of(store.url),
@@ -171,7 +179,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
 
 def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report], batch: MicroBatch) -> int:
     """Commit what the tasks uploaded as one epoch, and answer it; `Conflict` if the state was written meanwhile."""
-    uploads: dict[str, list[SubLevel]] = {}
+    uploads: dict[str, list[UploadedRun]] = {}
     for report in reports:
         for name, levels in report.uploads.items():
             uploads.setdefault(name, []).extend(levels)

@@ -29,7 +29,7 @@ from tussock.compute.spark.state.plan import LATE, Report, TaskPlan
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
 from tussock.compute.spark.state.shown import joined_states, state_after, state_at, with_states
 from tussock.compute.spark.state.timers import FiredTimers, due_timers
-from tussock.statestore.catalog import SubLevel, TableSpec
+from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.keys.encoding import KeyEncoder
@@ -344,7 +344,7 @@ def _add(pending: Writes, writes: Writes) -> None:
 
 def _uploaded(
     store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBatch, bool]]
-) -> tuple[list[SubLevel], float]:
+) -> tuple[list[UploadedRun], float]:
     """The sorted runs of one table's rows and deletes, newest first, and the seconds of waiting for the bucket.
 
     Where rows share a key the later part wins.

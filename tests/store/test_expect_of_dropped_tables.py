@@ -1,0 +1,113 @@
+"""A commit that had read a table fails with `Conflict` if another table has its name since."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tussock.statestore import Conflict, StateStore, TableNotFound, connect
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[list[StateStore]]:
+    opened = [connect(f"file://{tmp_path}", compaction=False) for _ in range(2)]
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def put(store: StateStore, value: bytes, expect: dict[str, int] | None = None, table: str = "count") -> int:
+    epoch = store.new_epoch()
+    store.table(table).ingest_batch([(b"n", value)], epoch)
+    return store.commit_epoch(epoch, expect=expect)
+
+
+def made_again(store: StateStore) -> None:
+    store.committed_epoch  # noqa: B018 - reads the log
+    store.drop_table("count")
+    store.create_table("count")
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["no epoch between", "an epoch between"])
+def test_what_was_read_of_a_dropped_table_is_not_written_to_its_successor(
+    clients: list[StateStore], between: bool
+) -> None:
+    """Whether or not something was committed between the read and the new table; to read again and retry works."""
+    mine, other = clients
+    mine.create_table("count")
+    mine.create_table("else")
+    read_at = put(mine, b"5")
+    n = int(mine.table("count").get(b"n", epoch=read_at))
+    if between:
+        put(other, b"x", table="else")
+    made_again(other)
+    mine.committed_epoch  # noqa: B018 - reads the log: the new table is known
+    with pytest.raises(Conflict, match=f"'count' was read at epoch {read_at}|with id 1 was read at epoch {read_at}"):
+        put(mine, b"%d" % (n + 1), {"count": read_at})
+    assert mine.table("count").get(b"n") is None
+    read_at = mine.committed_epoch
+    assert mine.table("count").get(b"n", epoch=read_at) is None
+    put(mine, b"1", {"count": read_at})
+    assert mine.table("count").get(b"n") == b"1"
+
+
+def test_an_upload_for_a_dropped_table_conflicts_as_well(clients: list[StateStore]) -> None:
+    """`commit_uploaded` that says what it had read."""
+    mine, other = clients
+    table = mine.create_table("count")
+    mine.create_table("else")
+    read_at = put(mine, b"5")
+    assert table.get(b"n", epoch=read_at) == b"5"
+    made_again(other)
+    mine.committed_epoch  # noqa: B018 - reads the log: the new table is known
+    with pytest.raises(Conflict, match=f"read at epoch {read_at}"):
+        mine.commit_uploaded({}, expect={"count": read_at})
+    mine.commit_uploaded({}, expect={"count": mine.committed_epoch})
+
+
+def test_a_table_that_was_never_written_may_be_expected(clients: list[StateStore]) -> None:
+    """The epoch that was read is the newest one when it was created; also by a client that made it anew itself."""
+    mine, other = clients
+    mine.create_table("else")
+    put(mine, b"x", table="else")
+    mine.create_table("count")
+    put(mine, b"1", {"count": mine.committed_epoch})
+    made_again(mine)
+    put(mine, b"1", {"count": mine.committed_epoch})
+    made_again(mine)
+    put(other, b"1", {"count": other.committed_epoch})
+    assert mine.committed_epoch
+    assert mine.table("count").get(b"n") == b"1"
+
+
+def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(clients: list[StateStore]) -> None:
+    """Who reads in one process and commits in another names the epoch only."""
+    mine, other = clients
+    mine.create_table("count")
+    mine.create_table("else")
+    read_at = put(mine, b"5")
+    put(mine, b"x", table="else")
+    made_again(mine)
+    with pytest.raises(Conflict, match=f"'count' was read at epoch {read_at}, but it was created after"):
+        put(other, b"6", {"count": read_at})
+
+
+def test_a_table_that_is_gone_for_good_is_not_found(clients: list[StateStore]) -> None:
+    """There is nothing to read again."""
+    mine, _ = clients
+    mine.create_table("count")
+    read_at = put(mine, b"5")
+    mine.drop_table("count")
+    with pytest.raises(TableNotFound, match="'count'"):
+        mine.commit_epoch(mine.new_epoch(), expect={"count": read_at})
+
+
+def test_a_batch_that_was_committed_is_answered_whatever_became_of_its_tables(clients: list[StateStore]) -> None:
+    """A repeated commit is no new one."""
+    mine, other = clients
+    mine.create_table("count")
+    mine.create_table("else")
+    read_at = put(mine, b"5")
+    done = mine.commit_uploaded({}, writer="w", batch_id=1, expect={"count": read_at})
+    made_again(other)
+    assert mine.commit_uploaded({}, writer="w", batch_id=1, expect={"count": read_at}) == done
