@@ -107,6 +107,30 @@ def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
     assert [type(error) for error in found] == [StoreClosed]
 
 
+def test_a_compaction_that_a_close_cuts_short_says_so() -> None:
+    """It looks between batches whether it is to stop; then `compact` is told, in words of the store."""
+    store = connect("memory://", compaction=False, cache_bytes=0)
+    kv = _rows(store, commit=True)
+    kv.ingest_batch([(b"", b"")], 2)
+    store.commit_epoch(2)
+    backend: Any = store._core.backend
+    reading = backend._sstables.meta
+    ending: list[threading.Thread] = []
+
+    def meta(sst: Any) -> Any:
+        if not ending:
+            ending.append(threading.Thread(target=store.close))
+            ending[0].start()
+            while not backend._is_closing():
+                threading.Event().wait(0.001)
+        return reading(sst)
+
+    backend._sstables.meta = meta
+    with pytest.raises(StoreClosed, match=r"'kv' was compacted|closed by another thread"):
+        store.compact("kv")
+    ending[0].join(30)
+
+
 def test_a_scan_that_was_begun_ends_with_the_store() -> None:
     """What it has read ahead may still be shown, then it says that the store was closed."""
     store = connect("memory://", compaction=False, cache_bytes=0)

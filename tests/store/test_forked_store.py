@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -85,6 +86,34 @@ def test_a_forked_child_is_told_to_connect_again(store: StateStore) -> None:
         assert [pin.epoch for pin in store.pins()] == [1], "the child has let go of the parent's pin"
         assert pinned.get(b"a") == b"1"
     assert pairs(table.scan()) == [(b"a", b"1"), (b"bb", b"2")]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["nothing read before", "threads of reads in the parent"])
+def test_an_iterator_that_was_made_before_a_fork_is_refused_after_it(tmp_path: Path, warm: bool) -> None:
+    """Also where nothing was taken from it yet, and with the metas in the cache; each kind of iterator."""
+    with connect(tmp_path.as_uri()) as store:
+        raw = store.create_table("raw")
+        typed = store.create_table("typed", schema=_SCHEMA, primary_key=["name"])
+        raw.ingest_batch([(b"%03d" % number, b"v") for number in range(50)], 1)
+        typed.upsert([{"name": str(number), "at": number} for number in range(50)], 1)
+        store.commit_epoch(1)
+        with store.pin_snapshot() as snapshot:
+            makers: list[Callable[[], Iterator[pa.RecordBatch]]] = [
+                raw.scan,
+                lambda: raw.scan(reverse=True),
+                lambda: raw.scan(limit=1),
+                typed.read,
+                lambda: typed.read(vnodes=(0, 128)),
+                snapshot.table("typed").read,
+                lambda: raw.change_feed(0),
+                lambda: typed.change_feed(0),
+            ]
+            for make in makers:
+                if warm:
+                    assert sum(batch.num_rows for batch in make())
+                inherited = make()
+                assert "before this process was forked" in in_a_child(partial(list, inherited))
+                assert sum(batch.num_rows for batch in inherited)
 
 
 def test_a_child_may_open_the_store_anew(store: StateStore, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tussock.statestore.errors import (
     InvalidBatch,
     InvalidOption,
     ObjectNotFound,
+    StoreClosed,
     TableNotFound,
     TussockError,
     WaitTimeout,
@@ -83,6 +84,7 @@ class EmbeddedBackend(EmbeddedMeta):
         self._vacuuming = Schedule(system, lambda: max(self.grace_seconds, _VACUUM_SECONDS_MIN))
         self._ended = system.condition()
         self._tasks_ended = 0
+        self._closing = False
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
@@ -130,7 +132,15 @@ class EmbeddedBackend(EmbeddedMeta):
         return None
 
     def compact(self, table: str) -> None:
-        """Merge the whole table into one sorted run at its bottom level."""
+        """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes."""
+        try:
+            self._compact(table)
+        except CompactionCancelled as error:
+            raise StoreClosed(
+                f"the store was closed by another thread while table {table!r} was compacted; connect again"
+            ) from error
+
+    def _compact(self, table: str) -> None:
         deadline = self._clock.monotonic() + _BUSY_SECONDS_MAX
         pause = _BUSY_PAUSE_SECONDS
         with self.own_tasks.reserved(table):
@@ -154,6 +164,8 @@ class EmbeddedBackend(EmbeddedMeta):
                         f"table {table!r}: other compactions did not end within {_BUSY_SECONDS_MAX:.0f} s; try again "
                         "later"
                     )
+                if self._is_closing():
+                    raise CompactionCancelled(f"table {table!r} was to be compacted")
                 # Another task holds some of the table's SSTs, or took this one's: it reports, or its claim expires.
                 self._await_end(tasks, ended, pause)
                 pause = min(2 * pause, _BUSY_PAUSE_SECONDS_MAX)
@@ -182,6 +194,7 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def close(self) -> None:
         """Stop compaction, then let go of pins."""
+        self._closing = True
         if self._worker is not None:
             self._worker.close()
         self._leases.close()
@@ -300,7 +313,7 @@ class EmbeddedBackend(EmbeddedMeta):
             return
 
     def _is_closing(self) -> bool:
-        return self._worker is not None and self._worker.closing
+        return self._closing or (self._worker is not None and self._worker.closing)
 
 
 def open_backend(settings: Settings, system: System, requests: RequestCounts) -> EmbeddedBackend:

@@ -118,6 +118,7 @@ class ChangeFeed:
         return self._view(from_epoch)
 
     def _walk(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:
+        self._core.check_process()  # in a forked process what is to come would be fetched by threads of the parent
         start = want.start
         while True:
             try:

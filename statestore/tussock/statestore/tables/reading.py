@@ -226,11 +226,12 @@ class TableReader:
         return UserIterator(merged, scan.epoch, limit=scan.limit, reverse=scan.reverse)
 
     def _scan(self, scan: "_Scan", version: VersionView, visible: UserIterator) -> Iterator[Rows]:
+        self.core.check_process()  # in a forked process the blocks to come would be fetched by threads of the parent
         while True:
             try:
                 for rows in visible:
                     yield self._as_begun(rows, scan)
-                    self.core.check_process()  # the blocks to come would be fetched by threads of the parent
+                    self.core.check_process()
                     if scan.reverse:
                         scan.end = rows.key(0)
                     else:
