@@ -106,7 +106,9 @@ def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[
             columns.append(_back(grouped[field.name], field, computed[field.name]))
         else:
             at = first if functions.get(field.name) == "first" else last
-            columns.append(_reckonable(rows.column(field.name)).take(at).cast(field.type))
+            picked = _reckonable(rows.column(field.name)).take(at)
+            # Not cast without need: of structs Arrow would look at the fields of those that are null.
+            columns.append(picked if picked.type == field.type else picked.cast(field.type))
     return pa.table(columns, schema=rows.schema)
 
 
