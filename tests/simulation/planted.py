@@ -148,7 +148,7 @@ BUGS = [
     Bug(
         "conflict not seen",
         "a commit that read an old epoch of a table overwrites what came since",
-        commits.stamp,
+        commits._check_expected,
         "if state.last_epoch > read_epoch:",
         "if False:",
         seed=10,
