@@ -47,7 +47,7 @@ def test_read_checks_its_pin_on_the_version_that_it_reads(monkeypatch: pytest.Mo
         store.commit_epoch(epoch)
         with store.pin_snapshot() as snapshot:
             table = snapshot.table("kv")
-            pin = snapshot._pin
+            pin = snapshot._pin._pin
             view = store._core.view
 
             def view_after_a_long_sleep(*args: Any, **options: Any) -> object:

@@ -31,7 +31,8 @@ from tussock.statestore import (
     restore,
 )
 from tussock.statestore.backend import ClockRepair
-from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms, epoch_ms
+from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms, epoch_ms, next_epoch
+from tussock.statestore.system import RealSystem
 
 YEARS_MS = 10 * 365 * 86400 * 1000
 HOUR_MS = 3600_000
@@ -321,17 +322,18 @@ def test_altered_tables_clones_and_backups_come_along() -> None:
     """SSTs of older columns and of another store's bucket are written anew; what backups name stays."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.int32())])
     rows = [{"id": 1, "a": 5, "b": None}, {"id": 2, "a": 6, "b": "x"}]
-    options: Any = {"compaction": False, "max_clock_ahead": 1e15, "retention": 0, "gc_grace": 0}
+    far = next_epoch(RealSystem().now_ms() + 20 * 365 * 86_400_000, 0) + 9
+    options: Any = {"compaction": False, "max_clock_ahead": 1e9, "retention": 0, "gc_grace": 0}
     with connect("memory://repair-from", **options) as store:
         table = store.create_table("t", schema, ["id"])
-        table.upsert([{"id": 1, "a": 4}], MAX_EPOCH - 9)
-        store.commit_epoch(MAX_EPOCH - 9)
-        table.upsert([{"id": 1, "a": 5}], MAX_EPOCH - 8)
-        store.commit_epoch(MAX_EPOCH - 8)
+        table.upsert([{"id": 1, "a": 4}], far - 9)
+        store.commit_epoch(far - 9)
+        table.upsert([{"id": 1, "a": 5}], far - 8)
+        store.commit_epoch(far - 8)
         store.compact("t")
         table = store.alter_table("t", add={"b": pa.string()}, widen={"a": pa.int64()})
-        table.upsert([rows[1]], MAX_EPOCH - 7)
-        store.commit_epoch(MAX_EPOCH - 7)
+        table.upsert([rows[1]], far - 7)
+        store.commit_epoch(far - 7)
         store.backup("before")
         clone("memory://repair-from", "memory://repair-clone")
         for url in ("memory://repair-from", "memory://repair-clone"):
@@ -342,10 +344,10 @@ def test_altered_tables_clones_and_backups_come_along() -> None:
                 assert _typed(mended) == rows
         restore("memory://repair-from", "before", "memory://repair-to")
         with connect("memory://repair-to", **options) as again:
-            assert again.committed_epoch == MAX_EPOCH - 7
+            assert again.committed_epoch == far - 7
             assert _typed(again) == rows
-            assert repair_clock("memory://repair-to").old[1] == MAX_EPOCH - 7
-            assert again.committed_epoch < MAX_EPOCH - 7
+            assert repair_clock("memory://repair-to").old[1] == far - 7
+            assert again.committed_epoch < far - 7
 
 
 def _typed(store: StateStore) -> list[dict[str, Any]]:

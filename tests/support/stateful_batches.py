@@ -3,6 +3,7 @@
 What is left out is Spark's exchange and the way of the rows to Python, which `test_spark_stateful.py` has.
 """
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ def run_batch(
     function: Any, store: StateStore, rows: pa.Table, batch_id: int, tasks: int = 2, batch_rows: int = 100
 ) -> int:
     """Do what `function(rows, batch_id)` does for a DataFrame; answers the epoch."""
-    with store.pin_snapshot() as snapshot:
-        plan = function.plan(store, rows.schema, batch_id, snapshot.epoch, tasks)
+    with ExitStack() as stack:
+        plan = function.plan(
+            store, rows.schema, batch_id, lambda: stack.enter_context(store.pin_snapshot()).epoch, tasks
+        )
         columns = [_as_key(rows, plan.rows.field(name)) for name in plan.states[0].distribution_key]
         partitions = np.mod(spark_hash(columns).view(np.int32), np.int32(tasks))
         parts = [rows.filter(pa.array(partitions == task)) for task in range(tasks)]
