@@ -26,6 +26,8 @@ _NAME_LENGTH_MAX = 1024
 """Characters of the name of a writer, and of a source."""
 _SECONDS_MAX = 10**9
 """31 years. Ten times as long is more than a thread can wait for, and the log has 64 bits for milliseconds."""
+_AHEAD_MAX = 10**15
+"""Seconds: more than the time of any epoch, which is no limit."""
 
 
 def check_name(name: object, what: str, most: int) -> str:
@@ -78,10 +80,11 @@ def check_timeout(seconds: float) -> float:
 
 
 def check_seconds(seconds: object, name: str, least: float = 0) -> None:
-    """`InvalidOption` unless these are seconds, from `least` to 31 years."""
+    """`InvalidOption` unless these are seconds, from `least` to 31 years; a clock may be ahead by what epochs can."""
+    most = _AHEAD_MAX if name == "max_clock_ahead" else _SECONDS_MAX
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not least <= seconds <= _SECONDS_MAX:  # type: ignore[operator]
-        raise InvalidOption(f"{name} is {seconds!r:.100}; expected seconds, from {least} to {_SECONDS_MAX}")
+    if not number or not least <= seconds <= most:  # type: ignore[operator]
+        raise InvalidOption(f"{name} is {seconds!r:.100}; expected seconds, from {least} to {most}")
 
 
 def check_writer(
