@@ -5,7 +5,8 @@ id; elsewhere `PYSPARK_SUBMIT_ARGS`, `TUSSOCK_STORE` and `TUSSOCK_WRITER_ID` do.
 
 Batch N has the events of day N of the year (0 is 1 January), so the state of every epoch is known: that of the end of
 a day. Spark counts the batches and keeps the count in its checkpoint; the events are made by the driver, the same ones
-for a batch that is repeated. A job that lost its checkpoint counts from 0 again, and the store leaves out what it has.
+for a batch that is repeated. A job that lost its checkpoint counts from 0 again, as another query, which the store
+refuses under the writer id of the first (`Fenced`).
 """
 
 import argparse

@@ -5,14 +5,14 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
-from tussock.meta.server.settings import CompactionSettings, MetaSettings
+from tussock.meta.server.settings import CompactionSettings, MetaSettings, VersionSettings
 from tussock.operator.manifests.compute_conf import spark_conf
 from tussock.operator.resources import backup, compactor, compute, meta, parse_compute, parse_store, store
 
@@ -216,6 +216,16 @@ def test_compaction_has_the_settings_of_the_meta_service() -> None:
         assert all(
             f": {default}" in rule["rule"] for rule in compaction["x-kubernetes-validations"] if name in rule["rule"]
         )
+
+
+def test_versions_have_the_settings_of_the_meta_service() -> None:
+    """`StateStore.spec` has each option of that group, and no value that the service would not start with."""
+    spec = schema_of("StateStore")["properties"]["spec"]["properties"]
+    for name, option in VersionSettings.model_fields.items():
+        field = spec[camel(name)]
+        taken = TypeAdapter(Annotated[option.annotation, option])
+        assert field["minimum"] == taken.validate_python(field["minimum"]), name
+        assert field["maximum"] == taken.validate_python(field["maximum"]), name
 
 
 def refused_settings() -> set[str]:

@@ -44,6 +44,7 @@ CASES: dict[str, Case] = {
             {"s3": _PRODUCTION},
             retentionSeconds=7200,
             gcGraceSeconds=1800,
+            maxClockAheadSeconds=600,
             compaction={"tasksPerTable": 8, "l0StallRuns": 256},
             images={"node": "registry.example/node@sha256:" + "0" * 64, "pullSecrets": ["registry"]},
         ),

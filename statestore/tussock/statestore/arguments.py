@@ -1,10 +1,11 @@
-"""Checks of what users pass to a store, each with an error that names the argument, and what becomes of it."""
+"""Checks of what users pass to a store, each with an error that names the argument.
+
+Nothing here needs Arrow: the operator, whose image has none, opens buckets with these.
+"""
 
 import math
 from collections.abc import Mapping
 
-from tussock.statestore.barriers import JobOptions, OnMissing
-from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import InvalidOption
 
 __all__ = [
@@ -15,9 +16,7 @@ __all__ = [
     "check_seconds",
     "check_table",
     "check_timeout",
-    "check_uploads",
     "check_writer",
-    "job_options",
 ]
 
 _NUMBER_MAX = (1 << 63) - 1
@@ -51,15 +50,6 @@ def check_flag(value: object, name: str) -> None:
     """`InvalidOption` unless this is true or false."""
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} is {value!r:.100}; expected True or False")
-
-
-def check_uploads(uploads: object) -> None:
-    """`InvalidOption` unless this maps names of tables to what their `upload` answered."""
-    if not isinstance(uploads, Mapping):
-        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() answered")
-    for name, levels in uploads.items():
-        if not isinstance(levels, list | tuple) or not all(isinstance(level, SubLevel) for level in levels):
-            raise InvalidOption(f"uploads has {name!r}: {levels!r:.100}; expected what upload() answered")
 
 
 def check_expected(expect: object) -> None:
@@ -107,30 +97,6 @@ def check_writer(
 
 def _is_number(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _NUMBER_MAX
-
-
-def job_options(
-    job: str,
-    participants: int,
-    interval: float | None,
-    timeout: float | None,
-    on_missing: OnMissing,
-) -> JobOptions:
-    """Check the arguments of `join_checkpoint`; seconds, `None` for what the service is set to."""
-    check_name(job, "job", 255)
-    if isinstance(participants, bool) or not isinstance(participants, int) or not 0 < participants < 1 << 16:
-        raise InvalidOption(f"job {job!r}: participants is {participants!r}; expected a number from 1 to 65535")
-    for name, seconds in (("interval", interval), ("timeout", timeout)):
-        if seconds is not None:
-            check_seconds(seconds, f"job {job!r}: {name}", 0.001)
-    if not isinstance(on_missing, str) or on_missing not in ("abort", "wait"):
-        raise InvalidOption(f"job {job!r}: on_missing is {on_missing!r}; expected 'abort' or 'wait'")
-    return JobOptions(
-        participants=participants,
-        interval_ms=round((interval or 0) * 1000),
-        timeout_ms=round((timeout or 0) * 1000),
-        on_missing=on_missing,
-    )
 
 
 def check_limits(

@@ -5,9 +5,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from tussock.statestore.arguments import check_name, check_seconds
 from tussock.statestore.catalog import SubLevel
+from tussock.statestore.errors import InvalidOption
 
-__all__ = ["BarrierChannel", "BarrierEvent", "JobOptions", "OnMissing", "What"]
+__all__ = ["BarrierChannel", "BarrierEvent", "JobOptions", "OnMissing", "What", "job_options"]
 
 OnMissing = Literal["abort", "wait"]
 """What becomes of an epoch whose participant is dead or late."""
@@ -70,3 +72,27 @@ class BarrierChannel(Protocol):
 
     def close(self) -> None:
         """Events are no longer wanted."""
+
+
+def job_options(
+    job: str,
+    participants: int,
+    interval: float | None,
+    timeout: float | None,
+    on_missing: OnMissing,
+) -> JobOptions:
+    """Check the arguments of `join_checkpoint`; seconds, `None` for what the service is set to."""
+    check_name(job, "job", 255)
+    if isinstance(participants, bool) or not isinstance(participants, int) or not 0 < participants < 1 << 16:
+        raise InvalidOption(f"job {job!r}: participants is {participants!r}; expected a number from 1 to 65535")
+    for name, seconds in (("interval", interval), ("timeout", timeout)):
+        if seconds is not None:
+            check_seconds(seconds, f"job {job!r}: {name}", 0.001)
+    if not isinstance(on_missing, str) or on_missing not in ("abort", "wait"):
+        raise InvalidOption(f"job {job!r}: on_missing is {on_missing!r}; expected 'abort' or 'wait'")
+    return JobOptions(
+        participants=participants,
+        interval_ms=round((interval or 0) * 1000),
+        timeout_ms=round((timeout or 0) * 1000),
+        on_missing=on_missing,
+    )

@@ -12,15 +12,13 @@ from tussock.statestore.arguments import (
     check_name,
     check_table,
     check_timeout,
-    check_uploads,
     check_writer,
-    job_options,
 )
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
-from tussock.statestore.barriers import OnMissing
+from tussock.statestore.barriers import OnMissing, job_options
 from tussock.statestore.catalog import SubLevel, TableState, pack
 from tussock.statestore.checkpoint import Callback, Checkpoint
-from tussock.statestore.committing import commit_epoch, commit_uploads
+from tussock.statestore.committing import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
@@ -171,7 +169,7 @@ class StateStore:
         `InvalidBatch` if an SST is not there, or not of the table that it is named for.
         """
         self._core.check_usable()
-        check_uploads(uploads)
+        check_uploaded(uploads)
         check_writer(writer, batch_id, generation, source)
         specs = {name: self._state(name).spec for name in uploads}
         request = CommitRequest(

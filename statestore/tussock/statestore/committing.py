@@ -7,12 +7,29 @@ from msgspec.structs import replace
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SubLevel, TableSpec, UploadedRun
 from tussock.statestore.core import Core
-from tussock.statestore.errors import ClockAhead, Conflict, Fenced, InvalidBatch, StaleUpload, TableNotFound
+from tussock.statestore.errors import (
+    ClockAhead,
+    Conflict,
+    Fenced,
+    InvalidBatch,
+    InvalidOption,
+    StaleUpload,
+    TableNotFound,
+)
 from tussock.statestore.shared_buffer import EpochBuffer
 
-__all__ = ["commit_epoch", "commit_uploads", "known_commit"]
+__all__ = ["check_uploaded", "commit_epoch", "commit_uploads", "known_commit"]
 
 _UPLOAD_ATTEMPTS = 3
+
+
+def check_uploaded(uploads: object) -> None:
+    """`InvalidOption` unless this maps names of tables to what their `upload` answered."""
+    if not isinstance(uploads, Mapping):
+        raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() answered")
+    for name, levels in uploads.items():
+        if not isinstance(levels, list | tuple) or not all(isinstance(level, SubLevel) for level in levels):
+            raise InvalidOption(f"uploads has {name!r}: {levels!r:.100}; expected what upload() answered")
 
 
 def known_commit(core: Core, request: CommitRequest) -> int | None:

@@ -68,6 +68,7 @@ def _insisted(store: StateStore) -> dict[str, Any]:
         "versions": {
             "retention_seconds": store.spec.retention_seconds,
             "gc_grace_seconds": store.spec.gc_grace_seconds,
+            "max_clock_ahead_seconds": store.spec.max_clock_ahead_seconds,
         },
         "compaction": {name: getattr(store.spec.compaction, name) for name in store.spec.compaction.__struct_fields__},
     }

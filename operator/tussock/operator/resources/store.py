@@ -83,6 +83,8 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     """Epochs stay readable without a pin for so long."""
     gc_grace_seconds: float | None = None
     """Vacuum leaves alone what is younger."""
+    max_clock_ahead_seconds: float | None = None
+    """How far an epoch, and a leader's clock, may be ahead of the bucket's clock."""
     compaction: CompactionSpec = CompactionSpec()
     tls: TlsSpec = TlsSpec()
     images: ImagesSpec = ImagesSpec()
