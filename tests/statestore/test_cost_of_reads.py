@@ -70,6 +70,21 @@ def test_a_list_of_keys_takes_no_more_steps_than_its_keys_one_by_one(
     assert calls(lambda: find_many(sstables, runs, asked, 1)) < 1.5 * alone + 60
 
 
+@pytest.mark.parametrize("keys", [2, 10, 30, 100])
+def test_a_list_of_typed_keys_takes_no_more_steps_than_single_gets(keys: int) -> None:
+    """Encoding and decoding included: few keys went through arrays, which took as long as 30 gets."""
+    with connect("memory://", compaction=False) as store:
+        schema = pa.schema([("k", pa.string()), ("a", pa.int64()), ("b", pa.string())])
+        table = store.create_table("typed", schema=schema, primary_key=["k"])
+        table.upsert([{"k": f"key{at}", "a": at, "b": "v"} for at in range(2000)], 1)
+        store.commit_epoch(1)
+        asked = [f"key{at * 1999 // keys}" for at in range(keys)]
+        rows = [table.get(key) for key in asked]
+        assert table.multi_get(asked).to_pylist() == rows
+        alone = calls(lambda: [table.get(key) for key in asked])
+        assert calls(lambda: table.multi_get(asked)) < 1.2 * alone + 60
+
+
 def test_a_scan_opens_the_ssts_of_its_range_without_asking_the_others(bucket: ObjectStore, sstables: Sstables) -> None:
     """Two bisections; 256 ranges over a run of 1,000 SSTs took 14 ms when each SST was asked."""
     run = run_of(bucket, 1000)

@@ -150,8 +150,22 @@ def test_a_remote_bucket_is_refused_where_its_threads_are_not() -> None:
     answer = in_a_child(lambda: (in_a_child(work), in_a_child(lambda: (_quietly(work), in_a_child(work)))))
     first, second = answer[1:-1].split(", ", 1)
     assert "ObjectStoreUnavailable" in first or "InvalidOption" in first
-    assert "forked from one that had used remote buckets" in second
+    assert "forked from one that had used memory:// or remote buckets" in second
     assert "spawn" in second
+
+
+def test_a_remote_bucket_is_refused_after_a_fork_of_a_process_that_used_memory() -> None:
+    """The library's threads are the same for both; memory itself goes on in the child."""
+
+    def use_memory() -> object:
+        with connect("memory://", compaction=False) as store:
+            store.create_table("kv").ingest_batch([(b"a", b"1")], 1)
+            store.commit_epoch(1)
+            return store.table("kv").get(b"a")
+
+    assert use_memory() == b"1"
+    assert in_a_child(use_memory) == "b'1'"
+    assert "forked from one that had used memory://" in in_a_child(lambda: connect("s3://bucket/prefix", deadline=0.1))
 
 
 def _quietly(work: Callable[[], object]) -> None:

@@ -65,7 +65,7 @@ def test_every_read_agrees_with_a_dict(seed: int, monkeypatch: pytest.MonkeyPatc
     made = random.Random(seed)
     monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", made.choice([1, 900, 4000, 1 << 20]))
     monkeypatch.setattr(store_core, "COMMIT_SST_BYTES", made.choice([1000, 20_000, 1 << 20]))
-    for limit in ("_FEW_KEYS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "_SORTED_AS_OBJECTS", "_HASHED_TOGETHER"):
+    for limit in ("_AS_SINGLE_GETS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "FEW_KEYS", "_HASHED_TOGETHER"):
         monkeypatch.setattr(lookup_many, limit, made.choice([1, 4, getattr(lookup_many, limit)]))
     keys = names(400, fixed=made.random() < 0.5)
     history: dict[int, dict[bytes, bytes]] = {}

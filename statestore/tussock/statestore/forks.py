@@ -56,6 +56,10 @@ class ForkGuard:
                 f"{self._library}, whose threads stayed there, so each request would wait for ever; start child "
                 "processes by 'spawn' or 'forkserver' (multiprocessing.get_context), or fork before the first connect"
             )
+        self.note()
+
+    def note(self) -> None:
+        """Note that its threads run in this process, for something that a fork of it does not need them for."""
         self._used = True
 
     def _forked(self) -> None:

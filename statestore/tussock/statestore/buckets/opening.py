@@ -42,7 +42,7 @@ __all__ = ["open_bucket", "open_source"]
 
 CONNECT_MS_MAX = 5000
 
-_forks = ForkGuard("remote buckets")
+_forks = ForkGuard("memory:// or remote buckets")
 
 _REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
     "s3": (S3Store, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")),
@@ -83,6 +83,8 @@ def open_bucket(
     if where.scheme == "file":
         return FileBucket(Path(where.prefix), system, make_folder=make_folder)
     if where.scheme == "memory":
+        # The library keeps one set of threads for all kinds. Memory needs none of them, a request over a network does.
+        _forks.note()
         store = _memory(where.bucket)
         return ObstoreBucket(lambda: store, str(where), system)
     return _remote(where, deadline_seconds, system, options or {}, credentials)

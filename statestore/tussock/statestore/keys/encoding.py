@@ -7,12 +7,14 @@ deletes and scans encode whole batches; a single get encodes one row. `docs/form
 
 import struct
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.arrow_views import AnyArray, null_mask
+from tussock.statestore.conversion import kind_of
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.keys.codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
 from tussock.statestore.keys.cursor import KeyCursor
@@ -25,6 +27,12 @@ __all__ = ["KeyEncoder", "upper_bound"]
 
 VNODE = np.dtype(">u2")
 MARKER = np.dtype("u1")
+
+_SIMPLE = ("bool", "integer", "float", "string", "binary")
+"""Kinds whose values Python has exactly."""
+
+_DECODED_BY_ROW = 24
+"""Fewer keys are decoded in less time one by one than as arrays."""
 
 _UNPACKED = (*BAD_VALUE, struct.error, SchemaMismatch)
 """What packing a value raises if it is not of the class that Python has for its column's type."""
@@ -56,6 +64,7 @@ class KeyEncoder:
         self._nullable = [name in nullable for name in self.primary_key]
         columns = zip(self._codecs, self._nullable, strict=True)
         self._packs = [_nullable_pack(codec) if null else codec.pack for codec, null in columns]
+        self._is_simple = all(kind_of(kind) in _SIMPLE for kind in self._kinds)
         self._distribution = [self.primary_key.index(name) for name in distribution_key] if vnodes else []
         self._hashers = [(i, value_hasher(self._kinds[i])) for i in self._distribution]
         self._vnode_table = vnode_table(vnodes or 1).astype(np.uint16)
@@ -191,6 +200,14 @@ class KeyEncoder:
         if at != len(key):
             raise ValueError(f"key {key.hex()} has {len(key) - at} bytes after the columns {self.primary_key}")
         return tuple(values)
+
+    def decode_few(self, keys: Sequence[bytes]) -> list[AnyArray]:
+        """What `decode` gives for keys of the table, in less time if they are few and their types simple."""
+        if self._is_simple and 0 < len(keys) < _DECODED_BY_ROW:
+            with suppress(ValueError):  # old rows may hold strings that are no UTF-8
+                columns = zip(*map(self.decode_row, keys), strict=True)
+                return [pa.array(column, kind) for column, kind in zip(columns, self._kinds, strict=True)]
+        return self.decode(pa.array(keys, pa.binary()), check_text=False)
 
     def encode_prefix(self, values: Sequence[Any]) -> bytes:
         """What the keys of all rows whose first columns have these values begin with, after their vnode.

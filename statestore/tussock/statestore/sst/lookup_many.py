@@ -8,7 +8,7 @@ array.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from tussock.statestore.sst.lookup import RunIndex, find, find_from
 from tussock.statestore.sst.meta import LoadedMeta
 from tussock.statestore.sst.sstables import CachedOnly, InSegment, NotCached, Sstables
 
-__all__ = ["Hits", "Piece", "find_many", "locate"]
+__all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate"]
 
 _SEGMENT_SHARE = 4
 """A segment is read whole when at least one in so many of its blocks is wanted and not cached."""
@@ -35,14 +35,17 @@ _MANY_KEYS = 32
 _MANY_KEYS_OF_SEVERAL_WIDTHS = 256
 """The same where the segment's keys have several widths: to search these together they are all converted first."""
 
-_SORTED_AS_OBJECTS = 256
-"""Fewer keys are sorted as Python objects, which takes less time than a round through arrays."""
+FEW_KEYS = 256
+"""Fewer keys are handled as Python objects, which takes less time than a round through arrays."""
 
-_FEW_KEYS = 32
+_AS_SINGLE_GETS = 32
 """Fewer keys are looked up as single ones are, as long as that takes no request."""
 
 _HASHED_TOGETHER = 32
 """From so many keys on in one SST its filter is asked for all at once."""
+
+Keys: TypeAlias = list[bytes] | pa.BinaryArray
+"""Encoded keys, as a list if they are few."""
 
 Piece = tuple[Rows, npt.NDArray[np.intp], npt.NDArray[np.intp]]
 """`(rows, at, into)`: row `at[i]` of `rows` is the version of key `into[i]`."""
@@ -77,10 +80,11 @@ class _Wanted:
         return cls([names[at] for at in into], into, None)
 
     @classmethod
-    def of(cls, keys: pa.BinaryArray) -> "_Wanted":
+    def of(cls, keys: Keys) -> "_Wanted":
         """All keys."""
-        if len(keys) < _SORTED_AS_OBJECTS:
-            return cls.sorted(range(len(keys)), keys.to_pylist())
+        if len(keys) < FEW_KEYS:
+            return cls.sorted(range(len(keys)), _names(keys))
+        keys = as_array(keys)
         order = key_order(keys)
         ordered = keys.take(pa.array(order))
         return cls(ordered.to_pylist(), order, ordered)
@@ -118,11 +122,20 @@ class _Wanted:
         return wanted
 
 
-def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: pa.BinaryArray, epoch: int) -> Hits:
+def as_array(keys: Keys) -> pa.BinaryArray:
+    """The keys in Arrow's form."""
+    return pa.array(keys, pa.binary()) if isinstance(keys, list) else keys
+
+
+def _names(keys: Keys) -> list[bytes]:
+    return keys if isinstance(keys, list) else keys.to_pylist()
+
+
+def find_many(sstables: Sstables, runs: Sequence[RunIndex], keys: Keys, epoch: int) -> Hits:
     """The newest version with an epoch <= `epoch` of each of `keys` (no nulls, any order, repeats allowed)."""
     hits = Hits([], [])
-    if len(keys) < _FEW_KEYS:
-        names: list[bytes] = keys.to_pylist()
+    if len(keys) < _AS_SINGLE_GETS:
+        names = _names(keys)
         left = _find_cached(sstables, runs, names, epoch, hits)
         if not left:
             return hits

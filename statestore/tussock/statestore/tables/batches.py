@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.rows import Rows, key_order, repeats, shown_key
+from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 
-__all__ = ["RawBatch", "check_ascending", "first_disorder", "key_array", "raw_rows"]
+__all__ = ["RawBatch", "check_ascending", "first_disorder", "key_array", "raw_keys", "raw_rows"]
 
 RawBatch: TypeAlias = Iterable[tuple[bytes, bytes | None]] | pa.RecordBatch | pa.Table
 
@@ -70,6 +71,13 @@ def key_array(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) ->
                 f"table {table!r}: the key at position {at} is a {type(key).__name__} ({key!r}), expected bytes"
             )
     return _binary(keys, table)
+
+
+def raw_keys(keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, table: str) -> Keys:
+    """Keys of a raw table to look up, a short list as such; `SchemaMismatch` if one is not bytes or null."""
+    if isinstance(keys, list) and len(keys) < FEW_KEYS and all(type(key) is bytes for key in keys):
+        return list(keys)
+    return key_array(keys, table)
 
 
 def _narrowed(array: pa.Array, table: str) -> pa.BinaryArray:

@@ -15,7 +15,7 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
-from tussock.statestore.tables.batches import RawBatch, key_array, raw_rows
+from tussock.statestore.tables.batches import RawBatch, key_array, raw_keys, raw_rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.conform import uploaded_batches
@@ -92,9 +92,9 @@ class RawTable:
 
     def multi_get(self, keys: Sequence[bytes] | pa.Array | pa.ChunkedArray, epoch: int | None = None) -> pa.Array:
         """The values of `keys` as a binary array aligned with them, null where there is none."""
-        array = key_array(keys, self.name)
-        hits = self._reader.find_many(array, epoch)
-        return take_hits(hits, len(array), [0], [pa.binary()], self.name)[1][0]
+        wanted = raw_keys(keys, self.name)
+        hits = self._reader.find_many(wanted, epoch)
+        return take_hits(hits, len(wanted), [0], [pa.binary()], self.name)[1][0]
 
     def scan(
         self,

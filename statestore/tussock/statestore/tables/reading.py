@@ -21,7 +21,7 @@ from tussock.statestore.rows import Rows, shown_key
 from tussock.statestore.shared_buffer import BufferedRun
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import Found, find
-from tussock.statestore.sst.lookup_many import Hits, find_many, locate
+from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
 from tussock.statestore.sst.merging import distinct_versions
 from tussock.statestore.sst.widening import with_types
 from tussock.statestore.sst.writer import value_schema
@@ -139,17 +139,24 @@ class TableReader:
         index = run.block.rows.lower_bound(key)
         return Found(run.block, index) if index < len(run.block.rows) and run.block.rows.key(index) == key else None
 
-    def find_many(self, keys: pa.BinaryArray, epoch: int | None) -> Hits:
+    def find_many(self, keys: Keys, epoch: int | None) -> Hits:
         """Where the newest versions of `keys` are, as `lookup_many.find_many` gives them, deletes included."""
         epoch, pinned = self._epoch(epoch)
         return self.core.resilient(lambda: self._find_many(keys, epoch), epoch, pinned=pinned)
 
-    def _find_many(self, keys: pa.BinaryArray, epoch: int | None) -> Hits:
+    def _find_many(self, keys: Keys, epoch: int | None) -> Hits:
         buffered, view = self._with_view(epoch)
+        until = MAX_EPOCH if epoch is None else epoch
+        if not buffered:
+            return find_many(self.core.sstables, view.runs, keys, until)
+        return self._find_many_also_in(buffered, view, as_array(keys), until)
+
+    def _find_many_also_in(
+        self, buffered: tuple[BufferedRun, ...], view: TableView, keys: pa.BinaryArray, until: int
+    ) -> Hits:
         hits = Hits([], [])
-        left: npt.NDArray[np.intp] | None = None
+        left: npt.NDArray[np.intp] = np.arange(len(keys))
         for run in buffered:
-            left = np.arange(len(keys)) if left is None else left
             found = self._found_in_buffered(run, keys.take(pa.array(left)))
             missing = np.ones(len(left), np.bool_)
             for block, at, slot in found.points:
@@ -159,9 +166,6 @@ class TableReader:
                 hits.pieces.append((rows, rows_at, left[into]))
                 missing[into] = False
             left = left[missing]
-        until = MAX_EPOCH if epoch is None else epoch
-        if left is None:
-            return find_many(self.core.sstables, view.runs, keys, until)
         rest = find_many(self.core.sstables, view.runs, keys.take(pa.array(left)), until)
         hits.points.extend((block, at, int(left[slot])) for block, at, slot in rest.points)
         hits.pieces.extend((rows, rows_at, left[into]) for rows, rows_at, into in rest.pieces)

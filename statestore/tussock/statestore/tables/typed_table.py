@@ -12,12 +12,13 @@ from tussock.statestore.backend import PinHandle
 from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
-from tussock.statestore.errors import InvalidBatch, InvalidOption
+from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.python_values import may_lose, python_value
 from tussock.statestore.rows import Rows
 from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
+from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 from tussock.statestore.sst.widening import as_type, with_types
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.batches import first_disorder
@@ -191,7 +192,8 @@ class TypedTable:
 
         `columns`: names to return, in that order; all if `None`.
         """
-        encoded = self._encode_keys(keys)
+        few = self._few_keys(keys)
+        encoded = self._encode_keys(keys) if few is None else few
         hits = self._reader.find_many(encoded, epoch)
         # After the rows were found: they are of no newer schema.
         shape = self._now()
@@ -314,14 +316,26 @@ class TypedTable:
             columns = self._encoder.decode(pa.array([key], pa.binary()), check_text=False)
             return [python_value(column[0]) for column in columns]
 
+    def _few_keys(self, keys: TypedRows | Sequence[Any]) -> list[bytes] | None:
+        """The encoded keys of a short list, each as `get` takes it; `None` for any other form, and if one is wrong."""
+        if not isinstance(keys, list) or len(keys) >= FEW_KEYS:
+            return None
+        try:
+            return [self._encoder.encode_row(key if isinstance(key, tuple | list) else (key,)) for key in keys]
+        except SchemaMismatch:
+            # Dicts, or a mistake: of all keys together it can be told where it is.
+            return None
+
     def _assemble(
-        self, keys: pa.BinaryArray, values: Sequence[pa.Array], shape: _Shape, needed: set[str] | None = None
+        self, keys: Keys, values: Sequence[pa.Array], shape: _Shape, needed: set[str] | None = None
     ) -> list[pa.Array]:
         """The table's columns (those `needed`) in schema order, from encoded keys and stored values."""
         names = [name for name in shape.values if needed is None or name in needed]
         by_name = dict(zip(names, values, strict=True))
         if needed is None or any(name in needed for name in self.primary_key):
-            by_name.update(zip(self.primary_key, self._encoder.decode(keys, check_text=False), strict=True))
+            few = isinstance(keys, list)
+            columns = self._encoder.decode_few(keys) if few else self._encoder.decode(keys, check_text=False)
+            by_name.update(zip(self.primary_key, columns, strict=True))
         picked = [field for field in shape.schema if needed is None or field.name in needed]
         return [as_type(by_name[field.name], field.type) for field in picked]
 
