@@ -8,8 +8,9 @@ from support.versions import request, spec
 from tussock.meta.commits import AlreadyCommitted, CommitEpoch, stamp
 from tussock.meta.delta import CreateTable, DropTable, advance
 from tussock.meta.invariants import problems
-from tussock.meta.ledger import BATCHES_REMEMBERED, RANGES_MAX, SOURCE_LENGTH_MAX
+from tussock.meta.ledger import BATCHES_REMEMBERED, RANGES_MAX
 from tussock.meta.version import Version
+from tussock.statestore.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.errors import Fenced, InvalidOption
 
@@ -146,7 +147,7 @@ def test_with_a_source_a_repeat_may_have_rows_in_other_tables(version: Version) 
     assert stamp(version, from_source("query 1", 0, table=2), NOW) == AlreadyCommitted(1)
 
 
-@pytest.mark.parametrize("source", ["", "x" * (SOURCE_LENGTH_MAX + 1)])
+@pytest.mark.parametrize("source", ["", "x" * (WRITER_LENGTH_MAX + 1)])
 def test_a_source_is_bounded(version: Version, source: str) -> None:
     """It is kept for every writer, for ever."""
     with pytest.raises(InvalidOption, match="expected 1 to 1024"):

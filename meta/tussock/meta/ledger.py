@@ -15,12 +15,12 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from tussock.statestore.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.errors import Fenced, InvalidOption
 
 __all__ = [
     "BATCHES_REMEMBERED",
     "RANGES_MAX",
-    "SOURCE_LENGTH_MAX",
     "Batches",
     "WriterRecord",
     "check_source",
@@ -32,8 +32,6 @@ BATCHES_REMEMBERED = 16
 """Batches of each writer that the ledger holds with their epochs."""
 RANGES_MAX = 32
 """Ranges of consecutive batch ids that are kept of each writer."""
-SOURCE_LENGTH_MAX = 1024
-"""Characters of a source."""
 
 Batches = tuple[tuple[int, int], ...]
 """(batch id, epoch), both ascending."""
@@ -132,8 +130,8 @@ def check_source(source: str | None, writer: str | None) -> None:
         return
     if writer is None:
         raise InvalidOption(f"source is {source!r}, but no writer is named; it says whose batches a writer's are")
-    if not 0 < len(source) <= SOURCE_LENGTH_MAX:
-        raise InvalidOption(f"source has {len(source)} characters; expected 1 to {SOURCE_LENGTH_MAX}")
+    if not 0 < len(source) <= WRITER_LENGTH_MAX:
+        raise InvalidOption(f"source has {len(source)} characters; expected 1 to {WRITER_LENGTH_MAX}")
 
 
 def _of_older_release(batches: Batches) -> WriterRecord:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tussock.statestore.errors import InvalidOption
 
 __all__ = [
+    "WRITER_LENGTH_MAX",
     "check_expected",
     "check_flag",
     "check_limits",
@@ -21,7 +22,7 @@ __all__ = [
 
 _NUMBER_MAX = (1 << 63) - 1
 """Largest batch id and generation: they are signed 64-bit numbers in the protocol."""
-_NAME_LENGTH_MAX = 1024
+WRITER_LENGTH_MAX = 1024
 """Characters of the name of a writer, and of a source."""
 _SECONDS_MAX = 10**9
 """31 years. Ten times as long is more than a thread can wait for, and the log has 64 bits for milliseconds."""
@@ -85,7 +86,7 @@ def check_writer(
         raise InvalidOption(f"writer {writer!r} and batch_id {batch_id!r} go together: give both or neither")
     for name, value in (("writer", writer), ("source", source)):
         if value is not None:
-            check_name(value, name, _NAME_LENGTH_MAX)
+            check_name(value, name, WRITER_LENGTH_MAX)
     if batch_id is not None and not _is_number(batch_id, 0):
         raise InvalidOption(f"batch_id is {batch_id!r}; expected an integer from 0 to 2**63-1")
     if generation is not None and not _is_number(generation, 1):

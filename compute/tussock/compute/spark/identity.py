@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from tussock.statestore.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Fenced, InvalidOption
 
 __all__ = ["MicroBatch", "check_tables_kept", "claim", "default_writer", "micro_batch", "release", "sink_batch"]
 
-_NAME_MAX = 1024
 _CLAIMS_MAX = 1024
 _RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -86,7 +86,9 @@ def source_of(query: str | None, tables: Iterable[str]) -> str:
 
 def _bounded(name: str) -> str:
     """A name as short as the ledger takes them, and still another one for other tables."""
-    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 65]} {hashlib.sha256(name.encode()).hexdigest()}"
+    if len(name) <= WRITER_LENGTH_MAX:
+        return name
+    return f"{name[: WRITER_LENGTH_MAX - 65]} {hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def claim(url: str, batch: MicroBatch) -> None:
