@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from cryptography import x509
@@ -13,10 +13,17 @@ from support.certificates import Authority
 from support.encrypted_meta import meta_with
 from support.meta_process import MetaProcess
 from support.operator_stores import DEFAULTS, store_with
-from tussock.operator.certificates.issuing import certificates_in, was_issued_by
+from tussock.operator.certificates.issuing import certificates_in, issue, new_authority, was_issued_by
 from tussock.operator.certificates.renewing import SETTLE, first_end, is_due, renewed
-from tussock.operator.manifests.certificates import CA_SECONDS, LEAF_SECONDS, desired_certificates
-from tussock.operator.manifests.transport_security import role_patterns, server_name
+from tussock.operator.manifests.certificates import (
+    CA_SECONDS,
+    LEAF_SECONDS,
+    Certificate,
+    cert_manager_manifests,
+    desired_certificates,
+)
+from tussock.operator.manifests.labels import encoded
+from tussock.operator.manifests.transport_security import ROLES, Identity, role_patterns, server_name, tls_secret
 from tussock.statestore import connect
 from tussock.statestore.errors import AccessDenied, MetaUnavailable
 
@@ -71,8 +78,13 @@ def test_certificates_say_what_they_are_for() -> None:
     }
     server, client = x509.ExtendedKeyUsage([x509.OID_SERVER_AUTH]), x509.ExtendedKeyUsage([x509.OID_CLIENT_AUTH])
     assert usages == {name: server if name == "shop-meta-tls" else client for name in usages}
-    assert {one.common_name for one in WANTED if not one.is_server} == {
-        pattern.removeprefix("CN:") for patterns in role_patterns(STORE).values() for pattern in patterns
+    patterns = {pattern for patterns in role_patterns(STORE).values() for pattern in patterns}
+    clients = [leaf(secrets, one.secret) for one in WANTED if not one.is_server]
+    uris = [client.extensions.get_extension_for_class(x509.SubjectAlternativeName).value for client in clients]
+    uris = [names.get_values_for_type(x509.UniformResourceIdentifier) for names in uris]
+    assert {f"URI:{uri}" for [uri] in uris} == {pattern for pattern in patterns if pattern.startswith("URI:")}
+    assert {f"CN:{one.common_name}" for one in WANTED if not one.is_server} == patterns - {
+        f"URI:{uri}" for [uri] in uris
     }
 
 
@@ -164,6 +176,55 @@ def test_a_ca_that_ended_unseen_is_replaced_at_once() -> None:
     secrets: Secrets = {}
     renew(secrets, START)
     assert renew(secrets, START + timedelta(seconds=CA_SECONDS * 2)) == ["shop-ca", *(one.secret for one in WANTED)]
+
+
+def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
+    """As earlier operators issued them; until kubelets bring the new ones, nodes know them by their common name."""
+    secrets: Secrets = {}
+    earlier = [one._replace(uris=()) for one in WANTED]
+    secrets = {found["metadata"]["name"]: found["data"] for found in renewed(STORE, earlier, {}, START)}
+    assert renew(secrets, START) == [one.secret for one in WANTED if not one.is_server]
+    assert "CN:tussock-writer" in role_patterns(STORE)["writer"]
+
+
+def test_where_an_issuer_serves_many_stores_only_the_name_of_the_store_counts() -> None:
+    """The URI names it; anybody's certificate may have the common name."""
+    store = store_with({"managed": {}}, tls={"mode": "certManager", "issuerRef": {"name": "all"}})
+    assert role_patterns(store) == {role: [f"URI:tussock://data/shop/{role}"] for role in ROLES}
+    wanted = desired_certificates(store, ("shop",), DEFAULTS)
+    asked = {one["spec"]["secretName"]: one["spec"] for one in cert_manager_manifests(store, wanted)}
+    assert asked["shop-client-admin-tls"]["uris"] == ["tussock://data/shop/admin"]
+    assert "dnsNames" not in asked["shop-client-admin-tls"]
+    assert "uris" not in asked["shop-meta-tls"]
+
+
+@pytest.mark.parametrize("identity", get_args(Identity)[1:])
+def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_path: Path, identity: Identity) -> None:
+    """Nor does one that says `tussock-admin` for its common name, which any tenant may ask the issuer for."""
+    tls = {"mode": "certManager", "issuerRef": {"name": "all"}}
+    store = store_with({"managed": {}}, tls=tls)
+    authority = new_authority("the issuer of all", datetime.now(UTC), CA_SECONDS)
+
+    def issued(wanted: Certificate) -> dict[str, str]:
+        pair = issue(authority, wanted, datetime.now(UTC))
+        return encoded({"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate})
+
+    wanted = {one.secret: one for one in desired_certificates(store, ("shop",), DEFAULTS)}
+    shown = wanted[tls_secret(store, identity)]
+    others = {"another namespace": "tussock://other/shop/", "another store": "tussock://data/shop2/"}
+    stolen = {
+        name: shown._replace(uris=tuple(uri.replace("tussock://data/shop/", begins) for uri in shown.uris))
+        for name, begins in others.items()
+    }
+    stolen["a common name alone"] = shown._replace(uris=(), dns_names=(shown.common_name,))
+    secrets = {name: issued(one) for name, one in wanted.items()}
+    with meta_with(secrets, store, tmp_path) as opened:
+        opened(identity, deadline=5).close()
+        for certificate in stolen.values():
+            for file, content in issued(certificate).items():
+                (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
+            with pytest.raises(AccessDenied, match=r"of nobody"):
+                opened(identity, deadline=5)
 
 
 def test_no_certificates_where_others_issue_them() -> None:

@@ -30,10 +30,10 @@ class Certificates:
     def path(self, name: str) -> str:
         return str(self.folder / name)
 
-    def sign(self, name: str, subject: str) -> None:
+    def sign(self, name: str, subject: str, uri: str = "tussock://data/shop/none") -> None:
         """Write `<name>.pem` and `<name>.key`, replacing what is there; valid for 127.0.0.1."""
         request, extensions = self.path(f"{name}.csr"), self.folder / "extensions"
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
+        extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:localhost,URI:{uri}")
         self._openssl("req", *self._fresh(name), "-out", request, "-subj", subject)
         ca = ("-CA", self.path("ca.pem"), "-CAkey", self.path("ca.key"), "-CAcreateserial", "-extfile", str(extensions))
         self._openssl("x509", "-req", "-in", request, *ca, "-days", DAYS, "-out", self.path(f"{name}.pem"))
@@ -104,7 +104,7 @@ def test_status_needs_a_certificate_where_the_service_does(certificates: Certifi
     system = FakeSystem()
     paths = [certificates.path(name) for name in ("server.pem", "server.key", "ca.pem")]
     context = http_tls(*paths, system)
-    rules = {"reader": ["CN:dashboard"]}
+    rules = {"reader": ["CN:dashboard", "URI:tussock://data/shop/reader"]}
     authenticator = Authenticator(system, certificates_required=True, certificate_roles=rules)
 
     def client(name: str = "") -> ssl.SSLContext:
@@ -115,6 +115,8 @@ def test_status_needs_a_certificate_where_the_service_does(certificates: Certifi
 
     certificates.sign("dashboard", "/CN=dashboard")
     certificates.sign("nobody", "/CN=nobody")
+    certificates.sign("reader", "/CN=any", "tussock://data/shop/reader")
+    certificates.sign("reader of another", "/CN=tussock-reader", "tussock://data/shop2/reader")
     (certificates.folder / "other").mkdir()
     other = Certificates(certificates.folder / "other")
     other.sign("dashboard", "/CN=dashboard")
@@ -126,6 +128,8 @@ def test_status_needs_a_certificate_where_the_service_does(certificates: Certifi
         assert (await ask(f"{url}/api/status", client()))[0] == 401
         assert (await ask(f"{url}/api/status", client("nobody")))[0] == 403
         assert (await ask(f"{url}/api/status", client("dashboard")))[0] == 200
+        assert (await ask(f"{url}/api/status", client("reader")))[0] == 200
+        assert (await ask(f"{url}/api/status", client("reader of another")))[0] == 403
         with pytest.raises((OSError, EOFError)):
             await ask(f"{url}/healthz", stranger)
 

@@ -115,6 +115,22 @@ def test_pattern_fits_the_whole_name(pattern: str, name: str, fits: bool) -> Non
     assert CertificateRules({"writer": [pattern]}).roles([name]) == (ROLES["writer"] if fits else Role(0))
 
 
+@pytest.mark.parametrize(
+    ("names", "identity"),
+    [
+        (["CN:tussock-writer", "URI:tussock://data/shop/writer"], "tussock://data/shop/writer"),
+        (["CN:tussock-admin", "URI:tussock://data/shop/writer"], "tussock://data/shop/writer"),
+        (["CN:ops", "URI:spiffe://prod/ops"], "ops"),
+        (["CN:nobody", "URI:spiffe://prod/x"], "nobody"),
+    ],
+)
+def test_a_caller_goes_by_the_uri_that_gives_it_a_role(names: list[str], identity: str) -> None:
+    """Not by a common name that an issuer may have signed for anybody; who has no such URI goes by the first name."""
+    rules = {"writer": ["URI:tussock://data/shop/writer", "CN:tussock-writer"], "admin": ["CN:ops"]}
+    authenticator = Authenticator(SYSTEM, certificates_required=True, certificate_roles=rules)
+    assert authenticator.authenticate(Presented(None, names)).identity == identity
+
+
 @pytest.mark.parametrize("pattern", ["worker", "EMAIL:a", "CN:", "CN:*", "cn:a"])
 def test_odd_pattern_is_refused(pattern: str) -> None:
     """Also one that would let everybody of the CA in."""

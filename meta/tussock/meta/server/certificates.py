@@ -60,6 +60,15 @@ class CertificateRules:
                 roles |= granted
         return roles
 
+    def identity(self, names: Sequence[str]) -> str:
+        """Which of `names`, at least one, the caller goes by: a URI that gives it a role, else the first.
+
+        An issuer may sign a common name without a look, while a URI with a role is what it answers for; and it tells
+        more: of which store and job somebody is, where the common name only says the role.
+        """
+        uris = (name for name in names if name.startswith("URI:"))
+        return next((uri for uri in uris if self.roles([uri])), names[0]).partition(":")[2]
+
 
 def _fits(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

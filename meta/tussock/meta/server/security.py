@@ -4,7 +4,7 @@
 |---|---|
 | neither | anonymous, and may do everything |
 | `tokens.file` | the name of its token, with the token's roles |
-| `tls.client_ca`, `tls.roles` | the first name of its certificate, with the roles of all patterns that fit |
+| `tls.client_ca`, `tls.roles` | a URI of its certificate that a pattern fits, else its first name, with the roles of all |
 | both | the name of its token, with the roles that token *and* certificate have |
 | both, without `tls.roles` | as with tokens alone; the certificate only opens the connection |
 
@@ -71,7 +71,7 @@ class Authenticator:
             raise Unauthenticated("the client shows no certificate that says who it is: give it tls_cert and tls_key")
         of_certificate = self._rules.roles(presented.names) if self._rules else None
         if self._tokens is None:
-            return Caller(presented.names[0].partition(":")[2], of_certificate or Role(0))
+            return Caller(self._rules.identity(presented.names), of_certificate or Role(0))
         token = self._token(presented.authorization, self._tokens.current())
         return Caller(token.name, token.roles if of_certificate is None else token.roles & of_certificate)
 

@@ -54,9 +54,10 @@ def issue(authority: Pair, wanted: Certificate, now: datetime) -> Pair:
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
-    if wanted.dns_names:
-        alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in wanted.dns_names])
-        builder = builder.add_extension(alternatives, critical=False)
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in wanted.dns_names]
+    alternatives += [x509.UniformResourceIdentifier(uri) for uri in wanted.uris]
+    if alternatives:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     return Pair(pem(builder.sign(issuer_key, hashes.SHA256())), _key_text(key))
 
 

@@ -118,7 +118,7 @@ def _fits(files: Mapping[str, str], wanted: Certificate, authorities: _Authoriti
         and files.get("ca.crt") == "".join(authorities.trusted)
         and was_issued_by(leaf, issuer)
         and not _is_old(leaf, now)
-        and _names(leaf) == wanted.dns_names
+        and _names(leaf) == (wanted.dns_names, wanted.uris)
         and leaf.subject == x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, wanted.common_name)])
         and _belongs(files.get("tls.key", ""), leaf)
     )
@@ -129,12 +129,14 @@ def _is_old(certificate: x509.Certificate, now: datetime) -> bool:
     return now >= begun + (ends - begun) * 2 / 3
 
 
-def _names(leaf: x509.Certificate) -> tuple[str, ...]:
+def _names(leaf: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Hosts and URIs that a certificate is for."""
     try:
-        found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return ()
-    return tuple(found.value.get_values_for_type(x509.DNSName))
+        return (), ()
+    hosts, uris = found.get_values_for_type(x509.DNSName), found.get_values_for_type(x509.UniformResourceIdentifier)
+    return tuple(hosts), tuple(uris)
 
 
 def _belongs(key: str, certificate: x509.Certificate) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tussock.operator.manifests.labels import Component, Manifest, encoded, labels, metadata
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.manifests.transport_security import Identity, common_name, server_name, tls_secret
+from tussock.operator.manifests.transport_security import Identity, common_name, role_uri, server_name, tls_secret
 from tussock.operator.resources.store import StateStore
 
 __all__ = [
@@ -43,6 +43,8 @@ class Certificate(NamedTuple):
     component: Component
     common_name: str
     dns_names: tuple[str, ...]
+    uris: tuple[str, ...]
+    """Of a client: its store and its role there."""
     is_server: bool
     """For the service, else for a client of it."""
     seconds: int
@@ -59,10 +61,14 @@ def desired_certificates(store: StateStore, metas: Sequence[str], defaults: Defa
     if store.spec.tls.mode in ("none", "secret"):
         return ()
     server = Certificate(
-        tls_secret(store, "meta"), "meta", "tussock-meta", _server_names(store, metas, defaults), True, LEAF_SECONDS
+        tls_secret(store, "meta"), "meta", "tussock-meta", _server_names(store, metas, defaults), (), True, LEAF_SECONDS
     )
     clients = [
-        Certificate(tls_secret(store, identity), component, common_name(role), (), False, LEAF_SECONDS)
+        Certificate(
+            *(tls_secret(store, identity), component, common_name(role), (), (role_uri(store, role),)),
+            is_server=False,
+            seconds=LEAF_SECONDS,
+        )
         for identity, role, component in _CLIENTS
     ]
     return (server, *clients)
@@ -102,8 +108,7 @@ def _request(store: StateStore, wanted: Certificate, issuer: dict[str, str]) -> 
     spec: dict[str, Any] = {
         "secretName": wanted.secret,
         "commonName": wanted.common_name,
-        # An issuer refuses a certificate without any name but the common one.
-        "dnsNames": list(wanted.dns_names) or [wanted.common_name],
+        **{key: list(names) for key, names in (("dnsNames", wanted.dns_names), ("uris", wanted.uris)) if names},
         "duration": f"{wanted.seconds // 3600}h",
         "renewBefore": f"{wanted.seconds // 3 // 3600}h",
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},

@@ -10,8 +10,11 @@ __all__ = [
     "Identity",
     "Mounted",
     "client_identity",
+    "common_name",
     "has_tls",
     "mounted",
+    "role_patterns",
+    "role_uri",
     "server_name",
     "tls_secret",
 ]
@@ -55,16 +58,27 @@ def server_name(store: StateStore) -> str:
 def role_patterns(store: StateStore) -> dict[str, list[str]]:
     """Which certificates have which role, as the meta service's `tls.roles` says it.
 
-    The common names are our own, and so is the CA. The one certificate of `mode: secret` is known by the name that it
-    must have anyhow, and whoever holds it may do everything.
+    The URI in a certificate names the store, since an issuer may serve many. A CA that the operator made serves this
+    one alone, so there the common name counts too, which is all that certificates of earlier operators have until
+    they are renewed. The one certificate of `mode: secret` is known by the name that it must have anyhow, and whoever
+    holds it may do everything.
     """
     if store.spec.tls.mode == "secret":
         return {role: [f"DNS:{server_name(store)}"] for role in ROLES}
-    return {role: [f"CN:{common_name(role)}"] for role in ROLES}
+    found = {role: [f"URI:{role_uri(store, role)}"] for role in ROLES}
+    if store.spec.tls.mode == "managed":
+        for role in ROLES:
+            found[role].append(f"CN:{common_name(role)}")
+    return found
+
+
+def role_uri(store: StateStore, role: str) -> str:
+    """The name in the certificate of a client that has this role in this store, and in no other."""
+    return f"tussock://{store.namespace}/{store.name}/{role}"
 
 
 def common_name(role: str) -> str:
-    """The name in the certificate of a client with this role."""
+    """The name by which people tell certificates of clients apart; the same in all stores."""
     return f"tussock-{role}"
 
 
