@@ -4,7 +4,7 @@
 |---|---|
 | neither | anonymous, and may do everything |
 | `tokens.file` | the name of its token, with the token's roles |
-| `tls.client_ca`, `tls.roles` | a URI of its certificate that a pattern fits, else its first name, with the roles of all |
+| `tls.client_ca`, `tls.roles` | its URI that a pattern fits, else its first name, with the roles of all that fit |
 | both | the name of its token, with the roles that token *and* certificate have |
 | both, without `tls.roles` | as with tokens alone; the certificate only opens the connection |
 
