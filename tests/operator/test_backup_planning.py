@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.computes import NOW, at, body, conditions, store
+from support.computes import NOW, at, body, store
 from tussock.meta.backup_changes import check_backup_name
 from tussock.operator.planning.backup import TEND_BACKUPS, BackupFacts, backup_id, backup_name, expired, plan_backup
 from tussock.operator.planning.facts import BackupsFact, HeldBackup
@@ -208,6 +208,15 @@ def test_suspended(schedule: str, had: bool) -> None:
     assert len(case.made) == (2 if had and schedule else 1)
 
 
+def test_a_backup_waits_for_no_obstacle_of_a_store_that_serves() -> None:
+    """An operator that does not reach the bucket, or may not make some child, is no reason to leave backups out."""
+    case = Case()
+    assert case.store is not None
+    case.store["status"]["obstacle"] = "The bucket does not answer."
+    case.settle()
+    assert len(case.made) == 1
+
+
 GATES = ["no-store", "store-not-usable", "store-deleting", "paused", "no-meta", "not-listed"]
 
 
@@ -225,7 +234,7 @@ def test_gates(gate: str, schedule: str, is_due: bool) -> None:
     if gate == "no-store":
         case.store = None
     elif gate == "store-not-usable":
-        case.store["status"]["conditions"] = conditions(ready=False, reason="BucketUnreachable")
+        case.store["status"]["obstacle"], case.serves = "The bucket does not answer.", False
     elif gate == "store-deleting":
         case.store["metadata"]["deletionTimestamp"] = at(-1)
     elif gate == "paused":

@@ -80,6 +80,36 @@ def test_only_what_differs_is_applied(child: dict[str, Any] | None, applied: boo
     assert applies([wanted], children) == ((Apply(marked(wanted)),) if applied else ())
 
 
+def claim(size: str, **more: Any) -> dict[str, Any]:
+    """A claim as it is applied, with that size."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    metadata = {"name": "s-minio", **more}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def observed_claim(size: str) -> dict[str, Any]:
+    """The claim that was made for 10 GiB, with the size that it has now."""
+    made = marked(claim("10Gi"))
+    return {**made, "spec": claim(size)["spec"]}
+
+
+def test_a_claim_that_has_grown_is_as_we_made_it() -> None:
+    """By hand or by an autoscaler; a claim never shrinks, so to ask for that would be refused for ever."""
+    assert applies([claim("10Gi")], {Ref("PersistentVolumeClaim", "s-minio"): observed_claim("12Gi")}) == ()
+
+
+def test_a_claim_grows_when_the_spec_does() -> None:
+    [apply] = applies([claim("20Gi")], {Ref("PersistentVolumeClaim", "s-minio"): observed_claim("12Gi")})
+    assert apply.manifest["spec"]["resources"]["requests"]["storage"] == "20Gi"
+
+
+def test_a_claim_of_which_else_something_differs_keeps_its_size() -> None:
+    wanted = claim("10Gi", labels={"a": "b"})
+    [apply] = applies([wanted], {Ref("PersistentVolumeClaim", "s-minio"): observed_claim("12Gi")})
+    assert apply.manifest["spec"]["resources"]["requests"]["storage"] == "12Gi"
+    assert applies([wanted], {Ref("PersistentVolumeClaim", "s-minio"): apply.manifest}) == ()
+
+
 def test_a_field_that_we_no_longer_set_is_noticed() -> None:
     """The observed object still has all that we want and more, so only the digest tells."""
     before, after = deployment(replicas=1, paused=True), deployment(replicas=1)

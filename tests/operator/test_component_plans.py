@@ -28,7 +28,9 @@ def store_body(verdict: Verdict | None = WAITS, **changes: Any) -> dict[str, Any
     metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 1, **changes.pop("metadata", {})}
     body = {"kind": "StateStore", "metadata": metadata, "spec": {**SPEC, **changes}}
     if verdict is not None:
-        body["status"] = {"observedGeneration": 1, "conditions": conditions((), verdict, 1, NOW)}
+        obstacle = "" if verdict.reason is Reason.WAITING_FOR_META else verdict.message
+        held = conditions((), verdict, 1, NOW)
+        body["status"] = {"observedGeneration": 1, "conditions": held, "obstacle": obstacle}
     return body
 
 
@@ -126,6 +128,15 @@ def test_what_runs_is_kept_whatever_the_store_says(plan: Any, verdict: Verdict |
     found = plan(store_body(verdict), children)
     assert applied(found) == [gone["kind"]]
     assert told(found) == ("Ready", "TFF")
+
+
+@pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
+def test_what_a_store_tells_of_its_parts_is_no_obstacle_to_them(plan: Any) -> None:
+    """Of a quota that refused a Service, Meta told, the store repeated it, Meta waited for the store, and so on."""
+    body = store_body(wrong(Reason.APPLY_REFUSED, "Meta m: The API server refused a request."))
+    body["status"]["obstacle"] = ""
+    assert told(plan(body))[0] != "WaitingForStore"
+    assert applied(plan(body)) == applied(plan())
 
 
 def test_no_store_at_all() -> None:

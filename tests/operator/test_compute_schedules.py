@@ -64,37 +64,21 @@ def test_missed_times_are_made_up_for_once() -> None:
     assert world.driver()["status"]["phase"] == "Succeeded", "the other three are not run"
 
 
-@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Allow"])
+@pytest.mark.parametrize("policy", ["Forbid", "Replace"])
 def test_a_run_that_is_still_going_when_the_next_is_due(policy: str) -> None:
-    """Forbid waits for its end, Replace stops it, Allow runs both."""
+    """Forbid waits for its end, Replace stops it; never are there two."""
     world = hourly(policy)
     world.settle()
     [first] = world.pods
     world.run(first)
     world.after(3600).settle()
-    second = {"Forbid": at(0), "Replace": at(3600), "Allow": at(0)}[policy]
+    second = {"Forbid": at(0), "Replace": at(3600)}[policy]
     assert world.driver(first)["metadata"]["annotations"][SCHEDULED_ANNOTATION] == second
-    assert len(world.pods) == (2 if policy == "Allow" else 1)
-    if policy == "Allow":
-        assert first == f"x-driver-{int(NOW.timestamp()) // 60}"
-        assert world.driver(world.pods[1])["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(3600)
+    assert len(world.pods) == 1
     if policy == "Forbid":
         world.after(60).end(0)
         world.settle()
         assert world.driver()["metadata"]["annotations"][SCHEDULED_ANNOTATION] == at(3600), "made up for at once"
-
-
-def test_allow_keeps_the_newest_run_that_has_ended() -> None:
-    """Its log is there until the next one has ended."""
-    world = hourly("Allow")
-    for _ in range(3):
-        world.settle()
-        name = world.pods[-1]
-        world.run(name)
-        world.after(60).end(0, name)
-        world.settle()
-        world.after(3540)
-    assert len(world.pods) == 1
 
 
 def test_a_run_that_fails_is_started_again_for_the_same_time() -> None:

@@ -27,6 +27,8 @@ __all__ = ["Api", "connect"]
 FIELD_MANAGER = "tussock-operator"
 REQUEST_SECONDS = 10.0
 """A request without an answer for so long has failed."""
+LISTED_AT_ONCE = 500
+"""Objects in one answer of a list."""
 RETRY_PAUSES = (0.2, 1.0, 3.0)
 """Seconds before each repetition: together well below the time after which a leader has lost its lease."""
 
@@ -58,11 +60,18 @@ class Api:
         """One object; `ApiNotFound`. Without `namespace` one that is in none, as a namespace itself."""
         return await self._request("get", kind, namespace, name)
 
-    async def list_metadata(self, kind: str, namespace: str | None, selector: str) -> list[Manifest]:
-        """The metadata of all objects of a kind with labels that fit: a fraction of their size."""
-        query = [("labelSelector", selector)] if selector else []
-        answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
-        return list(answer.get("items") or ())  # `null` of custom resources of which there are none
+    async def list_metadata(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> list[Manifest]:
+        """The metadata of all objects of a kind with labels and fields that fit: a fraction of their size."""
+        asked = {"labelSelector": selector, "fieldSelector": fields, "limit": str(LISTED_AT_ONCE)}
+        found: list[Manifest] = []
+        token = ""
+        while True:
+            query = [(name, value) for name, value in {**asked, "continue": token}.items() if value]
+            answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
+            found += [_small(body) for body in answer.get("items") or ()]  # `null` where there are none
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return found
 
     async def apply(self, manifest: Manifest, namespace: str, subresource: str = "") -> Manifest:
         """Server-side apply: what we set is so, what we no longer set goes, what others set stays; the new object."""
@@ -152,6 +161,12 @@ class Api:
             # A proxy between us and the server, which speaks HTML.
             answer = {"message": response.reason or "an answer that is not JSON"}
         return response.status, answer if isinstance(answer, dict) else {}
+
+
+def _small(body: Manifest) -> Manifest:
+    """An object without who manages which of its fields, which is most of its metadata."""
+    body["metadata"].pop("managedFields", None)
+    return body
 
 
 _METHODS = {

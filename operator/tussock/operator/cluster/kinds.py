@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tussock.operator.manifests.labels import MANAGED_BY
 from tussock.operator.resources.common import API_VERSION
 
-__all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "path_of"]
+__all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "Watched", "path_of", "watched"]
 
 OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 """Selects every child, and the pods that children make: watches ask the server for just those."""
@@ -69,6 +69,24 @@ KINDS: dict[str, Kind] = {
     "Namespace": Kind("v1", "namespaces"),
     "Secret": Kind("v1", "secrets"),
 }
+
+
+class Watched(NamedTuple):
+    """Which objects of a kind are looked at, as the server's own selectors; empty for all of them."""
+
+    labels: str = ""
+    fields: str = ""
+
+
+def watched(kind: str) -> Watched:
+    """What watches and sweeps of a kind ask for: the same, or a sweep would find what no watch tells of.
+
+    Users name their secrets, so these are not told apart by labels. But of Helm's releases, each of up to a megabyte
+    and many in a cluster, none is ever a secret of a store.
+    """
+    if kind == "Secret":
+        return Watched(fields="type!=helm.sh/release.v1")
+    return Watched(labels=OURS) if kind in CHILDREN or kind == "Certificate" else Watched()
 
 
 def path_of(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:

@@ -3,7 +3,6 @@
 Credentials are read from their secret when a probe runs, and kept nowhere.
 """
 
-import asyncio
 import base64
 from collections.abc import Hashable
 
@@ -66,8 +65,8 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
         except ApiError as error:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
         if isinstance(target, CloudTarget):
-            return await asyncio.to_thread(check_cloud, target, _owner(store), world.system, write=not good)
-        return await asyncio.to_thread(check, target, _owner(store), write=not good)
+            return await world.probes.in_thread(check_cloud, target, _owner(store), world.system, write=not good)
+        return await world.probes.in_thread(check, target, _owner(store), write=not good)
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -90,8 +89,8 @@ def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
             return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
         delete = store.spec.deletion_policy == "Delete"
         if isinstance(target, CloudTarget):
-            return await asyncio.to_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
-        return await asyncio.to_thread(clean, target, _owner(store), world.system, delete=delete)
+            return await world.probes.in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
+        return await world.probes.in_thread(clean, target, _owner(store), world.system, delete=delete)
 
     if not _has_credentials(store):
         return _left_as_it_is(store)
@@ -155,7 +154,7 @@ def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | 
             certificates = await certificates_of(world, store, "client-reader")
         except CertificatesUnreadable as error:
             return PlatformFact(problem=str(error))
-        return await asyncio.to_thread(ask, address, certificates, server_name(store))
+        return await world.probes.in_thread(ask, address, certificates, server_name(store))
 
     return world.probes.fact(Key("Meta", store.namespace, meta), about, run, PLATFORM_SECONDS)
 

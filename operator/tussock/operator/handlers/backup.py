@@ -1,8 +1,6 @@
 """The controller of `StateStoreBackup`: what its plan needs to know, and how backups are made and deleted."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
 from tussock.operator.cluster.seen import Key, key_of
@@ -70,7 +68,7 @@ def _tending(world: World, store: StateStore, meta: str, **wishes: Any) -> Calla
         except CertificatesUnreadable as error:
             return BackupsFact(None, str(error), bool(wishes.get("leaving")))
         address = meta_address(meta, store.namespace)
-        return await asyncio.to_thread(partial(tend, address, certificates, server_name(store), **wishes))
+        return await world.probes.in_thread(tend, address, certificates, server_name(store), **wishes)
 
     return run
 

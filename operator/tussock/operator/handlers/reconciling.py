@@ -11,10 +11,23 @@ from tussock.operator.cluster.acting import Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
+from tussock.operator.handlers.refusals import Refusals, advice
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.comparing import APPLIED
 from tussock.operator.planning.conditions import Reason, Verdict, conditions, is_ready, transitions, wrong
-from tussock.operator.planning.model import Action, Apply, Emit, Hold, Manifest, Plan, Release, Work, ref_of
+from tussock.operator.planning.model import (
+    Action,
+    Annotate,
+    Apply,
+    Delete,
+    Emit,
+    Hold,
+    Manifest,
+    Plan,
+    Release,
+    Work,
+    ref_of,
+)
 from tussock.operator.resources.common import InvalidResource
 from tussock.statestore.logs import get_logger
 
@@ -24,8 +37,9 @@ log = get_logger("tussock.operator")
 
 RESYNC_SECONDS = 60.0
 """Every resource is looked at at least so often, whatever the watches say."""
-REFUSED_SECONDS = 30.0
-"""What the API server refused is tried again so often: rights may be given, a quota raised."""
+_TOLD_MAX = 3
+"""Refusals that a condition tells of; most often they are one and the same."""
+_RUN_PODS = ("Deployment", "Pod", "StatefulSet")
 
 
 class Reconciler:
@@ -35,12 +49,14 @@ class Reconciler:
         self._world = world
         self._actor = Actor(world.api, world.seen, world.system, world.identity)
         self._controllers = {controller.kind: controller for controller in controllers}
+        self._refusals = Refusals()
 
     async def run(self, key: Key) -> float | None:
         """One pass; answers in how many seconds the next one is due, `None` if the resource is gone."""
         body = self._world.seen.get(*key)
         controller = self._controllers.get(key.kind)
         if body is None or controller is None:
+            self._refusals.keep(key, ())
             return None
         resource = None
         try:
@@ -51,73 +67,112 @@ class Reconciler:
                 # What cannot be understood cannot be cleaned up after, and must not stay for ever.
                 await self._actor.act(body, Release())
                 return None
-            plan = self._failed(body, wrong(Reason.INVALID_SPEC, str(error)))
+            plan = self._told(body, dict(body.get("status") or {}), wrong(Reason.INVALID_SPEC, str(error)))
         try:
-            if await self._act(controller, resource, body, plan):
-                return None
-        except ApiRefused as error:
-            refusal = wrong(
-                Reason.APPLY_REFUSED,
-                f"The API server refused a request: {error}. If rights are missing, give them to the operator's role.",
-                serving=is_ready(body),
-            )
-            plan = self._failed(body, refusal, plan)
+            let_go, refused = await self._act(controller, resource, body, plan)
         except ApiConflict as error:
             log.info("somebody else was faster; looking again", error=str(error))
             return 1.0
+        self._refusals.keep(key, tuple(action for action, _ in refused))
+        if let_go:
+            return None
+        if refused:
+            plan = self._refused(body, plan, [error for _, error in refused])
         await self._report(body, plan)
-        again = RESYNC_SECONDS if plan.again_seconds is None else min(plan.again_seconds, RESYNC_SECONDS)
+        due = [RESYNC_SECONDS, plan.again_seconds, self._refusals.next(key, self._now())]
+        again = min(seconds for seconds in due if seconds is not None)
         return again if self._world.seen.get(*key) is not None else None
 
-    def _failed(self, body: Manifest, verdict: Verdict, plan: Plan | None = None) -> Plan:
-        """A plan of which nothing can be done but to say so."""
-        status = dict(plan.status if plan is not None else body.get("status") or {})
+    def _now(self) -> float:
+        return self._world.system.monotonic()
+
+    def _told(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Plan:
+        """A plan of which nothing is to be done but to say how the resource is."""
         generation = body["metadata"].get("generation", 0)
         old = (body.get("status") or {}).get("conditions") or ()
         status["observedGeneration"] = generation
         status["conditions"] = conditions(old, verdict, generation, self._world.now())
-        return Plan((), status, REFUSED_SECONDS)
+        return Plan((), status)
 
-    async def _act(self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan) -> bool:
-        """Carry the plan out; whether the resource was let go."""
-        held = FINALIZER in (body["metadata"].get("finalizers") or [])
-        restored = self._restored(body, plan.actions)
+    def _refused(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
+        """The plan with the refusals in its status. What was wrong besides stays the reason: it is told first."""
+        held = {found["type"]: found for found in plan.status.get("conditions") or ()}
+        what = "; ".join(f"{error}. {advice(error)}".replace(".. ", ". ") for error in errors[:_TOLD_MAX])
+        more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
+        told = f"The API server refused a request: {what}{more}"
+        is_serving = bool(held) and held["Ready"]["status"] == "True"
+        reason = Reason.APPLY_REFUSED
+        if held and held["Degraded"]["status"] == "True":
+            reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
+        found = self._told(body, dict(plan.status), wrong(reason, told, serving=is_serving))
+        return found._replace(again_seconds=plan.again_seconds)
+
+    async def _act(
+        self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan
+    ) -> tuple[bool, list[tuple[Action, ApiRefused]]]:
+        """Carry the plan out: whether the resource was let go, and what the server would not have.
+
+        A refusal stops nothing that does not depend on it: without our finalizer nothing is made, and what runs pods
+        is left as it is while a ConfigMap is refused, for it would run with the old one and be taken for changed.
+        """
+        key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
+        refused: list[tuple[Action, ApiRefused]] = []
+        kinds: set[str] = set()
+        restored: list[str] = []
         for action in plan.actions:
-            match action:
-                case Work(name, arguments):
-                    await controller.works[name](self._world, resource, arguments)
-                case Hold() if held or body["metadata"].get("deletionTimestamp"):
-                    continue
-                case Release() if not held:
-                    continue
-                case Release():
-                    # With the finalizer the resource goes, and there is no status to write after that.
-                    await self._report(body, plan)
-                    await self._actor.act(self._world.seen.get(*key_of(body)) or body, action)
-                    return True
-                case _:
-                    await self._actor.act(body, action)
+            if isinstance(action, Emit) and refused:
+                continue  # it tells of what could not be done
+            if "ConfigMap" in kinds and _kind_of(action) in _RUN_PODS:
+                continue
+            error, told = self._refusals.of(key, action, self._now()), self._restored(body, action)
+            try:
+                if error is None and await self._do(controller, resource, body, action, plan, held=held):
+                    return True, []
+            except ApiRefused as refusal:
+                self._refusals.note(key, action, refusal, self._now())
+                error = refusal
+            if error is None:
+                restored += [told] if told else []
+                continue
+            refused.append((action, error))
+            kinds.add(_kind_of(action))
+            if isinstance(action, Hold):
+                break
         if restored:
-            await self._actor.act(body, restored)
+            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Put right: {', '.join(restored)}."))
+        return False, refused
+
+    async def _do(
+        self, controller: Controller[Any, Any], resource: Any, body: Manifest, action: Action, plan: Plan, *, held: bool
+    ) -> bool:
+        """Carry out one action; whether the resource was let go."""
+        match action:
+            case Work(name, arguments):
+                await controller.works[name](self._world, resource, arguments)
+            case Hold() if held or body["metadata"].get("deletionTimestamp"):
+                pass
+            case Release() if not held:
+                pass
+            case Release():
+                # With the finalizer the resource goes, and there is no status to write after that.
+                await self._report(body, plan)
+                await self._actor.act(self._world.seen.get(*key_of(body)) or body, action)
+                return True
+            case _:
+                await self._actor.act(body, action)
         return False
 
-    def _restored(self, body: Manifest, actions: Sequence[Action]) -> Emit | None:
-        """The event about children that are put right although nobody changed the resource."""
-        if not is_ready(body):
-            return None
-        told = []
-        for action in actions:
-            # Without the mark it is nothing lasting, such as the pod that tries an image.
-            if not isinstance(action, Apply) or _digest(action.manifest) is None:
-                continue
-            ref = ref_of(action.manifest)
-            known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
-            if known is None:
-                told.append(f"{ref.kind} {ref.name} was missing")
-            elif _digest(known) == _digest(action.manifest):
-                # We wanted the same before: somebody else has edited it.
-                told.append(f"{ref.kind} {ref.name} was edited")
-        return Emit("Normal", "ChildRestored", f"Put right: {', '.join(told)}.") if told else None
+    def _restored(self, body: Manifest, action: Action) -> str:
+        """What an apply puts right although nobody changed the resource; empty if it is no such."""
+        # Without the mark it is nothing lasting, such as the pod that tries an image.
+        if not is_ready(body) or not isinstance(action, Apply) or _digest(action.manifest) is None:
+            return ""
+        ref = ref_of(action.manifest)
+        known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
+        if known is None:
+            return f"{ref.kind} {ref.name} was missing"
+        # We wanted the same before: somebody else has edited it.
+        return f"{ref.kind} {ref.name} was edited" if _digest(known) == _digest(action.manifest) else ""
 
     async def _report(self, body: Manifest, plan: Plan) -> None:
         """Write the status if it differs, then the event of its transition: an event that is lost is in the status."""
@@ -131,6 +186,16 @@ class Reconciler:
             return
         for emit in transitions(before.get("conditions") or (), plan.status.get("conditions") or ()):
             await self._actor.act(body, emit)
+
+
+def _kind_of(action: Action) -> str:
+    """The kind of object that an action is about; empty if it is about none but the resource."""
+    match action:
+        case Apply(manifest):
+            return str(manifest["kind"])
+        case Delete(ref) | Annotate(ref, _):
+            return ref.kind
+    return ""
 
 
 def _digest(body: Manifest) -> str | None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from tussock.operator.cluster.errors import ApiError
-from tussock.operator.cluster.kinds import CHILDREN, OURS, Kind
+from tussock.operator.cluster.kinds import Kind, watched
 from tussock.operator.handlers.waking import concerned
 from tussock.operator.handlers.world import World
 from tussock.operator.health import Health
@@ -49,7 +49,7 @@ class Sweeper:
         """Compare the objects of one kind."""
         seen = self._world.seen
         before = seen.uids(kind)
-        listed = await self._world.api.list_metadata(kind, namespace, OURS if kind in CHILDREN else "")
+        listed = await self._world.api.list_metadata(kind, namespace, *watched(kind))
         found = seen.sweep(kind, namespace, listed, before)
         for body in found.gone:
             log.warning("a deletion was missed", kind=kind, **_names(body["metadata"]))

@@ -8,7 +8,7 @@ keeps in annotations. Ours looks at what is, whatever has happened, so only two 
 - events, each of which only wakes the resources that it concerns.
 
 No finalizer, annotation or status is ever written by kopf. Children and their pods are watched by our label, on the
-server's side; secrets all, since users name theirs, and of these just names, keys and versions are kept.
+server's side; secrets all but Helm's, since users name theirs, and of these just names, keys and versions are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,15 @@ from typing import Any
 
 import kopf
 
-from tussock.operator.cluster.kinds import CHILDREN, KINDS, OURS, RESOURCES, Kind
+from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES, Kind, watched
 from tussock.operator.handlers.waking import concerned
 from tussock.operator.handlers.world import World
 
 __all__ = ["kopf_settings", "registry_of", "watched_kinds"]
 
 REQUEST_SECONDS = 20.0
+LISTED_AT_ONCE = 50
+"""Objects in one answer, at the start: a secret may have a megabyte, and only its name and keys are kept."""
 
 
 class _Pauses:
@@ -50,6 +52,7 @@ def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.Opera
     settings.networking.request_timeout = REQUEST_SECONDS
     settings.networking.connect_timeout = REQUEST_SECONDS
     settings.networking.error_backoffs = _Pauses()
+    settings.watching.chunk_size = LISTED_AT_ONCE
     settings.posting.enabled = False
     settings.peering.standalone = True
     # Without rights on the whole cluster, neither its CRDs nor its namespaces can be watched.
@@ -59,8 +62,11 @@ def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.Opera
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 0.5
     for name, kind in kinds.items():
-        if name in CHILDREN or name == "Certificate":
-            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = OURS
+        place, asked = (kind.group, kind.version, kind.plural), watched(name)
+        if asked.labels:
+            settings.watching.label_selectors[place] = asked.labels
+        if asked.fields:
+            settings.watching.field_selectors[place] = asked.fields
     return settings
 
 

@@ -137,14 +137,15 @@ def _waits(
     """What stands in the way of asking the store; `None` if nothing does."""
     name, facts = backup.spec.store_ref.name, observed.facts
     waits = waits_for_store(observed.others.get(Ref("StateStore", name)), name)
-    if waits is not None or facts.store is None:
+    if facts.store is None:
         return waits or progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} cannot be understood.")
     if facts.store.is_being_deleted:
         return progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} is being deleted.")
     if facts.store.spec.paused:
         return idle(Reason.PAUSED, f"StateStore {name} is paused: no backups are made until spec.paused is false.")
     if not facts.serves:
-        return progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
+        # Meta nodes that serve make backups, whatever stands in the way of changes of their store.
+        return waits or progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
     if own is None and not (facts.tended and facts.tended.problem):
         return progressing(Reason.RECONCILING, f"The backups of StateStore {name} are being listed.")
     return None

@@ -16,7 +16,14 @@ from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.comparing import applies, differences, prunes
-from tussock.operator.planning.components import image_of, stamps, status_conditions, torn_down, waits_for_store
+from tussock.operator.planning.components import (
+    image_of,
+    no_meta,
+    stamps,
+    status_conditions,
+    torn_down,
+    waits_for_store,
+)
 from tussock.operator.planning.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.facts import PlatformFact
 from tussock.operator.planning.model import Action, Emit, Manifest, Observed, Plan, Ref
@@ -67,7 +74,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         return Plan((), _status(compactor, observed, workload, verdict, now))
     settled = bool(facts.metas) and all(facts.metas.values())
     if workload is None and not settled:
-        return Plan((), _status(compactor, observed, workload, _waits_for_meta(facts, store_name), now))
+        return Plan((), _status(compactor, observed, workload, _waits_for_meta(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults)
     wanted, held = _held_back(rendered.manifests, workload, settled=settled)
@@ -82,7 +89,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     image = node_image(compactor, store, facts.defaults)
     verdict = verdict_of(found, "compactors", image)
     if verdict.reason is Reason.READY and held:
-        verdict = _waits_for_meta(facts, store_name)._replace(ready=True)
+        verdict = _waits_for_meta(facts, store_body, store_name)._replace(ready=True)
     elif verdict.reason is Reason.READY and changes:
         verdict = progressing(Reason.ROLLING_OUT, f"The compactors are being changed to image {image}.", serving=True)
     return Plan(
@@ -105,9 +112,9 @@ def _held_back(
     return tuple(found), held
 
 
-def _waits_for_meta(facts: CompactorFacts, store_name: str) -> Verdict:
+def _waits_for_meta(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:
     if not facts.metas:
-        text = f"There is no Meta of StateStore {store_name}; create one, or give the store a meta section."
+        text = no_meta(store, store_name)
     else:
         names = ", ".join(name for name, settled in sorted(facts.metas.items()) if not settled)
         text = f"Waiting until Meta {names} serves as asked."

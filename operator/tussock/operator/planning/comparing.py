@@ -2,7 +2,8 @@
 
 An apply that would change nothing is left out, so a pass over an unchanged resource costs no request. Two things are
 asked: is what we would apply what we applied last (a digest in an annotation tells, so that a field that we no longer
-set is noticed), and does the object still have it (a comparison of ours with what is observed).
+set is noticed), and does the object still have it (a comparison of ours with what is observed). Of a claim's size, at
+least: volumes grow, by hand or by an autoscaler, and never shrink.
 
 The server keeps some values in another form than it was given: quantities (`1000m` is `1`), and fields that are empty
 (left out). Those compare as equal. Should one more such form turn up, the cost is an apply at each resync, which
@@ -66,9 +67,25 @@ def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tup
     found = []
     for manifest in map(marked, wanted):
         child = children.get(ref_of(manifest))
-        if child is None or differences(manifest, child):
+        if child is None:
             found.append(Apply(manifest))
+            continue
+        fitting = _grown(manifest, child)
+        if differences(fitting, child):
+            found.append(Apply(fitting))
     return tuple(found)
+
+
+def _grown(manifest: Manifest, child: Manifest) -> Manifest:
+    """A claim as large as it is where somebody has made it larger than we ask for: no server takes that back."""
+    if manifest["kind"] != "PersistentVolumeClaim":
+        return manifest
+    has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
+    wanted = manifest["spec"]["resources"]["requests"]["storage"]
+    sizes = _quantity(wanted), _quantity(has)
+    if sizes[0] is None or sizes[1] is None or sizes[1] <= sizes[0]:
+        return manifest
+    return {**manifest, "spec": {**manifest["spec"], "resources": {"requests": {"storage": has}}}}
 
 
 def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Delete, ...]:

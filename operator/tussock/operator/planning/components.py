@@ -15,6 +15,7 @@ __all__ = [
     "SECRETS_SEEN",
     "image_of",
     "is_settled",
+    "no_meta",
     "obstacle_of",
     "stamps",
     "status_conditions",
@@ -25,25 +26,6 @@ __all__ = [
 SECRETS_SEEN = "tussock.dev/secrets-seen"
 """Annotation of pods: a change of it makes the kubelet look at the pod's secrets now and not within a minute or two."""
 
-OBSTACLES = frozenset(
-    {
-        Reason.BUCKET_UNREACHABLE,
-        Reason.BUCKET_NOT_FOUND,
-        Reason.BUCKET_ACCESS_DENIED,
-        Reason.BUCKET_NOT_WRITABLE,
-        Reason.SECRET_NOT_FOUND,
-        Reason.SECRET_KEY_MISSING,
-        Reason.PREFIX_IN_USE,
-        Reason.INVALID_SPEC,
-        Reason.APPLY_REFUSED,
-        Reason.RECONCILING,
-        Reason.RESTORING,
-        Reason.RESTORE_FAILED,
-        Reason.DELETING,
-    }
-)
-"""Reasons of a store for which nothing of it is started that does not run yet."""
-
 
 def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> list[Condition]:
     """The conditions of a resource's next status."""
@@ -51,19 +33,30 @@ def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> li
 
 
 def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
-    """Why nothing can be started on a store with that body; empty if it can be."""
+    """Why nothing can be started on a store with that body; empty if it can be.
+
+    Only what the store itself has found stands in the way (`status.obstacle`). Its conditions tell of its parts too,
+    and a part that waited for what it has told itself would wait for ever.
+    """
     if store is None:
         return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
-    for found in (store.get("status") or {}).get("conditions") or ():
-        if found["type"] == "Ready":
-            return f"StateStore {name} is not usable: {found['message']}" if found["reason"] in OBSTACLES else ""
-    return f"StateStore {name} is being looked at for the first time."
+    obstacle = (store.get("status") or {}).get("obstacle")
+    if obstacle is None:
+        return f"StateStore {name} is being looked at for the first time."
+    return f"StateStore {name} is not usable: {obstacle}" if obstacle else ""
 
 
 def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
     """The verdict of a component that cannot start for its store's sake; `None` if it can."""
     obstacle = obstacle_of(store, name)
     return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
+
+
+def no_meta(store: Mapping[str, Any] | None, name: str) -> str:
+    """That a store has no meta nodes, in words: its section's are on their way, others somebody has to make."""
+    if ((store or {}).get("spec") or {}).get("meta") is not None:
+        return f"Meta {name} of StateStore {name} is being made."
+    return f"There is no Meta of StateStore {name}; create one, or give the store a meta section."
 
 
 def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:

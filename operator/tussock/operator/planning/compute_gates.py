@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.components import waits_for_store
-from tussock.operator.planning.conditions import Reason, Verdict, is_ready, progressing, wrong
+from tussock.operator.planning.components import no_meta, waits_for_store
+from tussock.operator.planning.conditions import Reason, Verdict, is_serving, progressing, wrong
 from tussock.operator.planning.model import Manifest, Ref
 from tussock.operator.resources.compute import Compute
 
@@ -17,24 +17,24 @@ class Gates(NamedTuple):
     first: Verdict | None
     """Of a first start, and of a change, which comes to meta nodes and compactors before."""
     again: Verdict | None
-    """Of another start of the same: a stream can go on for a while without compactors."""
+    """Of another start of the same: it needs meta nodes that serve, and nothing else. What stands in the way of a
+    store's own changes, a bucket that the operator cannot reach or an object that the server refused, is no matter of
+    a job whose nodes do their work; and a stream can go on for a while without compactors."""
 
 
 def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[Ref, bool]) -> Gates:
     """The gates of a job; `settled` says of the store's Metas and Compactors whether they serve as asked now."""
     name = compute.spec.store_ref.name
-    waits = waits_for_store(others.get(Ref("StateStore", name)), name)
-    if waits is not None:
-        return Gates(waits, waits)
+    body = others.get(Ref("StateStore", name))
+    waits = waits_for_store(body, name)
     metas = stores_metas(compute, others)
-    if not metas:
-        missing = progressing(
-            Reason.WAITING_FOR_META,
-            f"There is no Meta of StateStore {name}; create one, or give the store a meta section.",
-        )
+    if body is None or not metas:
+        missing = waits or progressing(Reason.WAITING_FOR_META, no_meta(body, name))
         return Gates(missing, missing)
-    serving = [meta for meta in metas if is_ready(others[Ref("Meta", meta)])]
+    serving = [meta for meta in metas if is_serving(others[Ref("Meta", meta)])]
     again = None if serving else progressing(Reason.WAITING_FOR_META, f"Waiting until Meta {', '.join(metas)} serves.")
+    if waits is not None:
+        return Gates(waits, again)
     for kind, reason in (("Meta", Reason.WAITING_FOR_META), ("Compactor", Reason.WAITING_FOR_COMPACTORS)):
         left = sorted(ref.name for ref, done in settled.items() if ref.kind == kind and not done)
         if left:

@@ -29,6 +29,7 @@ __all__ = [
     "conditions",
     "idle",
     "is_ready",
+    "is_serving",
     "progressing",
     "ready",
     "transitions",
@@ -165,3 +166,9 @@ def is_ready(body: Mapping[str, Any]) -> bool:
     if status.get("observedGeneration") != body["metadata"].get("generation"):
         return False
     return any(found["type"] == "Ready" and found["status"] == "True" for found in status.get("conditions", ()))
+
+
+def is_serving(body: Mapping[str, Any]) -> bool:
+    """Whether a resource's condition `Ready` is true, of whichever spec."""
+    found = (body.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)

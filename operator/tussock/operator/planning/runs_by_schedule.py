@@ -1,8 +1,8 @@
 """What to do with the drivers of a batch that has a schedule.
 
-`Forbid` and `Replace` have one driver at most, with the fixed name; a run that is due waits for it, or ends it. `Allow`
-has one for each time of the schedule, named after it. Of times that were missed only the newest is made up for. A run
-that fails is started again by the restart policy until the next one is due; with `Allow` that is the next one's work.
+There is one driver at most; a run that is due waits for it (`Forbid`), or ends it (`Replace`). Two at a time would
+share writer id and checkpoint, and each would take batches of the other for its own. Of times that were missed only the
+newest is made up for. A run that fails is started again by the restart policy until the next one is due.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def drive_by_schedule(
     handled = [run.scheduled for run in runs if run.scheduled]
     if handled and "lastScheduleTime" not in status:
         status["lastScheduleTime"] = max([*handled, compute.status.get("lastScheduleTime", "")])
-    return Driving(found.verdict, (*found.actions, *_tidied(compute, runs, found)), status, min(waits))
+    return Driving(found.verdict, found.actions, status, min(waits))
 
 
 def _due(
@@ -59,17 +59,9 @@ def _due(
     """What a run that is due asks for; `None` if it has to wait for the one before."""
     living = [run for run in runs if not run.has_ended]
     fixed = driver_name(compute.name)
-    policy = compute.spec.concurrency_policy
     if gate is not None and not living:
         return Driving(gate)
-    if policy == "Allow":
-        if gate is not None:
-            return None
-        # CronJobs name their jobs so, too: minutes since 1970 are unique, short and in order.
-        name = f"{fixed}-{int(due.timestamp()) // 60}"
-        begun = start(compute, store, job, name, 0, _restarts(compute), now, stamp(due))
-        return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
-    if living and policy == "Forbid":
+    if living and compute.spec.concurrency_policy == "Forbid":
         return None
     stopping: tuple[Action, ...] = tuple(stop(run) for run in runs if not run.is_leaving)
     if runs:
@@ -108,7 +100,7 @@ def _between(
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:
         return Driving(idle(Reason.SCHEDULED, f"The run of {run.scheduled} ended well. {when}"), (), status)
-    if found.fate is Fate.FAILED or compute.spec.concurrency_policy == "Allow":
+    if found.fate is Fate.FAILED:
         verdict = failure(compute, found.failures, run.told)
         return Driving(verdict._replace(message=f"{verdict.message} {when}"), (), {**status, "nextRestartTime": None})
     assert found.at is not None
@@ -121,10 +113,3 @@ def _between(
 
 def _restarts(compute: Compute) -> int:
     return int(compute.status.get("restarts", 0)) + ("startTime" in compute.status)
-
-
-def _tidied(compute: Compute, runs: Sequence[Run], found: Driving) -> tuple[Action, ...]:
-    """Take runs away that have ended, but for the newest: somebody may want to read its log."""
-    ended = sorted((run for run in runs if run.has_ended and not run.is_leaving), key=lambda run: run.scheduled)
-    kept = ended[:-1] if compute.spec.concurrency_policy == "Allow" else []
-    return tuple(stop(run) for run in kept if stop(run) not in found.actions)

@@ -18,7 +18,7 @@ from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import missing_certificates
 from tussock.operator.planning.comparing import applies, prunes
 from tussock.operator.planning.components import status_conditions
-from tussock.operator.planning.conditions import Reason, Verdict, is_ready, progressing, ready, wrong
+from tussock.operator.planning.conditions import Reason, Verdict, is_ready, is_serving, progressing, ready, wrong
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.planning.model import Action, Hold, Manifest, Observed, Plan, Ref, Work
@@ -65,7 +65,8 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     facts = observed.facts
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
-        return Plan(step.actions, _status(store, observed, step.verdict, now), POLL_SECONDS)
+        status = _status(store, observed, step.verdict, now, step.verdict.message)
+        return Plan(step.actions, status, POLL_SECONDS)
     metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
     if store.spec.paused:
         verdict = Verdict(
@@ -75,7 +76,7 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
             progressing=False,
             degraded=False,
         )
-        return Plan((Hold(),), _status(store, observed, verdict, now))
+        return Plan((Hold(),), _status(store, observed, verdict, now, store.status.get("obstacle")))
     names = meta_names(store, metas, facts.sections)
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
@@ -107,7 +108,7 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
-    status = _status(store, observed, verdict, now)
+    status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
         status["restoredFrom"] = restoring.done
     return Plan(tuple(actions), status, again)
@@ -214,12 +215,6 @@ def of_store(others: Mapping[Ref, Manifest], kind: str, store: StateStore) -> li
     return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
 
 
-def is_serving(body: Manifest) -> bool:
-    """Whether a resource's condition `Ready` is true, of whichever spec."""
-    found = (body.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
-
-
 def _verdict(store: StateStore, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool) -> Verdict:
     """How a store is that nothing stands in the way of: as its parts are, the first one that is not ready."""
     if not metas:
@@ -248,7 +243,10 @@ def _endpoint(store: StateStore, metas: Sequence[Manifest]) -> str:
     return f"tussock://{','.join(meta_address(body['metadata']['name'], store.namespace) for body in metas)}"
 
 
-def _status(store: StateStore, observed: Observed[StoreFacts], verdict: Verdict, now: datetime) -> dict[str, Any]:
+def _status(
+    store: StateStore, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
+) -> dict[str, Any]:
+    """The status; `obstacle` keeps all others from starting: empty for nothing, `None` before anybody has looked."""
     metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
     computes = of_store(observed.others, "Compute", store)
     status: dict[str, Any] = {
@@ -259,6 +257,8 @@ def _status(store: StateStore, observed: Observed[StoreFacts], verdict: Verdict,
         "compactor": _numbers(compactors),
         "compute": {"total": len(computes), "ready": sum(map(is_serving, computes))},
     }
+    if obstacle is not None:
+        status["obstacle"] = obstacle
     if metas:
         status["endpoint"] = _endpoint(store, metas)
         first = metas[0].get("status") or {}

@@ -5,8 +5,10 @@ says its marker (`marker.py`).
 """
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from xml.etree.ElementTree import ParseError
 
 import urllib3
 from minio import Minio
@@ -17,6 +19,7 @@ from minio.error import InvalidResponseError, S3Error, ServerError
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
+from tussock.operator.probes.bounded_http import BoundedPool
 from tussock.operator.probes.marker import CLEAN_SECONDS, FOLDERS, MARKER, Owner, in_use, marker_of, owner_in
 from tussock.statestore.system import System
 
@@ -24,7 +27,10 @@ __all__ = ["S3Target", "check", "clean"]
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 6.0
+CALL_SECONDS = 15.0
+"""All of a check or a cleaning: below what the probes' cache gives one (`cache.PROBE_SECONDS`)."""
 
+_ADDRESS = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?")
 _DENIED = {
     "AccessDenied": "the credentials may not use it; give them a policy for the bucket, to read, write and delete",
     "AllAccessDisabled": "all access to it is disabled",
@@ -58,20 +64,28 @@ class S3Target:
         return f"{self.prefix}/{name}" if self.prefix else name
 
 
+# `ParseError`: an answer that is no XML, of a server that is none of S3.
+_UNREACHABLE = (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError, ValueError)
+
+
 def check(target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
     """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
 
     `write`: try that too, even if the marker is there.
     """
+    pool = _pool()
     try:
-        return _check(_client(target), target, owner, write=write)
+        with pool:
+            found = _check(_client(target, pool), target, owner, write=write)
+            pool.check()
+            return found
     except S3Error as error:
         return _refused(target, error)
-    except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError, ValueError) as error:
+    except _UNREACHABLE as error:
         return BucketFact(
             Reason.BUCKET_UNREACHABLE,
-            f"{target!r} does not answer: {_words(error)}. Correct spec.objectStore, or see to it that its server runs "
-            "and can be reached from the cluster.",
+            f"{target!r} does not answer: {_words(error, pool)}. Correct spec.objectStore, or see to it that its "
+            "server runs and can be reached from the cluster.",
         )
 
 
@@ -102,25 +116,32 @@ def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> Em
     Goes on for `CLEAN_SECONDS` at most. A prefix of another owner is left alone, and so is what is no store's: a
     second store may have its prefix below this one's.
     """
+    pool = _pool()
     try:
-        client = _client(target)
-        found = _marker(client, target)
-        if found is None and not delete:
-            return EmptiedFact(done=True)
-        if found is not None and found.uid != owner.uid:
-            return EmptiedFact(done=True)
-        if delete:
-            deleted, more, problem = _delete_all(client, target, system)
-            if problem or more:
-                told = problem or f"{deleted} objects were removed just now, and more are left"
-                return EmptiedFact(done=False, message=f"{target!r}: {told}.", stuck=bool(problem))
-        client.remove_object(target.bucket, target.path(MARKER))
+        with pool:
+            cleaned = _clean(_client(target, pool), target, owner, system, delete=delete)
+            pool.check()
+            return cleaned
     except S3Error as error:
         if error.code == "NoSuchBucket":
             return EmptiedFact(done=True)
         return EmptiedFact(done=False, message=_refused(target, error).message, stuck=True)
-    except (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, OSError, ValueError) as error:
-        return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error)}.", stuck=True)
+    except _UNREACHABLE as error:
+        return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error, pool)}.", stuck=True)
+
+
+def _clean(client: Minio, target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
+    found = _marker(client, target)
+    if found is None and not delete:
+        return EmptiedFact(done=True)
+    if found is not None and found.uid != owner.uid:
+        return EmptiedFact(done=True)
+    if delete:
+        deleted, more, problem = _delete_all(client, target, system)
+        if problem or more:
+            told = problem or f"{deleted} objects were removed just now, and more are left"
+            return EmptiedFact(done=False, message=f"{target!r}: {told}.", stuck=bool(problem))
+    client.remove_object(target.bucket, target.path(MARKER))
     return EmptiedFact(done=True)
 
 
@@ -146,11 +167,13 @@ def _names(client: Minio, target: S3Target) -> Iterator[str]:
                 yield found.object_name
 
 
-def _client(target: S3Target) -> Minio:
-    scheme, _, host = target.endpoint.rpartition("://")
+def _pool() -> BoundedPool:
     # One short attempt: the operator repeats, and a user wants to hear soon what is wrong.
-    timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
-    pool = urllib3.PoolManager(timeout=timeout, retries=False, maxsize=2)
+    return BoundedPool(CONNECT_SECONDS, ANSWER_SECONDS, CALL_SECONDS)
+
+
+def _client(target: S3Target, pool: BoundedPool) -> Minio:
+    scheme, _, host = target.endpoint.rpartition("://")
     return Minio(
         host.rstrip("/"),
         credentials=StaticProvider(target.access_key, target.secret_key) if target.access_key else None,
@@ -183,6 +206,10 @@ def _refused(target: S3Target, error: S3Error) -> BucketFact:
     return BucketFact(Reason.BUCKET_UNREACHABLE, f"{target!r} answers with {error.code}: {error.message}.")
 
 
-def _words(error: BaseException) -> str:
-    """What is wrong, without the addresses of objects in memory that the library's texts begin with."""
-    return str(error).rpartition(">: ")[2] or type(error).__name__
+def _words(error: BaseException, pool: BoundedPool) -> str:
+    """What is wrong, without the addresses of objects in memory that texts of the library hold: new ones each time."""
+    if pool.is_over:
+        return f"it had not answered after {CALL_SECONDS:g} s"
+    # Of some errors the text is that of a tuple, of which the last part speaks.
+    said = str(error.args[-1]) if len(error.args) > 1 and isinstance(error.args[-1], str) else str(error)
+    return _ADDRESS.sub("", said).strip().rstrip(".") or type(error).__name__

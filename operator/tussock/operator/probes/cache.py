@@ -6,7 +6,9 @@ When the answer is another one than before, the resource that the fact is about 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from tussock.operator.cluster.seen import Key
@@ -16,8 +18,10 @@ __all__ = ["Probes"]
 
 log = get_logger("tussock.operator")
 
-PROBES_MAX = 16
-"""Probes that run side by side, of all resources together."""
+PROBES_MAX = 32
+"""Probes that run side by side, of all resources together; each may keep a thread busy."""
+NAMESPACE_PROBES_MAX = 8
+"""Of them those of one namespace: whatever servers its stores name, the others' turn comes."""
 PROBE_SECONDS = 20.0
 """A probe that takes longer is given up; each has shorter limits of its own, which make better messages."""
 FORGET_SECONDS = 600.0
@@ -39,8 +43,11 @@ class Probes:
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: dict[tuple[Key, Hashable], _Entry] = {}
         self._slots = asyncio.Semaphore(PROBES_MAX)
+        self._of_namespace: dict[str, asyncio.Semaphore] = {}
+        # Of our own: the one that asyncio shares has a few threads, which also look up names.
+        self._threads = ThreadPoolExecutor(PROBES_MAX, thread_name_prefix="probe")
 
     def fact(
         self, owner: Key, about: Hashable, run: Callable[[], Awaitable[Fact]], every_seconds: float
@@ -58,6 +65,10 @@ class Probes:
             self._forget(now)
         return entry.fact
 
+    async def in_thread(self, call: Callable[..., Fact], *arguments: Any, **named: Any) -> Fact:
+        """Make a call that blocks, in a thread of the probes; it has to end by itself within `PROBE_SECONDS`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *arguments, **named))
+
     def latest(self, owner: Key, about: Hashable) -> Any:
         """The newest fact, however old; `None` if there is none yet."""
         entry = self._entries.get((owner, about))
@@ -69,10 +80,12 @@ class Probes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, owner: Key, entry: _Entry, run: Callable[[], Awaitable[Fact]]) -> None:
         try:
-            async with self._slots, asyncio.timeout(PROBE_SECONDS):
+            # Its namespace's first: who waits for that one keeps none of the others'.
+            async with self._turn(owner.namespace), self._slots, asyncio.timeout(PROBE_SECONDS):
                 fact = await run()
         except Exception as error:  # noqa: BLE001 - logged; the fact stays, and is asked for again
             log.warning("a probe failed", kind=owner.kind, namespace=owner.namespace, name=owner.name, error=str(error))
@@ -84,7 +97,13 @@ class Probes:
             entry.fact = fact
             self._wake(owner)
 
+    def _turn(self, namespace: str) -> asyncio.Semaphore:
+        return self._of_namespace.setdefault(namespace, asyncio.Semaphore(NAMESPACE_PROBES_MAX))
+
     def _forget(self, now: float) -> None:
         for about in [about for about, entry in self._entries.items() if now - entry.asked > FORGET_SECONDS]:
             if self._entries[about].task is None:
                 del self._entries[about]
+        asking = {owner.namespace for owner, _ in self._entries}
+        for namespace in self._of_namespace.keys() - asking:
+            del self._of_namespace[namespace]

@@ -8,6 +8,8 @@ from tussock.operator.planning.facts import DriverFact
 __all__ = ["ask_driver"]
 
 ANSWER_SECONDS = 3.0
+ANSWER_BYTES_MAX = 64 << 10
+"""A status has a few hundred; whoever answers is a user's pod."""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -20,8 +22,17 @@ async def ask_driver(address: str) -> DriverFact | None:
     """The status of the driver at `host:port`; `None` if it does not answer, as outside the cluster."""
     try:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"http://{address}/status") as answer:
-            status = msgspec.json.decode(await answer.read(), type=_Status)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            # It might send us anywhere in the cluster.
+            session.get(f"http://{address}/status", allow_redirects=False) as answer,
+        ):
+            body = b""
+            async for part in answer.content.iter_chunked(ANSWER_BYTES_MAX):
+                body += part
+                if len(body) > ANSWER_BYTES_MAX:
+                    return None
+            status = msgspec.json.decode(body, type=_Status)
     except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
         return None
     return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)

@@ -101,7 +101,7 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     suspend: bool = False
     schedule: str = ""
     """Five fields of cron; of a batch only."""
-    concurrency_policy: Literal["Forbid", "Replace", "Allow"] = "Forbid"
+    concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     time_zone: str = "UTC"
     """Of the schedule, by its name in the IANA database."""
     pod_template: PodTemplate = field(default_factory=dict)

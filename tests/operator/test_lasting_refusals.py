@@ -1,0 +1,127 @@
+"""What the API server refuses for good, against a real one: it is told, waited for, and stops nothing else."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from support.minio import MinioServer
+from support.operators import Body, Objects, OperatorProcess, eventually
+from support.stores_in_cluster import serving, store_on
+
+pytestmark = [pytest.mark.minio, pytest.mark.timeout(300)]
+
+WATCHED_SECONDS = 8.0
+WRITES_MAX = 12
+"""In so many seconds: tries of what is refused, each later than the one before, and nothing that follows from them."""
+
+
+@pytest.fixture
+def own(objects: Objects, tmp_path: Path) -> Objects:
+    """A namespace with an operator of its own, whose every write is one for the test's store."""
+    process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
+    process.start()
+    return objects
+
+
+def quota(services: int) -> Body:
+    """A namespace's quota of Services, as its controller would have looked at it: there is none here."""
+    hard = {"services": str(services)}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": hard}}
+
+
+def give_quota(objects: Objects, services: int) -> None:
+    body = quota(services)
+    objects.apply(body)
+    hard = body["spec"]["hard"]
+    objects.patch("ResourceQuota", "small", {"status": {"hard": hard, "used": {"services": "0"}}}, "status")
+
+
+def writes_and_events(objects: Objects, name: str) -> tuple[int, int]:
+    return len(objects.writes()), len(objects.events(name))
+
+
+def test_a_quota_that_refuses_a_child_comes_to_rest(own: Objects, minio: MinioServer) -> None:
+    """It is told once, and tried again later and later.
+
+    Story: Meta told of a Service that a quota refused; the store repeated it in its own status; Meta took that for an
+    obstacle of the store and waited; the store then waited for Meta, so Meta tried again: 40 writes a second, and
+    another reason at each look, for ever.
+    """
+    give_quota(own, 0)
+    name = "s"
+    own.apply(store_on(minio, own, name))
+    said = own.await_reason("StateStore", name, "ApplyRefused")
+    assert "exceeded quota" in said["message"]
+    assert "ResourceQuota" in said["message"].rpartition("exceeded quota")[2], "the way out is the quota's"
+    eventually("all of it but the Service", lambda: own.get("Deployment", f"{name}-meta"))
+    before = writes_and_events(own, name)
+    seen = set()
+    until = time.monotonic() + WATCHED_SECONDS
+    while time.monotonic() < until:
+        seen.add((own.ready("StateStore", name)["reason"], own.ready("Meta", name)["reason"]))
+        time.sleep(0.1)
+    after = writes_and_events(own, name)
+    assert seen == {("ApplyRefused", "ApplyRefused")}
+    assert after[0] - before[0] <= WRITES_MAX
+    assert after[1] == before[1]
+    own.delete("ResourceQuota", "small")
+    eventually("the Service", lambda: own.get("Service", f"{name}-meta"))
+    for workload in ("meta", "compactor"):
+        own.serve("Deployment", f"{name}-{workload}")
+    own.await_reason("StateStore", name, "Ready")
+
+
+def on_volume(objects: Objects, name: str, storage_class: str) -> str:
+    """A store on a claim of 1 GiB whose nodes serve; the name of the claim, which has been bound."""
+    volume = {"size": "1Gi", "storageClassName": storage_class}
+    spec = {"objectStore": {"volume": volume}, "tls": {"mode": "none"}, "meta": {}, "compactor": {}}
+    serving(
+        objects,
+        {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "metadata": {"name": name}, "spec": spec},
+    )
+    [claim] = objects.list("PersistentVolumeClaim")
+    bound = {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    objects.patch("PersistentVolumeClaim", claim["metadata"]["name"], {"status": bound}, "status")
+    return str(claim["metadata"]["name"])
+
+
+def give_class(objects: Objects, *, grows: bool) -> str:
+    name = f"{objects.namespace}-{'grows' if grows else 'fixed'}"
+    body = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    objects.apply({**body, "provisioner": "example.org/none", "allowVolumeExpansion": grows})
+    return name
+
+
+def size_of(objects: Objects, claim: str) -> str:
+    return str((objects.get("PersistentVolumeClaim", claim) or {})["spec"]["resources"]["requests"]["storage"])
+
+
+def test_a_claim_that_somebody_made_larger_is_left_so(own: Objects) -> None:
+    """And grows when the spec asks for more.
+
+    Story: it was applied again with its old size, which is refused for ever, and nothing after it was done: a policy
+    that somebody had deleted stayed away, and more meta nodes never came.
+    """
+    claim = on_volume(own, "v", give_class(own, grows=True))
+    own.patch("PersistentVolumeClaim", claim, {"spec": {"resources": {"requests": {"storage": "3Gi"}}}})
+    own.delete("NetworkPolicy", "v-meta")
+    own.patch("StateStore", "v", {"spec": {"meta": {"replicas": 3}}})
+    eventually("the policy again", lambda: own.get("NetworkPolicy", "v-meta"))
+    eventually("three meta nodes", lambda: (own.get("Deployment", "v-meta") or {})["spec"]["replicas"] == 3)
+    own.serve("Deployment", "v-meta")
+    own.await_reason("StateStore", "v", "Ready")
+    assert size_of(own, claim) == "3Gi"
+    own.patch("StateStore", "v", {"spec": {"objectStore": {"volume": {"size": "4Gi"}}}})
+    eventually("a claim as large as the spec asks", lambda: size_of(own, claim) == "4Gi")
+
+
+def test_a_claim_that_cannot_grow_stops_nothing_else(own: Objects) -> None:
+    claim = on_volume(own, "v", give_class(own, grows=False))
+    own.patch("StateStore", "v", {"spec": {"objectStore": {"volume": {"size": "2Gi"}}}})
+    said = own.await_reason("StateStore", "v", "ApplyRefused")
+    assert said["status"] == "True", "what serves goes on"
+    assert "allowVolumeExpansion" in said["message"]
+    assert size_of(own, claim) == "1Gi"
+    own.patch("StateStore", "v", {"spec": {"meta": {"replicas": 3}}})
+    eventually("three meta nodes", lambda: (own.get("Deployment", "v-meta") or {})["spec"]["replicas"] == 3)

@@ -1,0 +1,140 @@
+"""A server that is slow, or says too much, costs the operator a moment of its own and nothing of anybody else's."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from tussock.operator.cluster.seen import Key
+from tussock.operator.planning.conditions import Reason
+from tussock.operator.probes import bounded_http, bucket
+from tussock.operator.probes.bucket import S3Target, check
+from tussock.operator.probes.cache import NAMESPACE_PROBES_MAX, Probes
+from tussock.operator.probes.driver import ANSWER_BYTES_MAX, ask_driver
+from tussock.operator.probes.marker import Owner
+
+STATUS = b'{"committedEpoch": 7}'
+OWNER = Owner("1", "n", "s")
+
+
+@contextmanager
+def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that treats each connection as `serve` says; `host:port`."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def handle(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            serve(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=handle, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"127.0.0.1:{listening.getsockname()[1]}"
+    listening.close()
+
+
+def trickle(header: bytes) -> Callable[[socket.socket], None]:
+    """After the header a byte now and then, each of which a timeout of the socket's takes for life."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(header)
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.05)
+
+    return serve
+
+
+TRICKLES = {
+    "in the header": b"HTTP/1.1 200 OK\r\nX-Long: ",
+    "in the body": b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n",
+    "of an error": b"HTTP/1.1 503 No\r\nContent-Type: application/xml\r\nContent-Length: 4000000\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("header", TRICKLES.values(), ids=TRICKLES)
+def test_a_bucket_that_trickles_ends_with_the_deadline(header: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: timeouts were for each read, so one endpoint kept a thread of the operator for as long as it liked."""
+    monkeypatch.setattr(bucket, "CALL_SECONDS", 0.5)
+    with server(trickle(header)) as address:
+        found = check(S3Target(f"http://{address}", "data", "p", "us-east-1", "user", "password"), OWNER, write=True)
+    assert found.reason is Reason.BUCKET_UNREACHABLE
+    assert "it had not answered after 0.5 s" in found.message
+
+
+def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_http, "ANSWER_BYTES_MAX", 1 << 20)
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 500 No\r\nContent-Type: application/xml\r\n\r\n")
+        while True:
+            connection.sendall(b"<" * 65536)
+
+    with server(serve) as address:
+        found = check(S3Target(f"http://{address}", "data", "p", "us-east-1"), OWNER, write=True)
+    assert found.reason is Reason.BUCKET_UNREACHABLE
+
+
+def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> None:
+    """Story: the text held the address of a Python object, another one at each probe, and each was a write."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    found = {check(S3Target(f"http://127.0.0.1:{port}", "data", "p", "us-east-1"), OWNER, write=True) for _ in range(3)}
+    [fact] = found
+    assert " at 0x" not in fact.message
+    assert "refused" in fact.message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + STATUS + b" " * ANSWER_BYTES_MAX, id="long"),
+        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://LOCATION/status\r\n\r\n", id="elsewhere"),
+    ],
+)
+def test_a_driver_is_believed_no_long_answer_and_no_other_address(answer: bytes) -> None:
+    """Who answers is a program of a user's: it must not fill the operator's memory, nor send it anywhere."""
+    with (
+        server(lambda other: other.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + STATUS)) as there,
+        server(lambda connection: connection.sendall(answer.replace(b"LOCATION", there.encode()))) as address,
+    ):
+        found = asyncio.run(ask_driver(address))
+    assert found is None or found.committed_epoch == 0
+
+
+def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
+    """Story: after eight probes of one slow endpoint, the buckets of all other tenants were looked at no more."""
+    release = threading.Event()
+
+    async def passes() -> str | None:
+        probes = Probes(lambda _: None)
+
+        async def slow() -> str:
+            await probes.in_thread(release.wait)
+            return "late"
+
+        async def quick() -> str:
+            return await probes.in_thread(lambda: "found")
+
+        for number in range(10 * NAMESPACE_PROBES_MAX):
+            probes.fact(Key("StateStore", "slow", str(number)), "bucket", slow, 60)
+        await asyncio.sleep(0)
+        other = Key("StateStore", "other", "s")
+        probes.fact(other, "bucket", quick, 60)
+        async with asyncio.timeout(30):
+            while (found := probes.latest(other, "bucket")) is None:
+                await asyncio.sleep(0.01)
+        release.set()
+        await probes.close()
+        return str(found)
+
+    assert asyncio.run(passes()) == "found"
