@@ -285,9 +285,11 @@ class Rows:
         """The first row of this sorted run whose key is >= `key`; n if there is none."""
         low, high = 0, len(self)
         offsets, data = binary_buffers(self.keys)
+        # A fifth of the time that NumPy takes for one of its numbers.
+        ends = memoryview(offsets)  # type: ignore[arg-type]
         while low < high:
             middle = (low + high) // 2
-            if bytes(data[offsets[middle] : offsets[middle + 1]]) < key:
+            if bytes(data[ends[middle] : ends[middle + 1]]) < key:
                 low = middle + 1
             else:
                 high = middle

@@ -4,6 +4,7 @@
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ class CachedBlock:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self._prepared = False
-        self._fixed: tuple[npt.NDArray[np.bytes_], int, int, int, memoryview] | None = None
+        self._fixed: tuple[Callable[[bytes], np.intp], int, memoryview] | None = None
         self._names: list[bytes] = []
         self._values: tuple[memoryview, memoryview, npt.NDArray[np.bool_] | None] | None = None
 
@@ -40,12 +41,12 @@ class CachedBlock:
             names = self._names
             at = bisect_left(names, key)
             return at if at < len(names) and names[at] == key else -1
-        keys, count, width, start, data = self._fixed
+        search, width, data = self._fixed
         if len(key) != width:
             return -1
-        at = int(keys.searchsorted(key))
-        start += at * width
-        return at if at < count and data[start : start + width] == key else -1
+        at = int(search(key))
+        # Behind the last key there is nothing, which is no key.
+        return at if data[at * width : (at + 1) * width] == key else -1
 
     def _prepare(self) -> None:
         keys = self.rows.keys
@@ -55,7 +56,7 @@ class CachedBlock:
         else:
             offsets, data = binary_buffers(keys)
             # Arrow says that its bytes are signed, and a memoryview of such is not equal to `bytes`.
-            self._fixed = fixed, len(keys), fixed.dtype.itemsize, int(offsets[0]), data.cast("B")
+            self._fixed = fixed.searchsorted, fixed.dtype.itemsize, data.cast("B")[int(offsets[0]) : int(offsets[-1])]
         self._prepared = True
 
     @property

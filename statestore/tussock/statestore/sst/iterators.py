@@ -13,6 +13,7 @@ the next batch, older ones; in reverse, where the oldest would come first, a key
 `merging`.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -76,7 +77,8 @@ class ReadRange(NamedTuple):
 
         So a table with many runs is read in smaller steps, with more requests, and not with more memory.
         """
-        return self._replace(step_bytes=max(min(MERGE_BYTES // max(runs, 1), SEGMENT_BYTES), _STEP_BYTES_MIN))
+        step_bytes = max(min(MERGE_BYTES // max(runs, 1), SEGMENT_BYTES), _STEP_BYTES_MIN)
+        return self if step_bytes == self.step_bytes else self._replace(step_bytes=step_bytes)
 
 
 def _stored(want: ReadRange, meta: LoadedMeta) -> Sequence[int] | None:
@@ -155,17 +157,14 @@ class SSTableIterator(Run):
         """Per step its first block, what answers its rows, and whether it is the last step."""
         want, columns = self._want, _stored(self._want, meta)
         if want.few:
-            steps = self._steps(meta)
-            following = next(steps, None)
-            while following is not None:
-                (first, last), following = following, next(steps, None)
+            for first, last, is_last in self._steps(meta):
                 read = partial(self._sstables.read, self._sst, meta, first, last, columns, fill=want.fill)
-                yield first, read, following is None
+                yield first, read, is_last
             return
         ahead: deque[tuple[int, Callable[[], Rows], Callable[[], None]]] = deque()
         prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
         try:
-            for first, last in self._steps(meta):
+            for first, last, _ in self._steps(meta):
                 ahead.append((first, *self._submitted(meta, first, last, columns)))
                 if len(ahead) > prefetch:
                     yield (*ahead.popleft()[:2], False)
@@ -183,29 +182,32 @@ class SSTableIterator(Run):
         read = self._sstables.submit_read(self._sst, meta, first, last, columns, fill=self._want.fill)
         return read.result, read.give_up
 
-    def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int]]:
-        """Block ranges to read, in order, of about `step_bytes` or one block; none crosses a segment's border."""
+    def _steps(self, meta: LoadedMeta) -> Iterator[tuple[int, int, bool]]:
+        """Block ranges to read, in order, of about `step_bytes` or one block, and whether it is the last one.
+
+        None crosses a segment's border.
+        """
         reverse, step_bytes = self._want.reverse, self._want.step_bytes
         first, last = meta.block_range(self._want.start, self._want.end)
         most = _FIRST_BLOCKS if self._want.few else meta.blocks
-        ends = np.cumsum(meta.raw_length)
-        for low, high in self._stretches(meta, first, last):
+        ends, blocks = meta.raw_ends, meta.blocks
+        stretches = self._stretches(meta, first, last)
+        for number, (low, high) in enumerate(stretches, 1):
             while low < high:
                 if reverse:
                     segment = meta.segments[meta.segment_numbers[high - 1]]
-                    enough = int(np.searchsorted(ends, int(ends[high - 1]) - step_bytes, side="right"))
+                    enough = bisect_right(ends, ends[high - 1] - step_bytes, 0, blocks)
                     # Of blocks 0 .. i-1 the bytes are ends[i-1]: with `enough` and what follows it fits.
-                    enough += int(int(ends[high - 1]) - (int(ends[enough - 1]) if enough else 0) > step_bytes)
+                    enough += ends[high - 1] - ends[enough - 1] > step_bytes
                     start = min(max(low, segment, high - most, enough), high - 1)
                     step, high = (start, high), start
                 else:
                     segment = meta.segments[meta.segment_numbers[low] + 1]
-                    before = int(ends[low - 1]) if low else 0
-                    enough = int(np.searchsorted(ends, before + step_bytes, side="right"))
+                    enough = bisect_right(ends, ends[low - 1] + step_bytes, 0, blocks)
                     end = max(min(high, segment, low + most, enough), low + 1)
                     step, low = (low, end), end
                 most *= 4
-                yield step
+                yield *step, low == high and number == len(stretches)
 
     def _stretches(self, meta: LoadedMeta, first: int, last: int) -> list[tuple[int, int]]:
         """Of the blocks first .. last-1 those to read, as ranges in order: not what is too old or too new to matter."""
@@ -236,7 +238,7 @@ class SSTableIterator(Run):
             return old if later is None else old | later
         if want.newest_at is None:
             return later
-        if not any(meta.continues[first:last]):
+        if 1 not in meta.continues[first:last]:
             return later
         skipped = np.zeros(last - first, np.bool_) if later is None else later
         for block in (np.flatnonzero(np.frombuffer(meta.continues, np.uint8)[first + 1 : last]) + first + 1).tolist():

@@ -132,8 +132,8 @@ class LoadedMeta:
             raise ValueError(f"the columns of the block index have {sorted(sizes)} blocks")
         if int(self.block_rows.sum()) != self.rows or ends[-1] != len(index.first_keys):
             raise ValueError("the block index has other rows or keys than it says")
-        # The file, plus what the unpacked lists take: about 130 bytes a block beside its first key.
-        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 168 * len(self.first_keys)
+        # The file, plus what the unpacked lists take: about 210 bytes a block beside its first key.
+        self.nbytes = size + len(meta.bloom) + sum(map(len, self.first_keys)) + 250 * len(self.first_keys)
 
     @property
     def blocks(self) -> int:
@@ -165,6 +165,16 @@ class LoadedMeta:
         return first, max(last, first)
 
     @cached_property
+    def raw_ends(self) -> list[int]:
+        """Of each block the bytes before compression of it and all before it; 0 at its end, for the place -1."""
+        return [*np.cumsum(self.raw_length).tolist(), 0]
+
+    @cached_property
+    def row_ends(self) -> list[int]:
+        """Of each block the rows of it and all before it; 0 at its end, for the place -1."""
+        return [*np.cumsum(self.block_rows).tolist(), 0]
+
+    @cached_property
     def segments(self) -> list[int]:
         """Borders of the segments: segment s has the blocks borders[s] .. borders[s+1]-1.
 
@@ -186,7 +196,7 @@ class LoadedMeta:
     def is_moderate(self, segment: int) -> bool:
         """Whether the segment may be held as one: the versions of a key can make it larger than memory."""
         first, last = self.segments[segment], self.segments[segment + 1]
-        return last - first == 1 or int(self.raw_length[first:last].sum()) <= SEGMENT_BYTES_MAX
+        return last - first == 1 or self.raw_ends[last - 1] - self.raw_ends[first - 1] <= SEGMENT_BYTES_MAX
 
 
 def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:

@@ -204,8 +204,8 @@ class Sstables:
             if keep:
                 return self._some_blocks(sst, meta, first, last)
             return _at_epoch(Rows.concat(self._read(sst, meta, first, last, columns)), sst)
-        skip = int(meta.block_rows[start:first].sum())
-        picked = segment.rows.slice(skip, skip + int(meta.block_rows[first:last].sum()))
+        ends = meta.row_ends
+        picked = segment.rows.slice(ends[first - 1] - ends[start - 1], ends[last - 1] - ends[start - 1])
         return _at_epoch(picked.with_columns(columns), sst)
 
     def _some_blocks(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int) -> Rows:

@@ -97,18 +97,16 @@ class TableReader:
         self._pin.check()
         return view
 
-    def _buffered(self, epoch: int | None) -> tuple[BufferedRun, ...]:
-        """Own uncommitted runs, newest first. To be taken *before* the version.
-
-        A commit adds its rows to the version, then drops them from the buffer: read in this order, a reader in
-        another thread meets them at least once, and meeting them twice does no harm.
-        """
-        return () if self._pin is not None else self.core.buffer.runs(self.table, epoch)
-
     def _with_view(self, epoch: int | None) -> tuple[tuple[BufferedRun, ...], TableView]:
-        """The own runs that a read at `epoch` sees, newest first, and the table's committed ones."""
-        buffered = self._buffered(epoch)
-        view = self._view(epoch)
+        """The own runs that a read at `epoch` sees, newest first, and the table's committed ones.
+
+        A commit adds its rows to the version, then drops them from the buffer. As the version is taken last here, a
+        reader in another thread meets them at least once, and meeting them twice does no harm.
+        """
+        if self._pin is not None:
+            return (), self._view(epoch)
+        buffered = self.core.buffer.runs(self.table, epoch)
+        view = self.core.view(self.table, self.name, epoch)
         if buffered and epoch is not None and epoch <= view.version.max_committed_epoch:
             buffered = ()
         return buffered, view
@@ -225,7 +223,9 @@ class TableReader:
     def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
         few = scan.limit is not None and scan.limit < _FEW_ROWS
         newest_at = MAX_EPOCH if scan.epoch is None else scan.epoch
-        want = ReadRange(scan.start, scan.end, scan.reverse, scan.columns, few, newest_at=newest_at)
+        want = ReadRange(
+            scan.start, scan.end, scan.reverse, scan.columns, few, newest_at=newest_at, types=_types(view, scan.columns)
+        )
         merged = self._merged(want, view, buffered, scan.epoch)
         return UserIterator(merged, scan.epoch, limit=scan.limit, reverse=scan.reverse)
 
@@ -236,11 +236,14 @@ class TableReader:
                 for rows in visible:
                     yield self._as_begun(rows, scan)
                     self.core.check_process()
+                    if scan.limit is not None:
+                        scan.limit -= len(rows)
+                        if not scan.limit:
+                            return
                     if scan.reverse:
                         scan.end = rows.key(0)
                     else:
                         scan.start = rows.key(len(rows) - 1) + b"\0"
-                    scan.limit = None if scan.limit is None else scan.limit - len(rows)
                 return
             except ObjectNotFound as error:
                 self.core.refresh_after(error, version)
@@ -266,7 +269,7 @@ class TableReader:
     ) -> MergeIterator:
         """All versions in the range, from the own rows and the committed runs."""
         indexes = [index for index in view.runs if epoch is None or index.min_epoch <= epoch]
-        want = want._replace(types=_types(view, want.columns)).shared_by(len(buffered) + len(indexes))
+        want = want.shared_by(len(buffered) + len(indexes))
         sources: list[ConcatIterator | list[Rows]] = []
         for run in buffered:
             if run.index is not None:
@@ -297,7 +300,7 @@ class TableReader:
             picked = []
             view = self._view(from_epoch)
             left = _COLUMN_BYTES_MAX
-            want = ReadRange(after_epoch=from_epoch, until_epoch=until)
+            want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
             for rows in distinct_versions(self._merged(want, view, (), until)):
                 epochs = rows.epoch_array()
                 versions = rows.filter((epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until)))
