@@ -7,11 +7,11 @@
 | `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
 | `TUSSOCK_DRAIN_SECONDS` | after SIGTERM the process has ended after so long |
-| `TUSSOCK_TERMINATION_FILE` | gets a sentence about what the application failed of |
+| `TUSSOCK_TERMINATION_FILE` | gets what the application failed of, in one line, and the end of its traceback |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
 
-The exit code is the application's; `DRAINED` if SIGTERM ended it, also if the application then ended by itself: a job
-that was told to stop has not completed.
+The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` if SIGTERM ended it,
+also if the application then ended by itself: a job that was told to stop has not completed.
 """
 
 import logging
@@ -30,6 +30,7 @@ import msgspec
 from tussock.compute.driver.answering import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
 from tussock.compute.driver.draining import stop_queries
+from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termination_message
 from tussock.compute.driver.scaling import Scaler, wanted_executors
 from tussock.compute.driver.watching import Watch
 from tussock.compute.spark.notes import NOTES_FOLDER
@@ -37,7 +38,7 @@ from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging
 from tussock.statestore.system import System
 
-__all__ = ["DRAINED", "Settings", "failure_text", "run", "settings_from", "submit_arguments"]
+__all__ = ["DRAINED", "Settings", "run", "settings_from", "submit_arguments"]
 
 log = get_logger("tussock.compute")
 
@@ -142,20 +143,16 @@ def _run_application(arguments: Sequence[str], settings: Settings, told: threadi
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
+            if settings.termination_file and not told.is_set():
+                Path(settings.termination_file).write_text(cause_of(end), encoding="utf-8")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         if not told.is_set():
             log.error("the application failed", exc_info=True)
             if settings.termination_file:
-                Path(settings.termination_file).write_text(failure_text(error), encoding="utf-8")
-        return 1
+                Path(settings.termination_file).write_text(termination_message(error), encoding="utf-8")
+        return OUTAGE if is_outage(cause_of(error)) else 1
     return 0
-
-
-def failure_text(error: BaseException) -> str:
-    """An error in one line of at most 500 characters, for a status: its type, and the first line of what it says."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:500]
 
 
 def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System) -> None:

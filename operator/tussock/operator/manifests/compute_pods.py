@@ -133,9 +133,11 @@ def executor_template(
 def _finished(template: Manifest, role: str, **fields: Any) -> Manifest:
     """The template with what no other node has: a role, an end after which nobody starts the container again."""
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], ROLE_LABEL: role}}
-    # Spark writes into its working directory, and the root file system cannot be written.
+    # Spark writes into its working directory, and the root file system cannot be written. A container that ends without
+    # a last word, such as a JVM that was killed, leaves the end of its log.
+    ours = {"workingDir": "/tmp", "terminationMessagePolicy": "FallbackToLogsOnError"}  # noqa: S108
     containers = [
-        {**container, "workingDir": "/tmp"} if container["name"] == "compute" else container  # noqa: S108
+        {**container, **ours} if container["name"] == "compute" else container
         for container in template["spec"]["containers"]
     ]
     spec = {**template["spec"], "containers": containers, "restartPolicy": "Never", **fields}
@@ -193,11 +195,32 @@ def trial_name(compute: str) -> str:
     return f"{compute}-image"
 
 
-def image_trial(compute: Compute, store: StateStore, image: str) -> Manifest:
-    """A pod that shows whether an image can be had: it asks for next to nothing, and ends at once."""
+_PLACING = (
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "hostAliases",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "serviceAccountName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+"""What decides on which node a pod runs, as whom, and whether that node may pull its image."""
+
+
+def image_trial(compute: Compute, store: StateStore, template: Manifest, image: str) -> Manifest:
+    """A pod that shows whether an image can be had where a driver of `template` will run.
+
+    It asks for next to nothing, and ends at once.
+    """
     meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
     meta["labels"][ROLE_LABEL] = "image"
     spec: dict[str, Any] = {
+        **{name: template["spec"][name] for name in _PLACING if name in template["spec"]},
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -213,8 +236,6 @@ def image_trial(compute: Compute, store: StateStore, image: str) -> Manifest:
             }
         ],
     }
-    if store.spec.images.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 

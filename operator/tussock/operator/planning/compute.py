@@ -1,8 +1,8 @@
 """The plan of a `Compute`: its children, at most one driver at a time, and a status that says what goes on.
 
-The driver is a bare pod with a fixed name, and this plan is its controller: there can be no second one before the first
-has gone, which a Deployment would allow. A pod is never changed but for annotations; another template means to stop it
-and, when it has gone, to make the next one.
+The driver is a bare pod with a fixed name, and this plan is its controller: there is no second one before the first has
+gone, which a Deployment would allow, but where the first one's node is lost. A pod is never changed but for
+annotations; another template means to stop it and, when it has gone, to make the next one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -196,7 +196,7 @@ def _plan(
         status["image"] = job.image
     elif "image" in old:
         status["image"] = old["image"]
-    remembered = ("startTime", "completionTime", "lastExitCode", "lastScheduleTime")
+    remembered = ("startTime", "completionTime", "lastExitCode", "lastFailure", "lastScheduleTime")
     status.update({name: old[name] for name in remembered if name in old})
     committed = ("committedEpoch", "committedBatch", "committedTime")
     status.update({name: old[name] for name in committed if name in old})

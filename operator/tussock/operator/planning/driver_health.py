@@ -43,6 +43,14 @@ def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], no
         # Without the minutes, which would be a write of the status for each.
         told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
         return wrong(Reason.PROBE_FAILED, told, progressing=True)
+    if _has_ended(pod):
+        return progressing(Reason.DRAINING, f"Pod {name} is ending.")
     if phase == "Running":
         return progressing(Reason.RUNNING, f"Pod {name} has started; the job does not run yet.")
     return progressing(Reason.RUNNING, f"Waiting for pod {name} to start.")
+
+
+def _has_ended(pod: Manifest) -> bool:
+    """Whether the driver's container has ended: the kubelet says so before it says what became of the pod."""
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(one["name"] == "compute" and (one.get("state") or {}).get("terminated") for one in found)

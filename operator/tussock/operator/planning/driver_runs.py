@@ -4,18 +4,21 @@ What is counted is kept in annotations of the pod itself, from its start on, so 
 and an operator that dies between two steps finds everything where it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import count
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION
-from tussock.operator.planning.model import Manifest
+from tussock.operator.manifests.compute_pods import driver_name
+from tussock.operator.planning.model import Manifest, seconds_since
 from tussock.operator.resources.compute import Compute, RestartPolicy
 
 __all__ = [
     "DRAINED",
     "FAILURES_ANNOTATION",
+    "OUTAGE",
     "RESTARTS_ANNOTATION",
     "SCHEDULED_ANNOTATION",
     "Fate",
@@ -23,7 +26,9 @@ __all__ = [
     "Run",
     "backoff_seconds",
     "fate_of",
+    "free_name",
     "has_ended",
+    "is_lost",
     "living_status",
     "run_of",
     "stamp",
@@ -38,6 +43,14 @@ SCHEDULED_ANNOTATION = "tussock.dev/scheduled-at"
 
 DRAINED = 143
 """Exit code of a driver that somebody told to stop, and that did (`tussock.compute.driver`)."""
+OUTAGE = 75
+"""Exit code of a driver whose program the store failed, by being away (`tussock.compute.driver.failures`)."""
+LOST_SECONDS = 120.0
+"""A pod that is still there so long after it had to be gone is lost. Its driver may run on, cut off from the cluster:
+the store refuses what it commits once the next one has begun, by the writer's generation."""
+_TOLD_MAX = 1000
+_LOG_MAX = 4000
+"""Characters of a pod's last words, of which a kubelet takes 4096 bytes."""
 _HEALTHY_SECONDS_MIN = 60.0
 """Who ran at least for so long, and for the longest back-off, failed of something new: counting begins anew."""
 
@@ -52,7 +65,9 @@ class Run(NamedTuple):
     exit_code: int | None
     """Of one that has ended; `None` if it never came to run, or nobody knows."""
     told: str
-    """What it failed of, in its own words or the kubelet's; may be empty."""
+    """What it failed of, in its own words or the kubelet's, in one line; may be empty."""
+    log: str
+    """The end of its traceback or of its log, as far as its pod keeps one."""
     started: datetime | None
     ended: datetime | None
     failures: int
@@ -103,6 +118,7 @@ def run_of(pod: Manifest) -> Run:
         has_ended=is_over,
         exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
         told=_told(state, status),
+        log=_last_words(state)[1],
         started=_moment(started),
         ended=_moment(ended) if is_over else None,
         failures=int(annotations.get(FAILURES_ANNOTATION, "0")),
@@ -113,12 +129,40 @@ def run_of(pod: Manifest) -> Run:
     )
 
 
+def is_lost(run: Run, now: datetime) -> bool:
+    """Whether a pod that was deleted does not go, though its time is over: nobody hears of its node any more.
+
+    Kubernetes leaves such a pod there until the node comes back or a person gives it up.
+    """
+    # By the API's own rule the time of deletion is that by which the pod may take to end.
+    return seconds_since(run.body["metadata"].get("deletionTimestamp"), now) > LOST_SECONDS
+
+
+def free_name(compute: Compute, lost: Sequence[Run]) -> str:
+    """The name of the next driver's pod: the usual one, unless a lost pod has it."""
+    name, taken = driver_name(compute.name), {run.name for run in lost}
+    return name if name not in taken else next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in taken)
+
+
 def _told(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The termination message, else the reason: `OOMKilled`, or of the whole pod, such as `Evicted`."""
-    words = [state.get("message") or "", state.get("reason") or "", status.get("message") or status.get("reason") or ""]
+    """The cause in the termination message, else the reason: `OOMKilled`, or of the whole pod, such as `Evicted`."""
     if state.get("reason") == "OOMKilled":
         return "it used more memory than its limit (OOMKilled); raise driver.memory or driver.resources"
-    return next((word.strip() for word in words if word.strip() and word != "Error"), "")[:500]
+    cause = _last_words(state)[0]
+    words = [cause, state.get("reason") or "", status.get("message") or status.get("reason") or ""]
+    return next((word.strip() for word in words if word.strip() and word != "Error"), "")[:_TOLD_MAX]
+
+
+def _last_words(state: Mapping[str, Any]) -> tuple[str, str]:
+    """What a pod said at its end: the cause in a line, and the rest, which an empty line parts from it.
+
+    Without that line it is the end of the log, which a kubelet takes where the driver could not say anything.
+    """
+    said = str(state.get("message") or "").strip()
+    cause, parted, rest = said.partition("\n\n")
+    if "\n" in cause:
+        return said.splitlines()[-1], said[-_LOG_MAX:]
+    return cause, rest[-_LOG_MAX:] if parted else ""
 
 
 def _ready_until(status: Mapping[str, Any]) -> str | None:
@@ -141,7 +185,8 @@ def backoff_seconds(policy: RestartPolicy, failures: int) -> float:
 def fate_of(compute: Compute, run: Run) -> Next:
     """What follows the end of a run.
 
-    A driver that was told to stop, by a kubelet that shuts its node down for example, has not failed.
+    A driver that was told to stop, by a kubelet that shuts its node down for example, has not failed. Nor has one that
+    ended because the store was away: its restart waits for meta nodes that serve, and is no later for it.
     """
     policy = compute.spec.restart_policy
     kind = policy.type or ("Always" if compute.spec.mode == "Streaming" else "OnFailure")
@@ -151,7 +196,7 @@ def fate_of(compute: Compute, run: Run) -> Next:
         if kind == "Always":
             return Next(Fate.RESTART, 0, ended + timedelta(seconds=backoff_seconds(policy, 0)))
         return Next(Fate.COMPLETED, 0)
-    if run.exit_code == DRAINED and kind != "Never":
+    if run.exit_code in (DRAINED, OUTAGE) and kind != "Never":
         return Next(Fate.RESTART, run.failures, ended + timedelta(seconds=backoff_seconds(policy, 0)))
     healthy = max(_HEALTHY_SECONDS_MIN, policy.max_backoff_seconds)
     ran = (ended - run.started).total_seconds() if run.started else 0.0

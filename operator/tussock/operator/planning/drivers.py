@@ -4,7 +4,7 @@
 |---|---|---|
 | none | job completed, or suspended | nothing |
 | none | | started, when the platform is ready and the back-off is over |
-| leaving | | waited for |
+| leaving | | waited for; if its node is lost, the next one is started under another name |
 | runs | suspended | stopped |
 | runs | another template | stopped, when the platform has rolled; then as with none |
 | runs | | left |
@@ -12,15 +12,15 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.compute import Job
-from tussock.operator.manifests.compute_pods import driver_name
 from tussock.operator.planning.comparing import marked
 from tussock.operator.planning.compute_gates import Gates
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.driver_failures import backing_off, failure, last_failure
 from tussock.operator.planning.driver_health import health_of, is_ready_pod
 from tussock.operator.planning.driver_runs import (
     FAILURES_ANNOTATION,
@@ -30,16 +30,18 @@ from tussock.operator.planning.driver_runs import (
     Next,
     Run,
     fate_of,
+    free_name,
+    is_lost,
     living_status,
     stamp,
 )
-from tussock.operator.planning.model import Action, Apply, Delete, Manifest, Ref
+from tussock.operator.planning.model import Action, Apply, Delete, Emit, Manifest, Ref
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
 """A driver is looked at so often: what it has committed, and that it does not come up, are events of nobody's."""
 
-__all__ = ["Driving", "completed", "drive", "ended_status", "failure", "start", "stop"]
+__all__ = ["Driving", "completed", "drive", "ended_status", "start", "stop"]
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ def drive(
     executors: Sequence[Manifest] = (),
 ) -> Driving:
     """What to do now; `executors` are the pods of those that have not ended."""
-    run = next((run for run in runs if run.name == driver_name(compute.name)), None)
+    lost = [run for run in runs if is_lost(run, now)]
+    run = next((run for run in runs if run not in lost), None)
     if run is None:
-        return _absent(compute, store, job, gates, now)
+        return _replacing(lost, _absent(compute, store, job, free_name(compute, lost), gates, now))
     if run.is_leaving:
-        return Driving(_leaving(compute, job, run), status={"driverPod": run.name})
+        status = {"driverPod": run.name}
+        return Driving(_leaving(compute, job, run), status=status, again_seconds=_LOOK_SECONDS)
     if run.has_ended:
         return _ended(compute, job, run, gates, now)
     return _living(compute, job, run, gates, now, executors)
@@ -82,7 +86,19 @@ def _leaving(compute: Compute, job: Job, run: Run) -> Verdict:
     return progressing(Reason.DRAINING, told)
 
 
-def _absent(compute: Compute, store: str, job: Job, gates: Gates, now: datetime) -> Driving:
+def _replacing(lost: Sequence[Run], found: Driving) -> Driving:
+    """With an event where a driver is started although an older one has not gone."""
+    if not lost or not found.actions:
+        return found
+    told = (
+        f"Pod {lost[0].name} was deleted and does not go: its node is lost. Another driver starts in its place, and "
+        "the store refuses what the old one may still commit. Where the checkpoint's volume can be mounted by one node "
+        "only, the new pod waits until the cluster gives the old node up (taint node.kubernetes.io/out-of-service)."
+    )
+    return replace(found, actions=(*found.actions, Emit("Warning", "NodeLost", told)))
+
+
+def _absent(compute: Compute, store: str, job: Job, name: str, gates: Gates, now: datetime) -> Driving:
     old = compute.status
     is_same_spec = old.get("observedGeneration") == compute.metadata.generation
     code = old.get("lastExitCode") if "completionTime" in old else None
@@ -108,7 +124,7 @@ def _absent(compute: Compute, store: str, job: Job, gates: Gates, now: datetime)
     if gate is not None:
         return Driving(gate, status=status)
     restarts = int(old.get("restarts", 0)) + has_run
-    return start(compute, store, job, driver_name(compute.name), failures, restarts, now)
+    return start(compute, store, job, name, failures, restarts, now)
 
 
 def start(
@@ -164,6 +180,8 @@ def ended_status(run: Run, found: Next) -> dict[str, Any]:
         "lastExitCode": 1 if run.exit_code is None else run.exit_code,
         "nextRestartTime": stamp(found.at) if found.at is not None else None,
     }
+    if failed := last_failure(run):
+        status["lastFailure"] = failed
     if run.started is not None:
         status["startTime"] = stamp(run.started)
     if run.ended is not None:
@@ -189,7 +207,7 @@ def _ended(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime) ->
     assert found.at is not None
     wait = (found.at - now).total_seconds()
     if wait > 0:
-        return Driving(_backing_off(run, found), status=status, again_seconds=wait)
+        return Driving(backing_off(compute, run, found), status=status, again_seconds=wait)
     if gates.again is not None:
         return Driving(gates.again, status=status)
     return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
@@ -202,32 +220,6 @@ def completed(compute: Compute, status: Mapping[str, Any]) -> Driving:
         Reason.COMPLETED, f"The program ended well at {when}.", ready=True, progressing=False, degraded=False
     )
     return Driving(verdict, status={**status, "nextRestartTime": None})
-
-
-def failure(compute: Compute, failures: int, told: str) -> Verdict:
-    """The job has failed for good."""
-    what = f" with: {told}" if told else ""
-    most = compute.spec.restart_policy.max_restarts
-    rule = "" if most is None else f" (maxRestarts is {most})"
-    return wrong(
-        Reason.FAILED,
-        f"The driver failed {failures} times in a row{rule}, at last{what}. `kubectl logs` of its pod has more; a "
-        "change of the spec starts it again.",
-    )
-
-
-def _backing_off(run: Run, found: Next) -> Verdict:
-    at = stamp(found.at) if found.at else ""
-    if run.exit_code in (0, 143):
-        return progressing(Reason.BACKING_OFF, f"The driver ended with code {run.exit_code}; it starts again at {at}.")
-    code = "without a code" if run.exit_code is None else f"with code {run.exit_code}"
-    what = f": {run.told}" if run.told else ""
-    return wrong(
-        Reason.DRIVER_FAILED,
-        f"The driver failed {code}{what}. It starts again at {at}, after {found.failures} failures in a row; "
-        f"`kubectl logs {run.name}` has more.",
-        progressing=True,
-    )
 
 
 def _suspended() -> Verdict:

@@ -1,8 +1,9 @@
 """A new image of a job is tried before its driver is stopped for it.
 
 There is one driver at a time, so the old one has to go before the new one comes, and with an image that no node can get
-the stream would stand. Therefore a small pod gets the image first, and ends at once. Where that fails, the old driver
-goes on, and the condition says why. It also brings the image to a node, which makes the change itself short.
+the stream would stand. Therefore a small pod gets the image first, on a node that would take the driver, and ends at
+once. Where that fails, the old driver goes on, and the condition says why. It also brings the image to a node, which
+makes the change itself short.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from tussock.operator.resources.store import StateStore
 
 __all__ = ["try_image"]
 
+LOOK_SECONDS = 15.0
+"""That a pod finds no node is told by the time that passes."""
+
 
 def try_image(
     compute: Compute, store: StateStore, job: Job, runs: Sequence[Run], trial: Manifest | None, now: datetime
@@ -31,17 +35,17 @@ def try_image(
         return None  # there is nothing to lose
     status = living_status(run)
     if trial is None:
-        made = Apply(image_trial(compute, store, job.image))
+        made = Apply(image_trial(compute, store, job.template, job.image))
         return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (made,), status)
     if _image(trial) != job.image:
         gone = (Delete(Ref("Pod", trial_name(compute.name))),) if not trial["metadata"].get("deletionTimestamp") else ()
         return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), gone, status)
     problem = pod_problem(trial, now)
-    if problem is not None and problem.reason is Reason.IMAGE_PULL_FAILED:
+    if problem is not None and not has_ended(trial):
         told = f"{problem.message} The driver with image {_image(run.body)} goes on meanwhile."
-        return Driving(wrong(Reason.IMAGE_PULL_FAILED, told, serving=True, progressing=True), (), status)
+        return Driving(wrong(problem.reason, told, serving=True, progressing=True), (), status, LOOK_SECONDS)
     if not has_ended(trial):
-        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (), status, 15.0)
+        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (), status, LOOK_SECONDS)
     # Whatever its exit code: the image was there.
     return None
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tussock.operator.manifests.compute import Job
-from tussock.operator.manifests.compute_pods import driver_name
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.driver_failures import failure
 from tussock.operator.planning.driver_health import health_of
-from tussock.operator.planning.driver_runs import Fate, Run, fate_of, living_status, stamp
-from tussock.operator.planning.drivers import Driving, ended_status, failure, start, stop
+from tussock.operator.planning.driver_runs import Fate, Run, fate_of, free_name, is_lost, living_status, stamp
+from tussock.operator.planning.drivers import Driving, ended_status, start, stop
 from tussock.operator.planning.model import Action, Manifest
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.resources.compute import Compute
@@ -31,14 +31,16 @@ def drive_by_schedule(
     executors: Sequence[Manifest] = (),
 ) -> Driving:
     """What to do now; `gate` is what a start has to wait for."""
+    lost = [run for run in runs if is_lost(run, now)]
+    name, runs = free_name(compute, lost), [run for run in runs if run not in lost]
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
     known = [compute.metadata.creation_timestamp, compute.status.get("lastScheduleTime", "")]
     last = max(datetime.fromisoformat(text) for text in [*known, *(run.scheduled for run in runs)] if text)
     newest, upcoming = schedule.latest(now), schedule.next(now)
     due = newest if newest > last else None
-    found = _due(compute, store, job, runs, due, gate, now) if due is not None else None
+    found = _due(compute, store, job, name, runs, due, gate, now) if due is not None else None
     if found is None:
-        found = _between(compute, store, job, runs, upcoming, now, executors)
+        found = _between(compute, store, job, name, runs, upcoming, now, executors)
     waits = [wait for wait in (found.again_seconds, (upcoming - now).total_seconds()) if wait is not None]
     status = {**found.status, "nextScheduleTime": stamp(upcoming)}
     handled = [run.scheduled for run in runs if run.scheduled]
@@ -51,6 +53,7 @@ def _due(
     compute: Compute,
     store: str,
     job: Job,
+    name: str,
     runs: Sequence[Run],
     due: datetime,
     gate: Verdict | None,
@@ -58,7 +61,6 @@ def _due(
 ) -> Driving | None:
     """What a run that is due asks for; `None` if it has to wait for the one before."""
     living = [run for run in runs if not run.has_ended]
-    fixed = driver_name(compute.name)
     if gate is not None and not living:
         return Driving(gate)
     if living and compute.spec.concurrency_policy == "Forbid":
@@ -67,7 +69,7 @@ def _due(
     if runs:
         told = f"Stopping {runs[0].name}, to start the run of {stamp(due)}."
         return Driving(progressing(Reason.RUNNING, told), stopping, {"driverPod": runs[0].name})
-    begun = start(compute, store, job, fixed, 0, _restarts(compute), now, stamp(due))
+    begun = start(compute, store, job, name, 0, _restarts(compute), now, stamp(due))
     return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
 
 
@@ -75,6 +77,7 @@ def _between(
     compute: Compute,
     store: str,
     job: Job,
+    name: str,
     runs: Sequence[Run],
     upcoming: datetime,
     now: datetime,
@@ -93,7 +96,7 @@ def _between(
         if again and datetime.fromisoformat(again) <= now:
             scheduled = compute.status.get("lastScheduleTime", "")
             failures = int(compute.status.get("failures", 0))
-            return start(compute, store, job, driver_name(compute.name), failures, _restarts(compute), now, scheduled)
+            return start(compute, store, job, name, failures, _restarts(compute), now, scheduled)
         return Driving(idle(Reason.SCHEDULED, when), (), {"driverPod": None})
     run = max(runs, key=lambda run: run.scheduled)
     found = fate_of(compute, run)
