@@ -47,7 +47,8 @@ def test_no_file_is_left_over() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_driver_may_handle_pods_and_nothing_else(case: str) -> None:
     """And Spark is told to try nothing else; only the driver's pod has a token."""
-    (rule,) = one(case, "Role")["rules"]
+    rule, own = one(case, "Role")["rules"]
+    assert (own["resources"], own["resourceNames"], own["verbs"]) == (["computes"], ["totals"], ["drive"])
     assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
     settings = conf(case)
     assert settings["spark.kubernetes.executor.disableConfigMap"] == "true"

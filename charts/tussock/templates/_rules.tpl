@@ -15,6 +15,10 @@ makes. Secrets are read since users name theirs, and written for certificates an
   # To name them as owners of children where the cluster checks that.
   resources: [statestores/finalizers, metas/finalizers, compactors/finalizers, computes/finalizers, statestorebackups/finalizers]
   verbs: [update]
+- apiGroups: [tussock.dev]
+  # Nothing asks for this verb: a driver that has it for a Compute is the driver of that one (driver_policy.yaml).
+  resources: [computes]
+  verbs: [drive]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete, deletecollection]

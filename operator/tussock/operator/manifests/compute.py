@@ -1,15 +1,13 @@
 """The children of a job but for its pod: account and rights, Service, settings, checkpoint, network policy.
 
 The driver may make, see and delete pods, and nothing else: Spark's settings are such that it needs no more
-(`compute_conf.py`). Kubernetes cannot limit `create` and `deletecollection` to certain names, so who does not trust a
-job's code gives it a namespace of its own.
+(`compute_conf.py`). Which pods it may make an admission policy says (`driver_rights.py`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import client_access
 from tussock.operator.manifests.compute_conf import (
     BLOCKS_PORT,
     CONF_FILE,
@@ -29,6 +27,7 @@ from tussock.operator.manifests.compute_pods import (
     executor_template,
     template_text,
 )
+from tussock.operator.manifests.driver_rights import driver_rights
 from tussock.operator.manifests.labels import Manifest, digest, metadata, selector
 from tussock.operator.manifests.settings import Defaults, spark_image
 from tussock.operator.resources.compute import Compute
@@ -40,8 +39,6 @@ TEMPLATE_ANNOTATION = "tussock.dev/template-hash"
 """On the driver's pod: of what it was made; another value makes another pod."""
 EXECUTORS_ANNOTATION = "tussock.dev/executors"
 """On the driver's pod: the newest number of executors. When it changes, the kubelet renews the pod's files at once."""
-
-_DRIVER_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,15 @@ def compute_manifests(
     image = spark_image(compute, store, defaults)
     driver, kept = driver_template(compute, store, addresses, image)
     executor, kept_too = executor_template(compute, store, addresses, image)
-    files = {CONF_FILE: properties(spark_conf(compute, store, image)), EXECUTOR_POD_FILE: template_text(executor)}
+    conf = spark_conf(compute, store, image)
+    files = {CONF_FILE: properties(conf), EXECUTOR_POD_FILE: template_text(executor)}
     executors = executor_count(compute.spec.executor)
     # Without the number of executors, which a running driver follows.
     found = digest(template_text(driver), files, application)
     if executors is not None:
         files["executors"] = f"{executors}\n"
     name = driver_name(compute.name)
-    manifests = [*_account(compute, store, name), _service(compute, store, name)]
+    manifests = [*driver_rights(compute, store, executor, conf), _service(compute, store, name)]
     if store.spec.network_policy:
         manifests.append(_network_policy(compute, store, name, defaults))
     if compute.spec.checkpoint.size:
@@ -108,33 +106,6 @@ def compute_manifests(
     )
     told = (*(f"driver: {path}" for path in kept), *(f"executor: {path}" for path in kept_too))
     return Job(tuple(manifests), driver, found, image, executors, told)
-
-
-def _account(compute: Compute, store: StateStore, name: str) -> list[Manifest]:
-    """The driver's account, or that of the store's workload identity, with the right to handle pods."""
-    identity = client_access(store).service_account
-    meta = metadata(compute, name, store.name, "compute")
-    rbac = "rbac.authorization.k8s.io"
-    role: Manifest = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "Role",
-        "metadata": meta,
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": list(_DRIVER_VERBS)}],
-    }
-    binding: Manifest = {
-        "apiVersion": f"{rbac}/v1",
-        "kind": "RoleBinding",
-        "metadata": meta,
-        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": identity or name, "namespace": compute.namespace}],
-    }
-    account: Manifest = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": meta,
-        "automountServiceAccountToken": False,
-    }
-    return [role, binding] if identity else [account, role, binding]
 
 
 def _service(compute: Compute, store: StateStore, name: str) -> Manifest:
