@@ -154,7 +154,7 @@ def test_other_pods_of_a_driver_are_refused(kubectl: Kubectl, case: str) -> None
 
 
 def test_secrets_that_the_job_has_anyhow_pass(kubectl: Kubectl) -> None:
-    """By its template: the certificate of a writer, and what the user's variables are from; not those of another job."""
+    """By its template: the certificate of a writer, and what the variables are from; not those of another job."""
     pod = executor("orders")
     _volume(secret={"secretName": "kafka"})(pod)
     assert refused(kubectl, DRIVER, pod) == ""
