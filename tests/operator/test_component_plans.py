@@ -139,6 +139,87 @@ def test_what_a_store_tells_of_its_parts_is_no_obstacle_to_them(plan: Any) -> No
     assert applied(plan(body)) == applied(plan())
 
 
+ASKED: dict[str, tuple[PlatformFact, bool, str, str]] = {
+    "silent at first": (PlatformFact("refused.", times=1), False, "RollingOut", "FTF"),
+    "silent for a moment": (PlatformFact("refused.", times=2), True, "Ready", "TFF"),
+    "silent": (PlatformFact("refused.", times=3), True, "ProbeFailed", "FFT"),
+    "silent since the beginning": (PlatformFact("wrong name.", times=3), False, "ProbeFailed", "FFT"),
+    "not to be seen": (PlatformFact("no route.", times=3, is_blind=True), True, "Ready", "TFF"),
+    "electing for the first time": (PlatformFact("", times=1), False, "RollingOut", "FTF"),
+    "electing another leader": (PlatformFact("", times=2), True, "NoLeader", "FTF"),
+    "without a leader": (PlatformFact("", times=3), True, "NoLeader", "FFT"),
+}
+
+
+@pytest.mark.parametrize(("platform", "has_led", "reason", "statuses"), ASKED.values(), ids=ASKED)
+def test_meta_nodes_serve_when_one_leads_and_answers(
+    platform: PlatformFact, has_led: bool, reason: str, statuses: str
+) -> None:
+    """Story: with all gRPC down, or a wrong name in the certificate, pods were ready and so was the Meta."""
+    children = made(plan_of_meta())
+    body = resource("Meta", replicas=2)
+    if has_led:
+        body["status"] = plan_of_meta(children=children, platform=LED).status
+    facts = MetaFacts(parse_store(store_body()), DEFAULTS, platform)
+    found = plan_meta(parse_meta(body), Observed(facts, children, others_of(store_body())), NOW)
+    assert told(found) == (reason, statuses)
+
+
+@pytest.mark.parametrize("ready_replicas", [0, 1, 2])
+@pytest.mark.parametrize("platform", [None, PlatformFact("refused.", times=1), PlatformFact("", times=3)])
+def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
+    platform: PlatformFact | None, ready_replicas: int
+) -> None:
+    """Story: a full bucket read as `elect a leader`, and while it was away `Ready` went up and down with the pods."""
+    body = store_body(wrong(Reason.BUCKET_NOT_WRITABLE, "s3://b can be read and not written: it is full."))
+    found = plan_of_meta(body, made(plan_of_meta(), ready_replicas), platform)
+    if platform is None and ready_replicas:
+        assert told(found)[0] in ("Ready", "RollingOut"), "nobody has asked them yet"
+        return
+    assert told(found) == ("BucketNotWritable", "FFT")
+    assert "it is full" in found.status["conditions"][0]["message"]
+
+
+def test_nodes_that_lead_have_their_bucket_whatever_the_operator_sees_of_it() -> None:
+    body = store_body(wrong(Reason.BUCKET_UNREACHABLE, "s3://b does not answer."))
+    assert told(plan_of_meta(body, made(plan_of_meta()), LED)) == ("Ready", "TFF")
+
+
+def test_a_leader_whose_pod_is_gone_is_not_shown() -> None:
+    """Neither by the address that it had, nor while nobody can be asked."""
+    children = {**made(plan_of_meta()), **pods("1", "2")}
+    shown = plan_of_meta(children=children, platform=LED).status
+    assert shown["leader"] in {ref.name for ref in children}
+    assert "leader" not in plan_of_meta(children=made(plan_of_meta()), platform=LED).status
+    body = {**resource("Meta", replicas=2), "status": shown}
+    facts = MetaFacts(parse_store(store_body()), DEFAULTS, PlatformFact("away.", is_blind=True))
+    gone = {ref: child for ref, child in children.items() if ref.name != shown["leader"]}
+    kept = plan_meta(parse_meta(body), Observed(facts, gone, others_of(store_body())), NOW).status
+    assert "leader" not in kept
+    assert kept["committedEpoch"] == 17
+
+
+def test_what_an_operator_that_has_just_begun_knows_is_what_was_known() -> None:
+    """Story: each change of the operator's leader wrote every status twice, and an event each time."""
+    children = made(plan_of_meta())
+    for platform in (LED, PlatformFact("", times=3), PlatformFact("refused.", times=3)):
+        body = resource("Meta", replicas=2)
+        body["status"] = plan_of_meta(children=children, platform=platform).status
+        facts = MetaFacts(parse_store(store_body()), DEFAULTS, None)
+        found = plan_meta(parse_meta(body), Observed(facts, children, others_of(store_body())), NOW)
+        assert found.status == body["status"]
+
+
+def test_a_mere_scaling_is_no_change_of_image() -> None:
+    children = made(plan_of_meta())
+    before = plan_of_meta(children=children, platform=LED)
+    assert told(before) == ("Ready", "TFF")
+    children[Ref("Deployment", "m-meta")]["spec"]["replicas"] = 1
+    children[Ref("Deployment", "m-meta")]["status"].update(replicas=1, updatedReplicas=1, readyReplicas=1)
+    message = plan_of_meta(children=children, platform=LED).status["conditions"][0]["message"]
+    assert "image" not in message
+
+
 def test_no_store_at_all() -> None:
     observed = Observed(MetaFacts(None, DEFAULTS, None), {}, others_of(None))
     found = plan_meta(parse_meta(resource("Meta")), observed, NOW)
@@ -175,7 +256,7 @@ def test_meta_nodes_without_a_leader_do_not_serve() -> None:
 
 def test_meta_nodes_that_the_operator_cannot_ask_may_serve_all_the_same() -> None:
     """Network policies, or an operator outside the cluster: the kubelet's probes know better."""
-    found = plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("no route."))
+    found = plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("no route.", is_blind=True))
     assert told(found) == ("Ready", "TFF")
     assert "no route" in found.status["conditions"][0]["message"]
 
@@ -247,7 +328,9 @@ def test_a_new_template_waits_and_a_new_number_does_not() -> None:
 def test_a_roll_is_looked_at_often_without_any_event(plan: Any) -> None:
     """Nobody says that half a minute has passed in which a pod found no node."""
     assert plan(children=made(plan(), ready_replicas=0)).again_seconds == 15.0
-    assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.")).again_seconds is None
+    assert (
+        plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("away.", is_blind=True)).again_seconds is None
+    )
     assert plan_of_meta(children=made(plan_of_meta()), platform=PlatformFact("", leader="")).again_seconds == 15.0
 
 

@@ -128,22 +128,25 @@ def test_what_happened_while_no_operator_ran(objects: Objects, minio: MinioServe
 
 
 def test_an_operator_that_starts_anew_writes_nothing(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """An upgrade of the operator, or a crash, touches nothing that is as it should be."""
+    """An upgrade of the operator, or a crash, touches nothing that is as it should be, and no status or event.
+
+    Story: each change of the operator's leader took every store to `Reconciling` and back.
+    """
     first = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     start(first)
     serving(objects, store_on(minio, objects, "s"))
     eventually("the last probe", lambda: "could not ask" in objects.ready("Meta", "s").get("message", ""))
     time.sleep(1)
     assert first.stop() == 0
-    before = len(objects.writes())
+    before, events = len(objects.writes()), [body["metadata"]["name"] for body in objects.events("s")]
     second = OperatorProcess(
         objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace, identity="second"
     )
     start(second)
     eventually("passes", lambda: second.metric("tussock_operator_reconcile_seconds_count") >= 3)
     time.sleep(2)
-    applied = [line["requestURI"] for line in objects.writes()[before:] if "/status" not in line["requestURI"]]
-    assert applied == []
+    assert [line["requestURI"] for line in objects.writes()[before:]] == []
+    assert events == [body["metadata"]["name"] for body in objects.events("s")]
     assert second.stop() == 0
 
 

@@ -76,6 +76,11 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Reason | None, tuple[str, ...]]] = {
         Reason.CRASH_LOOPING,
         ("ended 2 times",),
     ),
+    "in a loop after one end": (
+        pod(state=LOOP, lastState=KILLED, restartCount=1),
+        Reason.CRASH_LOOPING,
+        ("ended once",),
+    ),
     "one crash": (pod(state={"running": {"startedAt": ago(2)}}, lastState=KILLED, restartCount=1), None, ()),
     "starts": (pod(state={"running": {"startedAt": ago(30)}}), None, ()),
     "not ready for long": (pod(state={"running": {"startedAt": ago(90)}}), Reason.PROBE_FAILED, ("describe pod p",)),
@@ -118,6 +123,12 @@ def test_a_workload_that_may_make_no_pods_says_why() -> None:
     assert found.problem is not None
     assert found.problem.reason is Reason.POD_REFUSED
     assert "exceeded quota" in found.problem.message
+
+
+def test_fewer_are_told_as_fewer() -> None:
+    """Story: `3 of 1 meta nodes serve`."""
+    found = rollout(workload(1, 3, 3, 3), (), NOW)
+    assert verdict_of(found, "meta nodes", "node:1").message == "1 meta nodes serve; 2 more are being stopped."
 
 
 def test_what_is_done_has_no_problem() -> None:

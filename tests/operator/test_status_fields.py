@@ -100,7 +100,7 @@ def statuses_of_computes() -> Iterator[Status]:
     stream.run()
     facts = ComputeFacts(DEFAULTS, driver=DriverFact(7, 3, 1763725000000), settled=stream.settled)
     yield plan_compute(parse_compute(stream.job), Observed(facts, stream.children, stream.others), NOW).status
-    stream.after(10).end(1, message="Boom")
+    stream.after(10).end(1, message="Boom\n\nTraceback")
     yield stream.settle().status
     yield World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)})).settle().status
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from tussock.operator.manifests.settings import Defaults
@@ -90,6 +91,23 @@ def test_an_obstacle_is_told_and_nothing_is_started(
     assert told(found) == (reason, statuses)
     assert not applied(found) & {"Meta", "Compactor"}
     assert found.again_seconds == 10.0
+
+
+def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
+    """Until it has looked at the bucket itself; what stood in the way does so till then, and starts nothing."""
+    meta = component("Meta", ready("x"))
+    others = {**secret(), **meta, **component("Compactor", ready("x"))}
+    for bucket in (BucketFact(None), BucketFact(Reason.BUCKET_UNREACHABLE, "away.")):
+        before = plan(store(), replace(GOOD, bucket=bucket), others, meta)
+        again = plan_store(
+            replace_status(store(), before.status), Observed(replace(GOOD, bucket=None), meta, others), NOW
+        )
+        assert again.status == before.status
+        assert ("Compactor" in applied(again)) == (bucket.reason is None)
+
+
+def replace_status(one: StateStore, status: dict[str, Any]) -> StateStore:
+    return msgspec.structs.replace(one, status=status)
 
 
 @pytest.mark.parametrize(("spec", "others", "facts", "reason", "statuses"), OBSTACLES.values(), ids=OBSTACLES)

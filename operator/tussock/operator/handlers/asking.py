@@ -12,9 +12,9 @@ from tussock.operator.handlers.world import World
 from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
-from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.conditions import Reason, is_serving
 from tussock.operator.planning.deletion import EmptiedFact
-from tussock.operator.planning.facts import BucketFact, PlatformFact
+from tussock.operator.planning.facts import LASTING_TIMES, BucketFact, PlatformFact
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
@@ -57,7 +57,8 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
         return None
     owner, about = _key(store), ("bucket", *_place(world, store))
     last: BucketFact | None = world.probes.latest(owner, about)
-    good = last is not None and last.reason is None
+    # A bucket that has become full is seen by writing only; and without a leader something is wrong.
+    good = last is not None and last.reason is None and not _is_leaderless(world, store)
 
     async def run() -> BucketFact:
         try:
@@ -70,6 +71,14 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
+
+
+def _is_leaderless(world: World, store: StateStore) -> bool:
+    """Whether the store's meta nodes have had a leader and serve no more."""
+    metas = [
+        body for body in world.seen.all_of("Meta", store.namespace) if body["spec"]["storeRef"]["name"] == store.name
+    ]
+    return any("term" in (body.get("status") or {}) and not is_serving(body) for body in metas)
 
 
 def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
@@ -148,15 +157,20 @@ def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | 
     """What the meta nodes of the `Meta` called so say; `None` while they were not asked yet."""
     address, secret = meta_address(meta, store.namespace), tls_secret(store, "client-reader")
     about = ("platform", address, _version(world, store.namespace, secret))
+    owner = Key("Meta", store.namespace, meta)
 
     async def run() -> PlatformFact:
         try:
             certificates = await certificates_of(world, store, "client-reader")
         except CertificatesUnreadable as error:
             return PlatformFact(problem=str(error))
-        return await world.probes.in_thread(ask, address, certificates, server_name(store))
+        found = await world.probes.in_thread(ask, address, certificates, server_name(store))
+        if found.leader:
+            return found
+        before: PlatformFact | None = world.probes.latest(owner, about)
+        return found._replace(times=min((before.times if before is not None else 0) + 1, LASTING_TIMES))
 
-    return world.probes.fact(Key("Meta", store.namespace, meta), about, run, PLATFORM_SECONDS)
+    return world.probes.fact(owner, about, run, PLATFORM_SECONDS)
 
 
 async def certificates_of(world: World, store: StateStore, identity: Identity) -> Certificates | None:

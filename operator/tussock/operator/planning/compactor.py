@@ -139,6 +139,9 @@ def _status(
     }
     if image := image_of(workload):
         status["image"] = image
-    if platform is not None and not platform.problem:
-        status |= {"connectedSlots": platform.slots, "runningTasks": platform.tasks}
+    told = ("connectedSlots", "runningTasks")
+    if platform is not None and platform.leader:
+        status |= zip(told, (platform.slots, platform.tasks), strict=True)
+    else:  # only the leader knows, and what was known last holds until one can be asked
+        status |= {name: compactor.status[name] for name in told if name in compactor.status}
     return status

@@ -15,6 +15,7 @@ __all__ = [
     "SECRETS_SEEN",
     "image_of",
     "is_settled",
+    "last_verdict",
     "no_meta",
     "obstacle_of",
     "stamps",
@@ -30,6 +31,18 @@ SECRETS_SEEN = "tussock.dev/secrets-seen"
 def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> list[Condition]:
     """The conditions of a resource's next status."""
     return conditions(resource.status.get("conditions") or (), verdict, resource.metadata.generation, now)
+
+
+def last_verdict(resource: Resource) -> Verdict | None:
+    """What the status of a resource says of its present spec; `None` without one.
+
+    For a pass that knows less than the one before, as the first ones of an operator that has just begun.
+    """
+    held = {found["type"]: found for found in resource.status.get("conditions") or ()}
+    if not held or resource.status.get("observedGeneration") != resource.metadata.generation:
+        return None
+    values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
+    return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
 
 
 def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "Verdict",
     "conditions",
     "idle",
+    "is_current",
     "is_ready",
     "is_serving",
     "progressing",
@@ -162,12 +163,14 @@ def _kernel(found: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, Any]]:
     return {condition["type"]: (condition["status"], condition.get("reason")) for condition in found}
 
 
+def is_current(body: Mapping[str, Any]) -> bool:
+    """Whether a resource's status is about the spec that it has now, not about an older one."""
+    return bool((body.get("status") or {}).get("observedGeneration") == body["metadata"].get("generation"))
+
+
 def is_ready(body: Mapping[str, Any]) -> bool:
     """Whether a resource's status says `Ready` about the spec that it has now, not about an older one."""
-    status = body.get("status") or {}
-    if status.get("observedGeneration") != body["metadata"].get("generation"):
-        return False
-    return any(found["type"] == "Ready" and found["status"] == "True" for found in status.get("conditions", ()))
+    return is_current(body) and is_serving(body)
 
 
 def is_serving(body: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tussock.operator.planning.conditions import Reason
 
-__all__ = ["BackupsFact", "BucketFact", "DriverFact", "HeldBackup", "PlatformFact"]
+__all__ = ["LASTING_TIMES", "BackupsFact", "BucketFact", "DriverFact", "HeldBackup", "PlatformFact"]
 
 
 class BucketFact(NamedTuple):
@@ -14,6 +14,10 @@ class BucketFact(NamedTuple):
     """What stands in the way; `None` if nothing does."""
     message: str = ""
     """What is wrong with which bucket, and what to do."""
+
+
+LASTING_TIMES = 3
+"""An election, or a node that is being replaced, is over after one probe or two: more than that has a reason."""
 
 
 class PlatformFact(NamedTuple):
@@ -33,6 +37,10 @@ class PlatformFact(NamedTuple):
     """Of the compactors with a session."""
     tasks: int = 0
     """Compaction tasks that are worked on."""
+    is_blind: bool = False
+    """It is the operator that cannot see them: no network leads there, as outside of the cluster, or by a policy."""
+    times: int = 0
+    """How many probes in a row have found a problem or no leader, up to `LASTING_TIMES`."""
 
     @property
     def leader_ip(self) -> str:

@@ -16,9 +16,16 @@ from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_n
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.comparing import applies, prunes
-from tussock.operator.planning.components import image_of, stamps, status_conditions, torn_down, waits_for_store
-from tussock.operator.planning.conditions import Reason, Verdict, progressing
-from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.components import (
+    image_of,
+    last_verdict,
+    stamps,
+    status_conditions,
+    torn_down,
+    waits_for_store,
+)
+from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.facts import LASTING_TIMES, PlatformFact
 from tussock.operator.planning.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.planning.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
@@ -71,7 +78,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)
-    verdict = _verdict(found, image, observed.facts.platform, rolling=_changes_workload(applied))
+    changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
+    verdict = _verdict(meta, found, image, observed.facts.platform, store_body, _changing(changes, workload, image))
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # Nobody tells when a leader is elected: that has to be asked for.
@@ -82,18 +90,81 @@ def _missing(store_name: str) -> Verdict:
     return progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood; see its status.")
 
 
-def _verdict(found: Rollout, image: str, platform: PlatformFact | None, *, rolling: bool) -> Verdict:
-    what = "meta nodes"
-    if rolling and found.done:
-        return progressing(Reason.ROLLING_OUT, f"The {what} are being changed to image {image}.", serving=True)
-    verdict = verdict_of(found, what, image)
+def _verdict(
+    meta: Meta, found: Rollout, image: str, platform: PlatformFact | None, store: Manifest | None, changing: str
+) -> Verdict:
+    if bucket := _bucket_obstacle(found, platform, store):
+        return bucket
+    if changing and found.done:
+        return progressing(Reason.ROLLING_OUT, changing, serving=True)
+    verdict = verdict_of(found, "meta nodes", image)
     if verdict.reason is not Reason.READY:
         return verdict
-    if platform is not None and platform.problem:
+    if platform is None:
+        last = last_verdict(meta)
+        return last if last is not None and last.reason in _ASKED else verdict
+    if platform.problem and platform.is_blind:
         return verdict._replace(message=f"{verdict.message} The operator could not ask them: {platform.problem}")
-    if platform is not None and not platform.leader:
-        return progressing(Reason.ROLLING_OUT, "The meta nodes run, and elect a leader.", serving=False)
-    return verdict
+    if platform.problem:
+        return _silent(meta, verdict, platform)
+    return verdict if platform.leader else _leaderless(meta, platform)
+
+
+_ASKED = (Reason.READY, Reason.PROBE_FAILED, Reason.NO_LEADER)
+"""Reasons that hold until the nodes have been asked anew: the first pass of an operator knows no better."""
+_OF_BUCKET = (
+    Reason.BUCKET_UNREACHABLE,
+    Reason.BUCKET_NOT_FOUND,
+    Reason.BUCKET_ACCESS_DENIED,
+    Reason.BUCKET_NOT_WRITABLE,
+    Reason.SECRET_NOT_FOUND,
+    Reason.SECRET_KEY_MISSING,
+)
+
+
+def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manifest | None) -> Verdict | None:
+    """What the store says of its bucket, where nobody leads: that is why.
+
+    Told before what the pods say, whose readiness comes and goes meanwhile. Nodes that lead have their bucket, whatever
+    the operator sees of it.
+    """
+    status = (store or {}).get("status") or {}
+    held = [one for one in status.get("conditions") or () if one["type"] == "Ready" and one["reason"] in _OF_BUCKET]
+    if not held or not status.get("obstacle"):
+        return None
+    unknown = found.ready > 0 if platform is None else platform.is_blind
+    if unknown or (platform is not None and platform.leader and found.ready > 0):
+        return None
+    return wrong(Reason(held[0]["reason"]), f"No meta node leads, for want of the bucket: {status['obstacle']}")
+
+
+def _silent(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
+    """Nodes that run and do not answer; for a moment that may be the network's."""
+    if platform.times >= LASTING_TIMES:
+        told = f"The meta nodes run and do not answer: {platform.problem} Clients cannot use them either."
+        return wrong(Reason.PROBE_FAILED, told)
+    if "term" in meta.status:
+        return verdict
+    told = f"The meta nodes run and have not answered yet: {platform.problem}"
+    return progressing(Reason.ROLLING_OUT, told)
+
+
+def _leaderless(meta: Meta, platform: PlatformFact) -> Verdict:
+    if platform.times >= LASTING_TIMES:
+        told = "The meta nodes run and none leads, so nothing is committed. Their logs say why: kubectl logs"
+        return wrong(Reason.NO_LEADER, f"{told} deployment/{meta_name(meta.name)}.")
+    if "term" in meta.status:
+        return progressing(Reason.NO_LEADER, "The leader is gone; the meta nodes elect another one.")
+    return progressing(Reason.ROLLING_OUT, "The meta nodes run, and elect a leader.")
+
+
+def _changing(changes: Sequence[Manifest], workload: Manifest | None, image: str) -> str:
+    """What an apply of the Deployment changes, in words; empty without one."""
+    if not changes:
+        return ""
+    if image_of(workload) != image:
+        return f"The meta nodes are being changed to image {image}."
+    return "The meta nodes are being changed as their spec asks."
 
 
 def _changes_workload(applied: Sequence[Apply]) -> bool:
@@ -127,6 +198,10 @@ def _deletion_costs(pods: Sequence[Manifest], platform: PlatformFact | None) -> 
     return found
 
 
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
 def _ip(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("podIP", ""))
 
@@ -155,12 +230,13 @@ def _status(
         return status
     platform = observed.facts.platform
     if platform is None or platform.problem:
-        # What was known last is better than nothing; the condition says that it is old.
-        kept = ("leader", "term", "version", "committedEpoch", "committedTime")
+        # What was known last is better than nothing; but for a leader whose pod is gone.
+        kept = ["term", "version", "committedEpoch", "committedTime"]
+        kept += ["leader"] if meta.status.get("leader") in [_name(pod) for pod in observed.pods()] else []
         return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}
-    leader = [pod["metadata"]["name"] for pod in observed.pods() if _ip(pod) == platform.leader_ip]
+    leader = [_name(pod) for pod in observed.pods() if platform.leader and _ip(pod) == platform.leader_ip]
     told = {
-        "leader": leader[0] if leader else platform.leader,
+        "leader": leader[0] if leader else "",
         "term": platform.term,
         "version": platform.version,
         "committedEpoch": platform.committed_epoch,

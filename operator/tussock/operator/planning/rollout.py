@@ -66,6 +66,10 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
         return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
     if found.done:
         return ready(f"All {found.wanted} {what} serve.")
+    if found.updated > found.wanted and found.ready >= found.wanted:
+        left = found.updated - found.wanted
+        told = f"{found.wanted} {what} serve; {left} more {'is' if left == 1 else 'are'} being stopped."
+        return progressing(Reason.ROLLING_OUT, told, serving=serving)
     # Old pods serve until new ones do, so those that serve are old ones first.
     new = max(0, found.ready - (found.replicas - found.updated))
     return progressing(
@@ -112,7 +116,7 @@ def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) ->
         why = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode', '?')}"
         return PodProblem(
             Reason.CRASH_LOOPING,
-            f"The container of pod {pod} has ended {container.get('restartCount', 0)} times ({why}). See "
+            f"The container of pod {pod} has ended {_times(container.get('restartCount', 0))} ({why}). See "
             f"kubectl logs --previous {pod}.",
         )
     if running and not container.get("ready") and seconds_since(running.get("startedAt"), now) > NOT_READY_SECONDS:
@@ -121,6 +125,10 @@ def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) ->
             f"Pod {pod} runs and is not ready. Its probe says why: kubectl describe pod {pod}.",
         )
     return None
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _first_problem(workload: Manifest, pods: Sequence[Manifest], now: datetime) -> PodProblem | None:

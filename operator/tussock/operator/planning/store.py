@@ -17,8 +17,17 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import missing_certificates
 from tussock.operator.planning.comparing import applies, prunes
-from tussock.operator.planning.components import status_conditions
-from tussock.operator.planning.conditions import Reason, Verdict, is_ready, is_serving, progressing, ready, wrong
+from tussock.operator.planning.components import last_verdict, status_conditions
+from tussock.operator.planning.conditions import (
+    Reason,
+    Verdict,
+    is_current,
+    is_ready,
+    is_serving,
+    progressing,
+    ready,
+    wrong,
+)
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.planning.model import Action, Hold, Manifest, Observed, Plan, Ref, Work
@@ -155,8 +164,13 @@ def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) 
     elif missing := _missing_secret(store, observed):
         return missing
     if facts.bucket is None:
-        return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
-    if facts.bucket.reason is not None:
+        known = store.status.get("obstacle")
+        if known is None:
+            return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
+        # Nobody has looked since the operator began, or since the secret changed: what was known holds till then.
+        if known and (last := last_verdict(store)) is not None:
+            return last._replace(message=known)
+    elif facts.bucket.reason is not None:
         return wrong(facts.bucket.reason, facts.bucket.message)
     return missing_certificates(
         store,
@@ -225,6 +239,9 @@ def _verdict(store: StateStore, metas: Sequence[Manifest], compactors: Sequence[
         held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
         if not held:
             return progressing(_waiting(kind), f"{kind} {name} is being looked at for the first time.", serving=serving)
+        if not is_current(body) and held["Degraded"]["status"] != "True":
+            told = f"{kind} {name} has changed, and is being looked at."
+            return progressing(_waiting(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":
             return wrong(Reason(held["Ready"]["reason"]), told, serving=serving)

@@ -1,5 +1,6 @@
 """What the meta nodes of a store say of themselves: who leads, which epoch is committed, who compacts."""
 
+import socket
 from typing import NamedTuple
 
 import grpc
@@ -14,6 +15,7 @@ from tussock.statestore.errors import TussockError
 __all__ = ["Certificates", "ask"]
 
 ANSWER_SECONDS = 5.0
+CONNECT_SECONDS = 2.0
 
 
 class Certificates(NamedTuple):
@@ -57,27 +59,47 @@ def ask(address: str, certificates: Certificates | None, server_name: str) -> Pl
     """Ask the meta nodes at `address` (`host:port`) for their status. Blocks for seconds; raises nothing of theirs.
 
     Without `certificates` the connection is not encrypted. Whichever replica answers knows who leads; what only the
-    leader knows (compactors) is asked of him.
+    leader knows (compactors) is asked of him. One that has just died is still named for a moment, and does not answer:
+    then nobody leads, and the rest is what the replica knows.
     """
     credentials = None
     if certificates is not None:
         credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.key, certificates.certificate)
     try:
         status = _ask(address, credentials, server_name)
-        if status.replica.role != "leader" and status.replica.leader:
-            status = _ask(status.replica.leader, credentials, server_name)
     except (TussockError, msgspec.ValidationError) as error:
-        return PlatformFact(problem=f"{str(error).rstrip('.')}.")
+        return PlatformFact(problem=f"{str(error).rstrip('.')}.", is_blind=not _answers(address))
+    leader = status.replica.leader
+    if status.replica.role != "leader" and leader:
+        try:
+            status = _ask(leader, credentials, server_name)
+        except (TussockError, msgspec.ValidationError):
+            leader = ""
     return PlatformFact(
         problem="",
         version=status.software.removeprefix("tussock "),
-        leader=status.replica.leader,
+        leader=leader,
         term=status.replica.term,
         committed_epoch=status.version.max_committed_epoch,
         committed_ms=status.version.committed_ms,
         slots=status.compaction.slots,
         tasks=len(status.compaction.tasks),
     )
+
+
+def _answers(address: str) -> bool:
+    """Whether the network leads to `host:port`: somebody takes the connection there, or refuses it.
+
+    Where nobody does either, a policy or the want of a name keeps us away, and says nothing of others.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _ask(address: str, credentials: grpc.ChannelCredentials | None, server_name: str) -> _Status:
