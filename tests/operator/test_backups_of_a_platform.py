@@ -272,9 +272,9 @@ def test_a_failure_is_told_and_tried_again(shop: Shop) -> None:
     assert shop.objects.await_reason("StateStoreBackup", "taken", "Completed", 40)["status"] == "True"
 
 
-def plugin(shop: Shop, *arguments: str) -> tuple[int, str, str]:
+def plugin(shop: Shop, *arguments: str, namespace: str = "") -> tuple[int, str, str]:
     """Exit code, output and errors of `kubectl tussock`, for the namespace of the store."""
-    options = ("--namespace", shop.objects.namespace, "--kubeconfig", str(shop.objects.kubeconfig))
+    options = ("--namespace", namespace or shop.objects.namespace, "--kubeconfig", str(shop.objects.kubeconfig))
     ran = subprocess.run(
         [sys.executable, "-m", "tussock.operator.plugin", *arguments, *options],
         capture_output=True,
@@ -297,9 +297,12 @@ def test_the_plugin_makes_a_backup_and_tells_how_things_are(shop: Shop) -> None:
     code, out, _ = plugin(shop, "status", "shop")
     lines = out.splitlines()
     assert code == 0
-    assert lines[0].split() == ["KIND", "NAME", "READY", "REASON", "PODS", "EPOCH", "MESSAGE"]
+    assert lines[0].split() == ["KIND", "NAME", "READY", "REASON", "PODS", "COMMITTED", "MESSAGE"]
     assert lines[1].split()[:4] == ["StateStore", "shop", "True", "Ready"]
     assert any(line.split()[:4] == ["StateStoreBackup", "by-hand", "True", "Completed"] for line in lines)
+    code, out, error = plugin(shop, "status", namespace="nothere")
+    assert (code, out) == (1, "")
+    assert "there is no StateStore in namespace nothere" in error
     code, out, _ = plugin(shop, "epochs", "shop")
     assert [line.split()[2] for line in out.splitlines() if name in line] == [str(epoch)]
     for arguments in (("status", "nowhere"), ("backup", "shop", "by-hand"), ("compact", "nowhere", "kv")):

@@ -99,7 +99,9 @@ def test_the_first_end_is_told_as_cert_manager_knows_it() -> None:
 
 def test_secrets_carry_the_labels_of_the_store() -> None:
     """So a renewed one is known to be the store's, and kubelets are told to look."""
-    asked = [found for found in store_manifests(STORE, ["shop"], DEFAULTS, "") if found["kind"] == "Certificate"]
+    asked = [
+        found for found in store_manifests(STORE, ["shop"], DEFAULTS, "").manifests if found["kind"] == "Certificate"
+    ]
     assert sorted(found["spec"]["secretName"] for found in asked) == NAMES
     for found in asked:
         assert found["spec"]["secretTemplate"]["labels"] == found["metadata"]["labels"]

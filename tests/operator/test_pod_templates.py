@@ -7,6 +7,8 @@ import pytest
 from support.operator_stores import DEFAULTS, meta_with, store_with
 from tussock.operator.manifests.merging import insist, strategic_merge
 from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.manifests.restoring import restore_manifests
+from tussock.operator.manifests.store import store_manifests
 
 STORE = store_with({"managed": {}})
 
@@ -113,3 +115,27 @@ def test_a_user_never_changes_another_ones_manifests() -> None:
     before = meta_manifests(meta_with(), STORE, DEFAULTS)
     rendered(container(env=[{"name": "MINE", "value": "1"}], livenessProbe=None))
     assert meta_manifests(meta_with(), STORE, DEFAULTS) == before
+
+
+PLACING = {"nodeSelector": {"pool": "disks"}, "tolerations": [{"key": "disks", "operator": "Exists"}]}
+
+
+def test_the_server_of_a_managed_object_store_takes_a_template() -> None:
+    """Placed as the user asks; its disk and its command stay ours, which is told."""
+    stranger = {"name": "minio", "command": ["sh"]}
+    template = {"spec": {**PLACING, "containers": [stranger]}}
+    found = store_manifests(store_with({"managed": {"podTemplate": template}}), ["shop"], DEFAULTS, "7")
+    [workload] = [manifest for manifest in found.manifests if manifest["kind"] == "StatefulSet"]
+    spec = workload["spec"]["template"]["spec"]
+    assert {name: spec[name] for name in PLACING} == PLACING
+    assert spec["containers"][0]["command"] == ["minio"]
+    assert found.kept == ("spec.containers[minio].command",)
+
+
+def test_a_restore_runs_where_the_meta_nodes_may() -> None:
+    """It takes nothing else of their template: it is another program."""
+    template = {"spec": {**PLACING, "containers": [{"name": "shipper", "image": "x"}]}}
+    store = store_with({"managed": {}}, "copy", meta={"podTemplate": template})
+    _, pod = restore_manifests(store, STORE, "nightly", DEFAULTS)
+    assert {name: pod["spec"][name] for name in PLACING} == PLACING
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["restore"]

@@ -24,6 +24,7 @@ from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import role_patterns, server_name
+from tussock.operator.planning.facts import BucketFact, PlatformFact
 from tussock.operator.probes.cache import Probes
 from tussock.operator.probes.platform import Certificates, ask
 from tussock.operator.resources.store import parse_store
@@ -106,6 +107,34 @@ def test_every_replica_leads_to_the_leader_and_its_numbers(platform: Platform) -
 def _at_epoch(platform: Platform, address: str, epoch: int) -> object:
     fact = ask(address, platform.certificates("reader"), server_name(STORE))
     return fact if fact.committed_epoch == epoch else None
+
+
+def test_a_leader_that_has_died_leaves_what_a_follower_knows(platform: Platform) -> None:
+    """Story: for 40 s the status had the dead leader, and the age of what was committed before its death."""
+    shown = platform.certificates("reader")
+    fact = eventually("a leader", lambda: _led(platform, shown))
+    leading = platform.addresses.index(fact.leader)
+    other = platform.addresses[1 - leading]
+    platform.processes[leading].process.kill()
+    found = ask(other, shown, server_name(STORE))
+    assert found.problem == ""
+    assert found.leader in ("", other)
+    assert found.term >= fact.term
+    assert eventually("another leader", lambda: ask(other, shown, server_name(STORE)).leader) == other
+    platform.processes[leading] = platform.processes[1 - leading]
+    platform.addresses[leading] = other
+
+
+def _led(platform: Platform, shown: Certificates) -> PlatformFact | None:
+    fact = ask(platform.addresses[0], shown, server_name(STORE))
+    return fact if fact.leader else None
+
+
+def test_nodes_that_refuse_are_told_from_those_that_no_network_leads_to(platform: Platform) -> None:
+    """What the operator alone cannot reach may serve all others."""
+    assert not ask("127.0.0.1:1", None, "").is_blind
+    assert not ask(platform.addresses[0], None, "").is_blind, "it speaks TLS only, and is there"
+    assert ask("nobody.invalid:7370", None, "").is_blind
 
 
 def test_a_certificate_that_is_not_trusted_is_a_problem_in_words(platform: Platform) -> None:
@@ -191,14 +220,18 @@ def test_a_probe_that_fails_keeps_what_was_known() -> None:
     run_in_virtual_time(passes())
 
 
+S3_WITH_KEYS = {"objectStore": {"s3": {"bucket": "b", "credentialsSecret": {"name": "keys"}}}}
+
+
 class Asking:
-    """Stands in for `Probes`: notes how often it is asked, and knows nothing."""
+    """Stands in for `Probes`: notes how often it is asked, and knows what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, latest: object = None) -> None:
         self.every_seconds: list[float] = []
+        self._latest = latest
 
-    def latest(self, _owner: Key, _about: object) -> None:
-        return None
+    def latest(self, _owner: Key, _about: object) -> object:
+        return self._latest
 
     def fact(self, _owner: Key, _about: object, _run: object, every_seconds: float) -> None:
         self.every_seconds.append(every_seconds)
@@ -216,3 +249,17 @@ def test_a_bucket_of_the_operators_own_is_looked_at_when_its_server_is_ready() -
         seen.put("StatefulSet", {"metadata": metadata, "status": status})
         assert bucket_fact(world, parse_store(body)) is None
     assert probes.every_seconds == [1.0]
+
+
+def test_without_a_leader_the_bucket_is_tried_by_writing_and_soon() -> None:
+    """A bucket that has become full can be read, and its marker is there: only a write shows it."""
+    store = parse_store({"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": S3_WITH_KEYS})
+    probes, seen = Asking(BucketFact(None)), Seen()
+    world = cast(World, SimpleNamespace(probes=probes, seen=seen))
+    for version, (ready, status) in enumerate(((True, {"term": 3}), (False, {}), (False, {"term": 3}))):
+        metadata = {"name": "s", "namespace": "n", "uid": "2", "resourceVersion": str(version + 1)}
+        held = [{"type": "Ready", "status": str(ready), "reason": "x"}]
+        meta = {"metadata": metadata, "spec": {"storeRef": {"name": "s"}}, "status": {**status, "conditions": held}}
+        seen.put("Meta", meta)
+        bucket_fact(world, store)
+    assert probes.every_seconds == [30.0, 30.0, 8.0]

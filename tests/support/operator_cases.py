@@ -91,7 +91,7 @@ def manifests_of(case: str) -> list[dict[str, Any]]:
     store, meta, compactor = CASES[case]
     addresses = [meta_address(meta.name, store.namespace)]
     return [
-        *store_manifests(store, [meta.name], DEFAULTS, "7"),
+        *store_manifests(store, [meta.name], DEFAULTS, "7").manifests,
         *meta_manifests(meta, store, DEFAULTS).manifests,
         *compactor_manifests(compactor, store, addresses, DEFAULTS).manifests,
     ]

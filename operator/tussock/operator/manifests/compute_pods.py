@@ -17,7 +17,7 @@ from tussock.operator.manifests.compute_conf import (
 )
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.merging import strategic_merge
-from tussock.operator.manifests.pods import Main, http_probe, node_template, requirements
+from tussock.operator.manifests.pods import Main, http_probe, node_template, placing, requirements
 from tussock.operator.manifests.quantities import bytes_of
 from tussock.operator.manifests.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.transport_security import client_identity
@@ -195,23 +195,6 @@ def trial_name(compute: str) -> str:
     return f"{compute}-image"
 
 
-_PLACING = (
-    "affinity",
-    "dnsConfig",
-    "dnsPolicy",
-    "hostAliases",
-    "imagePullSecrets",
-    "nodeSelector",
-    "priorityClassName",
-    "runtimeClassName",
-    "schedulerName",
-    "serviceAccountName",
-    "tolerations",
-    "topologySpreadConstraints",
-)
-"""What decides on which node a pod runs, as whom, and whether that node may pull its image."""
-
-
 def image_trial(compute: Compute, store: StateStore, template: Manifest, image: str) -> Manifest:
     """A pod that shows whether an image can be had where a driver of `template` will run.
 
@@ -220,7 +203,8 @@ def image_trial(compute: Compute, store: StateStore, template: Manifest, image: 
     meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
     meta["labels"][ROLE_LABEL] = "image"
     spec: dict[str, Any] = {
-        **{name: template["spec"][name] for name in _PLACING if name in template["spec"]},
+        **placing(template["spec"]),
+        **({"serviceAccountName": account} if (account := template["spec"].get("serviceAccountName")) else {}),
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

@@ -4,7 +4,7 @@ from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
 from tussock.operator.manifests.labels import Manifest, encoded, metadata, selector
-from tussock.operator.manifests.pods import Main, http_probe, node_template, requirements
+from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.manifests.volumes import claim
@@ -39,9 +39,7 @@ def minio_secret(store: StateStore, user: str, password: str) -> Manifest:
     }
 
 
-def minio_manifests(
-    store: StateStore, managed: ManagedStore, defaults: Defaults, secret_version: str
-) -> tuple[Manifest, ...]:
+def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults, secret_version: str) -> Rendered:
     """StatefulSet, Service and claim; the secret is made apart (`minio_secret`), and the bucket by its client.
 
     Another `secret_version` restarts the server.
@@ -75,11 +73,11 @@ def minio_manifests(
         ),
         annotations={SECRET_VERSION: secret_version},
     )
-    template, _ = node_template(store, store, main, {})
+    template, kept = node_template(store, store, main, managed.pod_template)
     found = [_service(store, name), _stateful_set(store, name, image, template)]
     if not managed.ephemeral:
         found.insert(0, claim(store, name, "minio", managed.size, managed.storage_class_name, ("ReadWriteOnce",)))
-    return tuple(found)
+    return Rendered(tuple(found), kept)
 
 
 def _stateful_set(store: StateStore, name: str, image: str, template: Manifest) -> Manifest:

@@ -17,7 +17,7 @@ from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import PodTemplate, Resource, ResourceRequirements
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "requirements"]
+__all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "placing", "requirements"]
 
 _GRACE_SECONDS = 5.0
 """Beyond what a process takes to drain: for its start of the end, and for the kubelet."""
@@ -97,6 +97,26 @@ def merged_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) 
     # A field under a path that was put back already is not told twice.
     told = [*kept, *(path for path in forbidden if not any(path.startswith(already) for already in kept))]
     return merged, tuple(told)
+
+
+_PLACING = (
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "hostAliases",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+
+
+def placing(spec: Mapping[str, Any]) -> Manifest:
+    """Of a pod's spec what decides on which node it runs, and whether that node may pull its image."""
+    return {name: spec[name] for name in _PLACING if name in spec}
 
 
 def http_probe(path: str, *, tls: bool, period: int, failures: int, timeout: int = 5, port: str = "http") -> Manifest:

@@ -10,7 +10,7 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import bucket_secret, meta_access, minio_endpoint, volume_claim
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.network import CLIENT_LABEL
-from tussock.operator.manifests.pods import Main, node_template
+from tussock.operator.manifests.pods import Main, node_template, placing
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import InvalidResource
@@ -60,7 +60,9 @@ def restore_manifests(store: StateStore, source: StateStore, backup: str, defaul
         mounts=mounts,
         service_account=access.service_account or meta_access(source).service_account,
     )
-    template, _ = node_template(store, store, main, {})
+    # Where the meta nodes will run it can run, too.
+    user = store.spec.meta.pod_template.get("spec") or {} if store.spec.meta is not None else {}
+    template, _ = node_template(store, store, main, {"spec": placing(user)})
     return (
         {
             "apiVersion": "v1",

@@ -6,6 +6,7 @@ from tussock.operator.manifests.certificates import cert_manager_manifests, desi
 from tussock.operator.manifests.labels import Manifest
 from tussock.operator.manifests.minio import minio_manifests
 from tussock.operator.manifests.network import network_policies
+from tussock.operator.manifests.pods import Rendered
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.volumes import store_claim
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore
@@ -14,20 +15,20 @@ from tussock.operator.resources.store import StateStore
 __all__ = ["store_manifests"]
 
 
-def store_manifests(
-    store: StateStore, metas: Sequence[str], defaults: Defaults, secret_version: str
-) -> tuple[Manifest, ...]:
+def store_manifests(store: StateStore, metas: Sequence[str], defaults: Defaults, secret_version: str) -> Rendered:
     """The children of `store`; `metas` are the names of its `Meta` objects.
 
     `secret_version` is that of the secret of a managed object store. Not among the children: the `Meta` and
     `Compactor`, and the secrets whose content is drawn or issued.
     """
     found: list[Manifest] = []
+    kept: tuple[str, ...] = ()
     match store.spec.object_store.backend:
         case VolumeStore() as volume:
             found += store_claim(store, volume)
         case ManagedStore() as managed:
-            found += minio_manifests(store, managed, defaults, secret_version)
+            made, kept = minio_manifests(store, managed, defaults, secret_version)
+            found += made
     found += network_policies(store, defaults)
     found += cert_manager_manifests(store, desired_certificates(store, metas, defaults))
-    return tuple(found)
+    return Rendered(tuple(found), kept)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.components import status_conditions, waits_for_store
+from tussock.operator.planning.components import last_verdict, status_conditions, waits_for_store
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
 from tussock.operator.planning.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
@@ -147,7 +147,10 @@ def _waits(
         # Meta nodes that serve make backups, whatever stands in the way of changes of their store.
         return waits or progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
     if own is None and not (facts.tended and facts.tended.problem):
-        return progressing(Reason.RECONCILING, f"The backups of StateStore {name} are being listed.")
+        # An operator that has just begun takes the object as it was, until it has asked.
+        return last_verdict(backup) or progressing(
+            Reason.RECONCILING, f"The backups of StateStore {name} are being listed."
+        )
     return None
 
 

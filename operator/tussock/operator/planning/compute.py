@@ -117,7 +117,7 @@ def _driving(
         gates = Gates(missing, missing)
     executors = _executors(observed)
     if compute.spec.schedule and not compute.spec.suspend:
-        return drive_by_schedule(compute, store.name, job, runs, gates.first, now, executors)
+        return drive_by_schedule(compute, store.name, job, runs, gates, now, executors)
     trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
     trying = None
     if gates.first is None and not compute.spec.suspend:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tussock.operator.manifests.compute import Job
+from tussock.operator.planning.compute_gates import Gates
 from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
 from tussock.operator.planning.driver_failures import failure
 from tussock.operator.planning.driver_health import health_of
@@ -26,11 +27,11 @@ def drive_by_schedule(
     store: str,
     job: Job,
     runs: Sequence[Run],
-    gate: Verdict | None,
+    gates: Gates,
     now: datetime,
     executors: Sequence[Manifest] = (),
 ) -> Driving:
-    """What to do now; `gate` is what a start has to wait for."""
+    """What to do now; `gates` are what a start, and another start of the same run, have to wait for."""
     lost = [run for run in runs if is_lost(run, now)]
     name, runs = free_name(compute, lost), [run for run in runs if run not in lost]
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
@@ -38,9 +39,9 @@ def drive_by_schedule(
     last = max(datetime.fromisoformat(text) for text in [*known, *(run.scheduled for run in runs)] if text)
     newest, upcoming = schedule.latest(now), schedule.next(now)
     due = newest if newest > last else None
-    found = _due(compute, store, job, name, runs, due, gate, now) if due is not None else None
+    found = _due(compute, store, job, name, runs, due, gates.first, now) if due is not None else None
     if found is None:
-        found = _between(compute, store, job, name, runs, upcoming, now, executors)
+        found = _between(compute, store, job, name, runs, upcoming, gates.again, now, executors)
     waits = [wait for wait in (found.again_seconds, (upcoming - now).total_seconds()) if wait is not None]
     status = {**found.status, "nextScheduleTime": stamp(upcoming)}
     handled = [run.scheduled for run in runs if run.scheduled]
@@ -80,6 +81,7 @@ def _between(
     name: str,
     runs: Sequence[Run],
     upcoming: datetime,
+    gate: Verdict | None,
     now: datetime,
     executors: Sequence[Manifest],
 ) -> Driving:
@@ -94,6 +96,8 @@ def _between(
     if not runs:
         again = compute.status.get("nextRestartTime")
         if again and datetime.fromisoformat(again) <= now:
+            if gate is not None:
+                return Driving(gate, (), {"driverPod": None})
             scheduled = compute.status.get("lastScheduleTime", "")
             failures = int(compute.status.get("failures", 0))
             return start(compute, store, job, name, failures, _restarts(compute), now, scheduled)
@@ -108,6 +112,8 @@ def _between(
         return Driving(verdict._replace(message=f"{verdict.message} {when}"), (), {**status, "nextRestartTime": None})
     assert found.at is not None
     wait = (found.at - now).total_seconds()
+    if wait <= 0 and gate is not None:
+        return Driving(gate, (), status)
     if wait <= 0:
         return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
     told = f"The run of {run.scheduled} failed: {run.told or 'see its log'}. It starts again at {stamp(found.at)}."

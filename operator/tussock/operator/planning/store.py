@@ -30,7 +30,7 @@ from tussock.operator.planning.conditions import (
 )
 from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
 from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Action, Hold, Manifest, Observed, Plan, Ref, Work
+from tussock.operator.planning.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Work
 from tussock.operator.planning.restoring import plan_restore
 from tussock.operator.planning.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
@@ -90,9 +90,9 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     secret = observed.others.get(Ref("Secret", managed_name(store))) if managed else None
     version = str(secret["metadata"].get("resourceVersion", "")) if secret is not None else ""
-    wanted = list(store_manifests(store, names, facts.defaults, version))
+    wanted, kept = store_manifests(store, names, facts.defaults, version)
     if not facts.has_cert_manager:
-        wanted = [manifest for manifest in wanted if manifest["kind"] != "Certificate"]
+        wanted = tuple(manifest for manifest in wanted if manifest["kind"] != "Certificate")
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
     restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now)
@@ -106,7 +106,11 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         # A server without its secret cannot start, and one that runs is restarted once: with the new secret.
         held = {"StatefulSet"} if managed and secret is None else ()
         due = [manifest for manifest in wanted if manifest["kind"] not in held]
-        actions += applies([*due, *started], observed.children)
+        applied = applies([*due, *started], observed.children)
+        actions += applied
+        if kept and any(action.manifest["kind"] == "StatefulSet" for action in applied):
+            told = f"Of objectStore.managed.podTemplate these were not taken over: {', '.join(kept)}."
+            actions.append(Emit("Warning", "PodTemplateKept", told))
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared)
     serving = bool(metas) and all(map(is_serving, metas))

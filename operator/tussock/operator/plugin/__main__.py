@@ -43,6 +43,9 @@ def run(arguments: Sequence[str]) -> None:
     match given.command:
         case "status":
             stores = [_store(kubectl, given.store)] if given.store else kubectl.objects(f"statestores.{GROUP}")
+            if not stores:
+                where = f"namespace {given.namespace}" if given.namespace else "the context's namespace"
+                raise KubectlFailed(f"there is no StateStore in {where}; another one is given by --namespace")
             sys.stdout.write(status_text(stores, _parts(kubectl)))
         case "epochs":
             parts = [part for part in _parts(kubectl) if part["spec"]["storeRef"]["name"] == given.store]

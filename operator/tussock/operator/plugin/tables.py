@@ -16,7 +16,7 @@ def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
     for store in sorted(stores, key=_name):
         found.append(_status_row(store))
         found += [_status_row(part) for part in others if _store_of(part) == _name(store)]
-    return _grid(("KIND", "NAME", "READY", "REASON", "PODS", "EPOCH", "MESSAGE"), found)
+    return _grid(("KIND", "NAME", "READY", "REASON", "PODS", "COMMITTED", "MESSAGE"), found)
 
 
 def epochs_text(store: Manifest, parts: Sequence[Manifest]) -> str:
@@ -36,10 +36,17 @@ def _status_row(body: Manifest) -> tuple[str, ...]:
     status = body.get("status") or {}
     ready: Manifest = next((found for found in status.get("conditions", ()) if found["type"] == "Ready"), {})
     pods = f"{status.get('readyReplicas', 0)}/{status['replicas']}" if "replicas" in status else _EMPTY
-    (epoch,) = _told(status, "committedEpoch") if "committedEpoch" in status else _told(status, "epoch")
+    (when,) = _told(status, "lastBackupTime" if body["kind"] == "StateStoreBackup" else "committedTime")
     message = ready.get("message", "nobody has looked at it yet; does an operator run?")
+    leaving = body["metadata"].get("deletionTimestamp")
+    if leaving and ready.get("reason") not in ("Deleting", "Draining", "DeletionGaveUp"):
+        # Its status is from before, if nobody takes care of it.
+        message = (
+            f"It is to be deleted since {leaving}, and waits for an operator; without one: kubectl tussock release."
+        )
+        ready = {"status": "False", "reason": "Deleting"}
     kind = body["kind"] if body["kind"] == "StateStore" else f"  {body['kind']}"
-    return kind, _name(body), *_told(ready, "status", "reason"), pods, epoch, message
+    return kind, _name(body), *_told(ready, "status", "reason"), pods, when, message
 
 
 def _told(body: Manifest, *fields: str) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from typing import Literal, TypeAlias
 
-from tussock.operator.resources.common import CamelStruct, InvalidResource, ResourceRequirements
+from msgspec import field
+
+from tussock.operator.resources.common import CamelStruct, InvalidResource, PodTemplate, ResourceRequirements
 from tussock.statestore.buckets.urls import BucketUrl
 
 __all__ = [
@@ -98,6 +100,7 @@ class ManagedStore(CamelStruct, frozen=True, kw_only=True):
     """On an `emptyDir`: everything is gone with the pod."""
     image: str = ""
     resources: ResourceRequirements | None = None
+    pod_template: PodTemplate = field(default_factory=dict)
 
 
 Backend: TypeAlias = S3Store | GcsStore | AzureStore | VolumeStore | ManagedStore
