@@ -147,6 +147,15 @@ def test_where_nobody_listens_the_bucket_cannot_be_reached(target: Target) -> No
     assert at.url in emptied.message
 
 
+@pytest.mark.parametrize("target", [gcs_target, azure_target])
+def test_what_is_wrong_is_told_in_the_same_words_each_time(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: the text held how long the attempts had taken, and each probe of an outage was a write of the status."""
+    monkeypatch.setattr("tussock.operator.probes.cloud.ANSWER_SECONDS", 0.5)
+    at = target(f"http://127.0.0.1:{free_port()}")
+    [found] = {check_cloud(at, OURS, SYSTEM, write=True) for _ in range(3)}
+    assert "error sending request" in found.message
+
+
 def test_a_bucket_that_is_gone_has_nothing_to_clean(cloud: CannedCloud) -> None:
     cloud.read = Answer(404, "ContainerNotFound", "The specified container does not exist.")
     assert clean_cloud(azure_target(cloud.url), OURS, SYSTEM, delete=True).done

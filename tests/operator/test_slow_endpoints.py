@@ -138,3 +138,29 @@ def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
         return str(found)
 
     assert asyncio.run(passes()) == "found"
+
+
+def test_a_call_that_does_not_end_has_no_second_one_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given up or not: its thread is busy, and counts among those of its namespace."""
+    monkeypatch.setattr("tussock.operator.probes.cache.PROBE_SECONDS", 0.02)
+    release, calls = threading.Event(), []
+
+    async def passes() -> None:
+        probes = Probes(lambda _: None)
+
+        async def slow() -> str:
+            await probes.in_thread(lambda: (calls.append(1), release.wait()))
+            return "late"
+
+        for _ in range(10):
+            probes.fact(Key("StateStore", "n", "s"), "bucket", slow, 0)
+            await asyncio.sleep(0.02)
+        assert len(calls) == 1
+        release.set()
+        async with asyncio.timeout(30):
+            while len(calls) == 1:
+                probes.fact(Key("StateStore", "n", "s"), "bucket", slow, 0)
+                await asyncio.sleep(0.01)
+        await probes.close()
+
+    asyncio.run(passes())

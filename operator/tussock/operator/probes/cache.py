@@ -44,6 +44,7 @@ class Probes:
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
         self._entries: dict[tuple[Key, Hashable], _Entry] = {}
+        self._is_closing = False
         self._slots = asyncio.Semaphore(PROBES_MAX)
         self._of_namespace: dict[str, asyncio.Semaphore] = {}
         # Of our own: the one that asyncio shares has a few threads, which also look up names.
@@ -66,8 +67,18 @@ class Probes:
         return entry.fact
 
     async def in_thread(self, call: Callable[..., Fact], *arguments: Any, **named: Any) -> Fact:
-        """Make a call that blocks, in a thread of the probes; it has to end by itself within `PROBE_SECONDS`."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *arguments, **named))
+        """Make a call that blocks, in a thread of the probes; it should end by itself within `PROBE_SECONDS`.
+
+        One that does not keeps its probe's place until it ends: nobody can end a thread, and another one beside it
+        would make two.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *arguments, **named))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if not self._is_closing:
+                await asyncio.wait({running})
+            raise
 
     def latest(self, owner: Key, about: Hashable) -> Any:
         """The newest fact, however old; `None` if there is none yet."""
@@ -75,7 +86,8 @@ class Probes:
         return None if entry is None else entry.fact
 
     async def close(self) -> None:
-        """End what runs."""
+        """End what runs, but for threads: those end by themselves."""
+        self._is_closing = True
         tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
         for task in tasks:
             task.cancel()

@@ -1,5 +1,6 @@
 """The same as `bucket.py` for buckets of Google and containers of Azure, opened as the nodes open them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,11 @@ __all__ = ["CloudTarget", "check_cloud", "clean_cloud"]
 ANSWER_SECONDS = 6.0
 """Of one request, its repetitions included: the operator repeats, and a user wants to hear soon what is wrong."""
 DELETED_AT_ONCE = 100
+
+_MEASURED = re.compile(
+    r" after \d+ attempts? in [\d.]+ s| in [\d.]+\w?s, after \d+ retries, max_retries: \d+, retry_timeout: \w+"
+)
+"""Times in an error text, which differ at each probe: each would be another message, write and wake-up."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def _marker(bucket: ObjectStore) -> Owner | None:
 
 
 def _refused(target: CloudTarget, error: TussockError) -> BucketFact:
-    said = str(error)
+    said = _MEASURED.sub("", str(error))
     if isinstance(error, InvalidOption):
         return BucketFact(
             Reason.BUCKET_ACCESS_DENIED,
