@@ -92,6 +92,23 @@ def test_a_lost_checkpoint_is_named_with_what_to_do(source: str, most: int) -> N
     assert "writer 'x'" in world.message()
 
 
+def test_a_checkpoint_that_is_made_anew_is_told_at_once() -> None:
+    """Not of a job that has never run: it has nothing to lose."""
+
+    def events(world: World) -> list[str]:
+        return [action.reason for action in world.plan().actions if isinstance(action, Emit)]
+
+    world = World(compute(checkpoint={"size": "1Gi"}))
+    assert events(world) == []
+    world.settle()
+    world.run()
+    world.settle()
+    del world.children[Ref("PersistentVolumeClaim", "x-checkpoint")]
+    assert events(world) == ["CheckpointLost"]
+    world.settle()
+    assert events(world) == []
+
+
 def test_another_fence_is_a_failure_like_others() -> None:
     world = running()
     world.after(5).end(1, message="Fenced: generation 3 of writer x was replaced")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
-from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL, trial_name
+from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL, checkpoint_claim, trial_name
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
@@ -90,7 +90,8 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
     driving = _driving(compute, store, job, observed, gates, runs, now)
-    actions: list[Action] = [Hold(), *applies(job.manifests, observed.children)]
+    applied = applies(job.manifests, observed.children)
+    actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children)]
     actions += [*prunes([*job.manifests, *observed.pods()], observed.children), *driving.actions]
     actions += _refreshed(job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
@@ -128,6 +129,19 @@ def _driving(
     if trial is not None and not trial["metadata"].get("deletionTimestamp"):
         found = replace(found, actions=(*found.actions, Delete(ref_of(trial))))
     return found
+
+
+def _lost_claim(compute: Compute, applied: Sequence[Apply], children: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+    """An event where the checkpoint of a job that has run is made anew, and with it all that it knew is gone."""
+    claim = Ref("PersistentVolumeClaim", checkpoint_claim(compute))
+    if "startTime" not in compute.status or claim in children or claim not in {ref_of(one.manifest) for one in applied}:
+        return ()
+    told = (
+        f"PersistentVolumeClaim {claim.name} with the job's checkpoint was gone, and an empty one is made. A query "
+        f"that begins anew under writer {compute.writer_id!r} is refused by the store: bring the checkpoint back, or "
+        "delete this Compute and make one with another writerId."
+    )
+    return (Emit("Warning", str(Reason.CHECKPOINT_LOST), told),)
 
 
 def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:

@@ -64,6 +64,8 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
         if found.problem.reason is Reason.UNSCHEDULABLE:
             return progressing(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
         return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
+    if found.done and not found.wanted:
+        return ready(f"No {what} are asked for.")
     if found.done:
         return ready(f"All {found.wanted} {what} serve.")
     if found.updated > found.wanted and found.ready >= found.wanted:
