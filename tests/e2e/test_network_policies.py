@@ -28,10 +28,11 @@ MAY: dict[str, set[str]] = {
     "client": {"meta grpc", "meta http", "minio"},
     "executor": {"meta grpc", "minio", "driver rpc", "driver blocks"},
     "compactor": {"meta grpc", "minio"},
-    "operator": {"meta grpc", "meta http", "minio", "driver ui", "driver status"},
+    "operator": {"meta grpc", "meta http", "minio", "driver status"},
     # What has the operator's label, but isn't where the operator is.
     "impostor": set(),
-    "elsewhere/prometheus": {"meta http", "driver ui", "driver status"},
+    # The release names no namespace of Prometheus, and a label may be set by everybody.
+    "elsewhere/prometheus": set(),
     "elsewhere/client": set(),
 }
 

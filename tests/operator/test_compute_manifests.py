@@ -1,6 +1,7 @@
 """The manifests of jobs, as files that people read, and what holds for all of them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.compute_cases import ADDRESSES, CASES, compute_with, job_of, manife
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.manifests.compute import compute_manifests
 from tussock.operator.manifests.compute_conf import executor_overhead_bytes, properties, spark_conf
+from tussock.operator.manifests.network import network_policies
 from tussock.operator.resources import InvalidResource
 from tussock.operator.resources.compute import parse_compute
 
@@ -194,3 +196,56 @@ def test_a_body_of_another_schema_is_refused_with_its_path() -> None:
     body = {"metadata": {"name": "x", "namespace": "data"}, "spec": {"storeRef": {"name": "s"}, "application": 3}}
     with pytest.raises(InvalidResource, match=r"Compute data/x .*application"):
         parse_compute(body)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sparks_traffic_is_for_driver_and_executors_alone(case: str) -> None:
+    """By a secret in a file of both; the settings and the variables only say where it is."""
+    settings = conf(case)
+    assert settings["spark.authenticate"] == settings["spark.network.crypto.enabled"] == "true"
+    assert settings["spark.ui.killEnabled"] == settings["spark.network.crypto.saslFallback"] == "false"
+    path = Path(settings["spark.authenticate.secret.file"])
+    for pod in pods(case).values():
+        [mount] = [one for one in pod["spec"]["containers"][0]["volumeMounts"] if one["mountPath"] == str(path.parent)]
+        [volume] = [one for one in pod["spec"]["volumes"] if one["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == "totals-spark"
+    env = {entry["name"]: entry.get("value") for entry in pods(case)["driver"]["spec"]["containers"][0]["env"]}
+    assert env["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_job_cannot_leave_its_traffic_open() -> None:
+    """Nor bring a secret of its own, which would be in a ConfigMap, and which Spark would take before the file's."""
+    asked = {
+        "spark.authenticate": "false",
+        "spark.authenticate.secret": "hunter2",
+        "spark.authenticate.secret.driver.file": "/tmp/mine",
+        "spark.network.crypto.enabled": "false",
+        "spark.network.crypto.cipher": "AES/CTR/NoPadding",
+        "spark.ui.killEnabled": "true",
+    }
+    compute, store = compute_with(sparkConf=asked), store_with({"managed": {}})
+    assert spark_conf(compute, store, "image") == spark_conf(compute_with(), store, "image")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "selector"),
+    [
+        ("", None),
+        ("monitoring", {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}),
+        ("*", {}),
+    ],
+)
+def test_prometheus_comes_to_metrics_only_and_from_where_it_is(namespace: str, selector: dict | None) -> None:
+    """Of jobs and of meta nodes; nobody comes to Spark's web page."""
+    store, defaults = store_with({"managed": {}}), DEFAULTS._replace(prometheus_namespace=namespace)
+    found = list(compute_manifests(compute_with(), store, ADDRESSES, defaults).manifests)
+    found += network_policies(store, defaults)
+    rules = [rule for one in found if one["kind"] == "NetworkPolicy" for rule in one["spec"]["ingress"]]
+    of_prometheus = [
+        (peer["namespaceSelector"], [port["port"] for port in rule["ports"]])
+        for rule in rules
+        for peer in rule["from"]
+        if peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
+    ]
+    assert of_prometheus == ([] if selector is None else [(selector, [7372]), (selector, [7371])])
+    assert 4040 not in [port["port"] for rule in rules for port in rule["ports"]]

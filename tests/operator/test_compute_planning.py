@@ -6,7 +6,8 @@ import pytest
 
 from support.computes import NOW, World, at, body, compute, conditions, current_hash
 from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, TEMPLATE_ANNOTATION
-from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Ref, Release
+from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Ref, Release, Work
+from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET
 
 
 def test_a_job_starts_when_its_platform_is_ready() -> None:
@@ -32,6 +33,39 @@ def test_a_job_starts_when_its_platform_is_ready() -> None:
     assert world.reason() == ("True", "Ready")
     assert [action for action in plan.actions if not isinstance(action, Hold)] == []
     assert plan.status["restarts"] == 0
+
+
+def test_the_secret_of_spark_is_drawn_before_the_driver_starts() -> None:
+    """Once; a driver that runs without one, of an earlier operator, goes on until it is there, and then starts anew."""
+    world = World(compute())
+    secret = Ref("Secret", "x-spark")
+    drawn = world.others.pop(secret)
+    assert Work(DRAW_SPARK_SECRET, {}) in world.plan().actions
+    world.settle()
+    assert world.pods == []
+    assert world.reason() == ("False", "Reconciling")
+    world.others[secret] = drawn
+    assert not [action for action in world.plan().actions if isinstance(action, Work)]
+    world.settle()
+    world.run()
+    world.settle()
+    del world.others[secret]
+    assert not [action for action in world.plan().actions if isinstance(action, Delete)]
+    world.settle()
+    assert world.reason() == ("True", "Reconciling")
+    world.others[secret] = {**drawn, "metadata": {**drawn["metadata"], "uid": "another"}}
+    assert Delete(Ref("Pod", "x-driver")) in [Delete(a.ref) for a in world.plan().actions if isinstance(a, Delete)]
+
+
+def test_a_secret_of_somebody_else_is_not_used() -> None:
+    """Nor touched: its value might be known to anybody."""
+    world = World(compute())
+    world.others[Ref("Secret", "x-spark")]["metadata"]["labels"] = {"app": "mine"}
+    plan = world.settle()
+    assert world.pods == []
+    assert not [action for action in plan.actions if isinstance(action, Work)]
+    assert world.reason() == ("False", "InvalidSpec")
+    assert "Secret x-spark is there and not this job's" in world.message()
 
 
 def test_the_same_inputs_give_the_same_plan() -> None:

@@ -6,12 +6,14 @@ from typing import Any
 from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION, compute_manifests
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.spark_security import spark_secret
 from tussock.operator.planning.compute import ComputeFacts, plan_compute
 from tussock.operator.planning.driver_runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
 from tussock.operator.planning.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.resources.compute import parse_compute
 from tussock.operator.resources.store import parse_store
 
+SECRET_UID = "uid-of-secret"
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 DEFAULTS = Defaults(node_image="localhost/tussock-node:dev", spark_image="localhost/tussock-spark:dev", namespace="ops")
 
@@ -72,10 +74,17 @@ class World:
             body("Meta", "other", {"storeRef": {"name": "t"}}),
         ]
         self.others = {ref_of(found): found for found in bodies}
+        self.draw_secret()
         self.children: dict[Ref, Manifest] = {}
         self.settled = {Ref("Meta", "s"): True, Ref("Compactor", "s"): True}
         self.application: str | None = ""
         self.missing = ""
+
+    def draw_secret(self) -> None:
+        """Of Spark; an operator does so when the plan asks for it."""
+        secret = spark_secret(parse_compute(self.job), "drawn")
+        secret["metadata"]["uid"] = SECRET_UID
+        self.others[ref_of(secret)] = secret
 
     def plan(self) -> Plan:
         """The plan of now."""
@@ -160,6 +169,7 @@ def current_hash(world: World) -> str:
         parse_store(world.others[Ref("StateStore", "s")]),
         [meta_address("s", "team")],
         DEFAULTS,
+        secret=SECRET_UID,
     )
     return found.template_hash
 

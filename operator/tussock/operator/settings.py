@@ -43,6 +43,10 @@ class OperatorSettings(BaseModel):
     node_image: str = Field(default="", description="image of meta nodes and compactors, where no resource names one")
     spark_image: str = Field(default="", description="image of drivers and executors, where no resource names one")
     minio_image: str = Field(default="", description="image of managed object stores, where no resource names one")
+    prometheus_namespace: str = Field(
+        default="",
+        description="namespace of the Prometheus that may read metrics, by network policies; `*`: any; empty: none",
+    )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
         default="0.0.0.0:8080", description="where `/healthz` and `/metrics` are served"
@@ -60,6 +64,7 @@ class OperatorSettings(BaseModel):
             spark_image=self.spark_image,
             minio_image=self.minio_image,
             namespace=self.lease_namespace,
+            prometheus_namespace=self.prometheus_namespace,
             cluster_domain=self.cluster_domain,
         )
 

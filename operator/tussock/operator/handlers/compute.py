@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from tussock.operator.cluster.api import Api
-from tussock.operator.cluster.errors import ApiNotFound
+from tussock.operator.cluster.errors import ApiConflict, ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.components import settled_metas, store_of
 from tussock.operator.handlers.world import Controller, World
@@ -13,10 +14,12 @@ from tussock.operator.manifests.compute_conf import STATUS_PORT
 from tussock.operator.manifests.compute_pods import ROLE_LABEL
 from tussock.operator.manifests.labels import digest
 from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.planning.components import is_settled
 from tussock.operator.planning.compute import PROGRAM_SECONDS, ComputeFacts, plan_compute
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.planning.model import Manifest, Observed, Ref
+from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET
 from tussock.operator.probes.driver import ask_driver
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import parse_compactor
@@ -99,5 +102,20 @@ def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverF
     return None
 
 
-COMPUTE = Controller(kind="Compute", parse=parse_compute, observe=_observe, plan=plan_compute)
+async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
+    """Draw what driver and executors know each other by; what was drawn before stays."""
+    secret = spark_secret(compute, world.system.random_bytes(SECRET_BYTES).hex())
+    try:
+        world.seen.put("Secret", await world.api.create(secret, compute.namespace))
+    except ApiConflict:
+        return
+
+
+COMPUTE = Controller(
+    kind="Compute",
+    parse=parse_compute,
+    observe=_observe,
+    plan=plan_compute,
+    works={DRAW_SPARK_SECRET: _draw_secret},
+)
 """What is done for a `Compute`."""

@@ -29,6 +29,7 @@ from tussock.operator.manifests.compute_pods import (
 )
 from tussock.operator.manifests.driver_rights import driver_rights
 from tussock.operator.manifests.labels import Manifest, digest, metadata, selector
+from tussock.operator.manifests.network import operator_peer, prometheus_peers
 from tussock.operator.manifests.settings import Defaults, spark_image
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
@@ -73,11 +74,17 @@ def executor_selector(compute: Compute) -> dict[str, str]:
 
 
 def compute_manifests(
-    compute: Compute, store: StateStore, addresses: Sequence[str], defaults: Defaults, application: str = ""
+    compute: Compute,
+    store: StateStore,
+    addresses: Sequence[str],
+    defaults: Defaults,
+    application: str = "",
+    secret: str = "",
 ) -> Job:
     """The job as manifests; `addresses` are those of the store's meta nodes (`meta_address`).
 
     `application` is a digest of the program where that is in a ConfigMap: another program makes another pod.
+    So does another `secret`, which is the version of that of Spark's (`spark_security.py`).
     `InvalidResource` if spec and store do not go together.
     """
     image = spark_image(compute, store, defaults)
@@ -87,7 +94,7 @@ def compute_manifests(
     files = {CONF_FILE: properties(conf), EXECUTOR_POD_FILE: template_text(executor)}
     executors = executor_count(compute.spec.executor)
     # Without the number of executors, which a running driver follows.
-    found = digest(template_text(driver), files, application)
+    found = digest(template_text(driver), files, application, secret)
     if executors is not None:
         files["executors"] = f"{executors}\n"
     name = driver_name(compute.name)
@@ -144,15 +151,11 @@ def _claim(compute: Compute, store: StateStore) -> Manifest:
 
 
 def _network_policy(compute: Compute, store: StateStore, name: str, defaults: Defaults) -> Manifest:
-    """Driver and executors among themselves; the UI and the status also for the operator and for Prometheus."""
+    """Driver and executors among themselves; the status for the operator and Prometheus; the web page for nobody."""
     own = {"podSelector": {"matchLabels": selector(compute, "compute")}}
-    namespace = {"matchLabels": {"kubernetes.io/metadata.name": defaults.namespace}} if defaults.namespace else {}
-    others = [
-        {"namespaceSelector": where, "podSelector": {"matchLabels": {"app.kubernetes.io/name": who}}}
-        for where, who in ((namespace, "tussock-operator"), ({}, "prometheus"))
-    ]
     among = [{"protocol": "TCP", "port": port} for port in (RPC_PORT, BLOCKS_PORT)]
-    shown = [{"protocol": "TCP", "port": port} for port in (UI_PORT, STATUS_PORT)]
+    shown = [{"protocol": "TCP", "port": STATUS_PORT}]
+    others = [operator_peer(defaults), *prometheus_peers(defaults)]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

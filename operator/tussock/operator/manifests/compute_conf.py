@@ -7,6 +7,7 @@ executors are not: the driver adds them when it starts (`tussock.compute.driver`
 from collections.abc import Mapping
 
 from tussock.operator.manifests.quantities import bytes_of
+from tussock.operator.manifests.spark_security import OVERRULED, security_conf
 from tussock.operator.resources.compute import Compute, ExecutorSpec
 from tussock.operator.resources.store import StateStore
 
@@ -16,6 +17,7 @@ __all__ = [
     "COMPUTE_FOLDER",
     "CONF_FILE",
     "EXECUTOR_POD_FILE",
+    "MASTER",
     "RPC_PORT",
     "STATUS_PORT",
     "UI_PORT",
@@ -31,6 +33,7 @@ BLOCKS_PORT = 7079
 UI_PORT = 4040
 STATUS_PORT = 7372
 
+MASTER = "k8s://https://kubernetes.default.svc"
 COMPUTE_FOLDER = "/etc/tussock/compute"
 CONF_FILE = "spark-defaults.conf"
 EXECUTOR_POD_FILE = "executor-pod.json"
@@ -80,13 +83,14 @@ def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }
-    return {**suggested, **compute.spec.spark_conf, **_insisted(compute, store, image)}
+    asked = {key: value for key, value in compute.spec.spark_conf.items() if not key.startswith(OVERRULED)}
+    return {**suggested, **asked, **_insisted(compute, store, image), **security_conf()}
 
 
 def _insisted(compute: Compute, store: StateStore, image: str) -> dict[str, str]:
     driver, executor = compute.spec.driver, compute.spec.executor
     conf = {
-        "spark.master": "k8s://https://kubernetes.default.svc",
+        "spark.master": MASTER,
         "spark.submit.deployMode": "client",
         "spark.app.name": compute.name,
         "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - a pod's own address is not known here

@@ -10,6 +10,7 @@ from tussock.operator.manifests.compute_conf import (
     CHECKPOINT_FOLDER,
     COMPUTE_FOLDER,
     CONF_FILE,
+    MASTER,
     RPC_PORT,
     STATUS_PORT,
     UI_PORT,
@@ -20,6 +21,7 @@ from tussock.operator.manifests.merging import strategic_merge
 from tussock.operator.manifests.pods import Main, http_probe, node_template, placing, requirements
 from tussock.operator.manifests.quantities import bytes_of
 from tussock.operator.manifests.security import CONTAINER_SECURITY, POD_SECURITY
+from tussock.operator.manifests.spark_security import spark_secret_volume, start_options
 from tussock.operator.manifests.transport_security import client_identity
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
@@ -70,6 +72,8 @@ def driver_template(
     access = client_access(store)
     values = {
         **_store_values(compute, addresses),
+        # Spark's web page listens there, which asks nobody who he is; `kubectl port-forward` comes from there.
+        "SPARK_LOCAL_IP": "127.0.0.1",
         "TUSSOCK_CHECKPOINT": CHECKPOINT_FOLDER,
         "TUSSOCK_COMPUTE_MODE": compute.spec.mode,
         "TUSSOCK_DRAIN_SECONDS": f"{DRAIN_SECONDS:g}",
@@ -80,6 +84,7 @@ def driver_template(
     }
     fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()]
     volumes, mounts, application = _application(compute)
+    secret, secret_mount = spark_secret_volume(compute.name)
     main = Main(
         component="compute",
         image=image,
@@ -95,9 +100,10 @@ def driver_template(
         volumes=(
             {"name": "compute", "configMap": {"name": driver_name(compute.name)}},
             {"name": "checkpoint", **_checkpoint_volume(compute)},
+            secret,
             *volumes,
         ),
-        mounts=(_CONFIG_MOUNT, {"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER}, *mounts),
+        mounts=(_CONFIG_MOUNT, {"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER}, secret_mount, *mounts),
         service_account=access.service_account or driver_name(compute.name),
     )
     user = strategic_merge(compute.spec.pod_template, compute.spec.driver.pod_template)
@@ -111,18 +117,21 @@ def executor_template(
 ) -> tuple[Manifest, tuple[str, ...]]:
     """By what Spark makes executors: it adds command, resources, ports and its own variables."""
     access = client_access(store)
+    secret, secret_mount = spark_secret_volume(compute.name)
     main = Main(
         component="compute",
         image=image,
         # Spark adds `executor` to whatever is here.
         args=(),
-        env=_environment(compute, _named(_store_values(compute, addresses))),
+        env=_environment(compute, _named({**_store_values(compute, addresses), **start_options(MASTER)})),
         ports={},
         probes={},
         resources={},
         drain_seconds=_EXECUTOR_DRAIN_SECONDS,
         access=access,
         tls=client_identity(store, "client-writer"),
+        volumes=(secret,),
+        mounts=(secret_mount,),
         service_account=access.service_account,
     )
     user = strategic_merge(compute.spec.pod_template, compute.spec.executor.pod_template)

@@ -3,7 +3,7 @@
 | to | on | from |
 |---|---|---|
 | meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
-| meta | HTTP | the operator, Prometheus, pods with that label (for the console) |
+| meta | HTTP | the operator, Prometheus if its namespace is known, pods with that label (for the console) |
 | compactor | | nobody: it asks, and is never asked |
 | minio | S3 | pods of the store, pods with that label, the operator |
 
@@ -22,10 +22,12 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["CLIENT_LABEL", "network_policies"]
+__all__ = ["CLIENT_LABEL", "network_policies", "operator_peer", "prometheus_peers"]
 
 CLIENT_LABEL = "tussock.dev/client"
 """On a pod that is not the operator's: its value names the store that it is a client of."""
+
+ANY_NAMESPACE = "*"
 
 Peer = dict[str, Any]
 
@@ -36,22 +38,29 @@ def network_policies(store: StateStore, defaults: Defaults) -> tuple[Manifest, .
         return ()
     own: Peer = {"podSelector": {"matchLabels": {STORE_LABEL: store.name}}}
     client: Peer = {"podSelector": {"matchLabels": {CLIENT_LABEL: store.name}}}
-    # Without a namespace of its own to name (an operator outside the cluster), wherever its label is.
-    namespace = {"matchLabels": {"kubernetes.io/metadata.name": defaults.namespace}} if defaults.namespace else {}
-    operator = _elsewhere(namespace, "tussock-operator")
-    prometheus = _elsewhere({}, "prometheus")
-    grpc, http = _rule(GRPC_PORT, own, client, operator), _rule(HTTP_PORT, client, operator, prometheus)
+    operator = operator_peer(defaults)
+    grpc = _rule(GRPC_PORT, own, client, operator)
+    http = _rule(HTTP_PORT, client, operator, *prometheus_peers(defaults))
     found = [_policy(store, "meta", [grpc, http]), _policy(store, "compactor", [])]
     if isinstance(store.spec.object_store.backend, ManagedStore):
         found.append(_policy(store, "minio", [_rule(MINIO_PORT, own, client, operator)]))
     return tuple(found)
 
 
-def _elsewhere(namespace: dict[str, Any], name: str) -> Peer:
-    return {
-        "namespaceSelector": namespace,
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
-    }
+def operator_peer(defaults: Defaults) -> Peer:
+    """The operator's pods: in its namespace; one outside the cluster has none to name, so wherever its label is."""
+    return _elsewhere(defaults.namespace or ANY_NAMESPACE, "tussock-operator")
+
+
+def prometheus_peers(defaults: Defaults) -> tuple[Peer, ...]:
+    """The pods of Prometheus, if anybody says where they are: a label alone may be set by everybody."""
+    namespace = defaults.prometheus_namespace
+    return (_elsewhere(namespace, "prometheus"),) if namespace else ()
+
+
+def _elsewhere(namespace: str, name: str) -> Peer:
+    where = {} if namespace == ANY_NAMESPACE else {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {"namespaceSelector": where, "podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
 
 
 def _rule(port: int, *peers: Peer) -> dict[str, Any]:

@@ -20,6 +20,8 @@ class Defaults(NamedTuple):
     minio_image: str = ""
     namespace: str = ""
     """Where the operator runs; network policies let it in from there."""
+    prometheus_namespace: str = ""
+    """Where Prometheus runs, which network policies let in from there; `*`: anywhere, empty: nowhere."""
     cluster_domain: str = "cluster.local"
 
 

@@ -36,10 +36,12 @@ from tussock.operator.planning.model import (
     Plan,
     Ref,
     Release,
+    Work,
     ref_of,
     seconds_since,
 )
 from tussock.operator.planning.runs_by_schedule import drive_by_schedule
+from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET, foreign_secret, secret_version
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore, parse_store
 
@@ -84,14 +86,21 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     if store is None or not metas:
         assert gates.first is not None
         return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
-    if observed.facts.application is None:
+    facts = observed.facts
+    if facts.application is None:
         # Without it a driver that runs would look as if its program had changed.
         return Plan((Hold(),), compute.status, PROGRAM_SECONDS)
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
-    job = compute_manifests(compute, store, addresses, observed.facts.defaults, observed.facts.application)
+    secret = secret_version(compute, observed.others)
+    job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
     driving = _driving(compute, store, job, observed, gates, runs, now)
     applied = applies(job.manifests, observed.children)
     actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children)]
+    if secret is None:
+        # Not before it is there: it is of what the driver's pod is made, and a running one goes on with the former.
+        actions.append(Work(DRAW_SPARK_SECRET, {}))
+        told = "The secret that driver and executors share is being made."
+        driving = Driving(progressing(Reason.RECONCILING, told, serving=_is_serving(runs)))
     actions += [*prunes([*job.manifests, *observed.pods()], observed.children), *driving.actions]
     actions += _refreshed(job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
@@ -110,7 +119,7 @@ def _driving(
     now: datetime,
 ) -> Driving:
     """What to do with the driver."""
-    conflict = writer_conflict(compute, observed.others)
+    conflict = writer_conflict(compute, observed.others) or foreign_secret(compute, observed.others)
     if conflict is not None:
         return Driving(conflict, _stopping(runs))
     if observed.facts.missing:

@@ -1,0 +1,36 @@
+"""Whether a job has the secret by which its driver and its executors know each other."""
+
+from collections.abc import Mapping
+
+from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.manifests.spark_security import spark_secret_name
+from tussock.operator.planning.conditions import Reason, Verdict, wrong
+from tussock.operator.planning.model import Manifest, Ref
+from tussock.operator.resources.compute import Compute
+
+__all__ = ["DRAW_SPARK_SECRET", "foreign_secret", "secret_version"]
+
+DRAW_SPARK_SECRET = "draw-spark-secret"  # noqa: S105 - the name of a piece of work
+
+
+def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | None:
+    """What is another one when the secret was drawn anew, as after its deletion; `None` if there is none yet.
+
+    A driver that runs has the former one, and takes no executor that starts with the new one.
+    """
+    found = others.get(Ref("Secret", spark_secret_name(compute.name)))
+    return None if found is None else str(found["metadata"].get("uid", ""))
+
+
+def foreign_secret(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    """The verdict where a Secret of that name is somebody else's; it is neither used nor touched."""
+    name = spark_secret_name(compute.name)
+    labels = (others.get(Ref("Secret", name)) or {"metadata": {}})["metadata"].get("labels") or {}
+    mine = labels.get(OWNER_KIND_LABEL) == compute.kind and labels.get(OWNER_LABEL) == compute.name
+    if Ref("Secret", name) not in others or mine:
+        return None
+    return wrong(
+        Reason.INVALID_SPEC,
+        f"Secret {name} is there and not this job's, which needs the name for the secret that driver and executors "
+        "share. Delete that Secret, or make this Compute anew under another name.",
+    )
