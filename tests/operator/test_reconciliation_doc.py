@@ -34,8 +34,8 @@ def test_every_setting_is_listed() -> None:
     for name, field in fields.items():
         default, text = listed["--" + name.replace("_", "-")]
         assert text == (field.description or "").replace("`", "")
-        if isinstance(field.default, str):
-            assert default == field.default
+        if isinstance(field.default, str | int):
+            assert default == str(field.default)
         else:
             assert field.default in ((), PydanticUndefined)
 

@@ -112,6 +112,7 @@ async def _lead(
         identity=settings.identity,
         has_cert_manager=has_cert_manager,
         defaults=settings.defaults,
+        rollout_parallel=settings.rollout_parallel,
     )
     reconciler = Reconciler(world, controllers)
     kinds = watched_kinds(certificates=has_cert_manager)

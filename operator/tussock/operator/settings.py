@@ -47,6 +47,9 @@ class OperatorSettings(BaseModel):
         default="",
         description="namespace of the Prometheus that may read metrics, by network policies; `*`: any; empty: none",
     )
+    rollout_parallel: int = Field(
+        default=1, ge=1, le=1000, description="so many stores are changed at a time by an upgrade of the operator"
+    )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
         default="0.0.0.0:8080", description="where `/healthz` and `/metrics` are served"

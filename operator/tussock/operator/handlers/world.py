@@ -40,6 +40,8 @@ class World:
     """cert-manager is in the cluster, so its Certificates can be asked for and are watched."""
     defaults: Defaults
     """What holds where resources say nothing: images, domain."""
+    rollout_parallel: int = 1
+    """So many stores are changed at a time by an upgrade of the operator."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as the API writes it."""

@@ -20,6 +20,10 @@ _CONFIG_FILE = "meta.toml"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
+SPEC_ANNOTATION = "tussock.dev/spec"
+"""On the ConfigMap: by which generations of StateStore and Meta the nodes were made (`planning/turns.py`)."""
+
+
 def meta_name(meta: str) -> str:
     """The name of the children of the `Meta` called so: Deployment, Service, ConfigMap and the rest."""
     return f"{meta}-meta"
@@ -56,11 +60,12 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
         service_account=access.service_account or name,
     )
     template, kept = node_template(meta, store, main, meta.spec.pod_template)
+    generations = f"{store.metadata.generation}.{meta.metadata.generation}"
     found: list[Manifest] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": metadata(meta, name, store.name, "meta"),
+            "metadata": {**metadata(meta, name, store.name, "meta"), "annotations": {SPEC_ANNOTATION: generations}},
             "data": {_CONFIG_FILE: text},
         },
         _service(meta, store, name, {"type": "ClusterIP"}),

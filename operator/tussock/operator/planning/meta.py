@@ -36,6 +36,8 @@ __all__ = ["DELETION_COST", "MetaFacts", "plan_meta"]
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Pods with a lower one are deleted first when a ReplicaSet shrinks."""
 LEADER_COST = "100"
+TURN_SECONDS = 3.0
+"""While a store waits for others it is looked again so often: nothing that happens there wakes this one."""
 FRESH_SECONDS = 15.0
 """While epochs are committed, the status tells the newest one so often; while pods are made, how far they are."""
 
@@ -48,6 +50,8 @@ class MetaFacts:
     defaults: Defaults
     platform: PlatformFact | None
     """`None` before the meta nodes were asked for the first time."""
+    before: Sequence[str] = ()
+    """The stores whose turn it is before this one's, with what an upgrade of the operator changes (`turns.py`)."""
 
 
 def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
@@ -73,6 +77,8 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         return Plan((), _status(meta, store, observed, workload, verdict, now))
     rendered = meta_manifests(meta, store, observed.facts.defaults)
     applied = applies(rendered.manifests, observed.children)
+    if observed.facts.before:
+        applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
     actions: list[Action] = [*applied, *_kept(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children)
     actions += stamps(observed.pods(), _secrets(store), observed.others)
@@ -80,10 +86,19 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     image = node_image(meta, store, observed.facts.defaults)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
     verdict = _verdict(meta, found, image, observed.facts.platform, store_body, _changing(changes, workload, image))
+    if observed.facts.before and verdict.reason is Reason.READY:
+        told = f"An upgrade of the operator changes them {_when(observed.facts.before)}."
+        verdict = verdict._replace(message=f"{verdict.message} {told}")
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
     # Nobody tells when a leader is elected: that has to be asked for.
-    return Plan(tuple(actions), status, FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None)
+    again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
+    return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before else again)
+
+
+def _when(stores: Sequence[str]) -> str:
+    """One store is named; a list of many would be another one after each of them, and so a write of the status."""
+    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "when other stores have been changed"
 
 
 def _missing(store_name: str) -> Verdict:

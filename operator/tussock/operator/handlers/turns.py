@@ -1,0 +1,64 @@
+"""How far all stores are with an upgrade of the operator, from what is known of their workloads."""
+
+from collections.abc import Iterator, Mapping
+
+from tussock.operator.handlers.world import World
+from tussock.operator.manifests.labels import STORE_LABEL
+from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.planning.model import Manifest, Ref
+from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before, is_changing, is_pending
+from tussock.operator.resources.common import InvalidResource
+from tussock.operator.resources.meta import Meta, parse_meta
+from tussock.operator.resources.store import StateStore, parse_store
+
+__all__ = ["stores_before"]
+
+
+def stores_before(world: World, meta: Meta, store: StateStore, children: Mapping[Ref, Manifest]) -> tuple[str, ...]:
+    """The stores that an upgrade changes before this one of `meta`; none where it changes nothing, or may begin."""
+    try:
+        wanted = meta_manifests(meta, store, world.defaults).manifests
+    except InvalidResource:
+        return ()
+    if not asked_by_operator(wanted, children):
+        return ()
+    return before(f"{store.namespace}/{store.name}", list(_turns(world)), world.rollout_parallel)
+
+
+def _turns(world: World) -> Iterator[StoreTurn]:
+    workloads: dict[tuple[str, str], list[Manifest]] = {}
+    for found in world.seen.all_of("Deployment"):
+        place = found["metadata"]["namespace"], (found["metadata"].get("labels") or {}).get(STORE_LABEL, "")
+        workloads.setdefault(place, []).append(found)
+    for body in world.seen.all_of("StateStore"):
+        try:
+            store = parse_store(body)
+            if not store.is_being_deleted and not store.spec.paused:
+                yield _turn(world, store, body, workloads.get((store.namespace, store.name), []))
+        except InvalidResource:
+            continue  # its own status tells, and nothing of it is changed
+
+
+def _turn(world: World, store: StateStore, body: Manifest, workloads: list[Manifest]) -> StoreTurn:
+    bodies = [one for one in world.seen.all_of("Meta", store.namespace) if _is_of(one, store)]
+    by_name = {found["metadata"]["name"]: found for found in workloads}
+    pending = False
+    for meta in map(parse_meta, bodies):
+        wanted = meta_manifests(meta, store, world.defaults).manifests
+        [workload] = [one for one in wanted if one["kind"] == "Deployment"]
+        pending = pending or is_pending(workload, by_name.get(workload["metadata"]["name"]))
+    return StoreTurn(
+        name=f"{store.namespace}/{store.name}",
+        pending=pending,
+        changing=any(map(is_changing, workloads)),
+        well=not any(map(_is_degraded, (body, *bodies))),
+    )
+
+
+def _is_of(meta: Manifest, store: StateStore) -> bool:
+    return bool((meta["spec"].get("storeRef") or {}).get("name") == store.name)
+
+
+def _is_degraded(body: Manifest) -> bool:
+    found = (body.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Degraded" and one["status"] == "True" for one in found)
