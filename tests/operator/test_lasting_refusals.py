@@ -72,6 +72,31 @@ def test_a_quota_that_refuses_a_child_comes_to_rest(own: Objects, minio: MinioSe
     own.await_reason("StateStore", name, "Ready")
 
 
+def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: MinioServer) -> None:
+    """Story: the server answers 500 for it, which read as a server that is away: no condition, and no other child."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}
+    webhook = {
+        "name": "away.example.org",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    kind = "ValidatingWebhookConfiguration"
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": own.namespace}}
+    own.apply({**body, "webhooks": [webhook]})
+    own.apply(store_on(minio, own, "s"))
+    said = own.await_reason("Meta", "s", "ApplyRefused")
+    assert "away.example.org" in said["message"]
+    assert "webhook of the cluster does not answer" in said["message"]
+    eventually("the Deployment", lambda: own.get("Deployment", "s-meta"))
+    own.delete(kind, own.namespace)
+    eventually("the Service", lambda: own.get("Service", "s-meta"))
+
+
 def on_volume(objects: Objects, name: str, storage_class: str) -> str:
     """A store on a claim of 1 GiB whose nodes serve; the name of the claim, which has been bound."""
     volume = {"size": "1Gi", "storageClassName": storage_class}

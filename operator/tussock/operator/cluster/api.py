@@ -195,6 +195,9 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
     if "field not declared in schema" in said:
         # An apply of what the server has no field for: the server calls that an error of its own, 500.
         return ApiRefused(f"{message}; the definitions there are older than this operator: apply crds/", status)
+    if "failed calling webhook" in said:
+        # An error 500, too, of a server that is well: somebody's webhook is not, and all else goes on without it.
+        return ApiRefused(message, status)
     # 401 passes when the token has been renewed.
     if status == 0 or status in (401, 408, 429) or status >= 500:
         return ApiUnavailable(message, status)

@@ -27,8 +27,9 @@ from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_comp
 
 __all__ = ["COMPUTE"]
 
-DRIVER_SECONDS = 15.0
-"""Each new epoch that is found is a write of the status, so not more often."""
+DRIVER_SECONDS = 12.0
+"""Each new epoch that is found is a write of the status, so not more often. Below the time between two looks at a
+driver, 15 s: else each second look would find an answer that is just too young to be asked for anew."""
 
 
 def _observe(world: World, compute: Compute, body: Manifest) -> Observed[ComputeFacts]:

@@ -69,6 +69,8 @@ def advice(error: ApiRefused) -> str:
         return "Raise the ResourceQuota of the namespace, or make room in it."
     if "being terminated" in said:
         return "The namespace is being deleted, so nothing can be made in it."
+    if "failed calling webhook" in said:
+        return "An admission webhook of the cluster does not answer: repair it, or remove its configuration."
     if "admission webhook" in said or "violates podsecurity" in said:
         return "A policy of the cluster does not allow it: change the spec so that it does, or the policy."
     if "can be resized" in said:
