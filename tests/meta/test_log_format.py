@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from tussock.meta.delta import AlterTable, CommitEpoch, Delta, RepairClock, advance
 from tussock.meta.framing import (
     decode_backup,
     decode_entry,
+    decode_holder,
     decode_lease,
     decode_pin,
     decode_snapshot,
     encode_entry,
+    encode_pin,
     encode_snapshot,
     entry_frame,
     entry_path,
@@ -26,7 +29,8 @@ from tussock.meta.framing import (
 )
 from tussock.meta.invariants import problems
 from tussock.meta.version import Version
-from tussock.statestore.errors import CorruptLog
+from tussock.statestore.backend import PinInfo
+from tussock.statestore.errors import CorruptLog, NewerFormat
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "log"
@@ -61,7 +65,7 @@ def test_the_golden_log_replays_to_the_golden_snapshot(format_version: int) -> N
     snapshot = golden(f"{last:020d}.snapshot", format_version)
     assert decode_snapshot("x", last, snapshot) == version
     assert decode_snapshot("x", last, encode_snapshot(version)) == version
-    decode_pin("x", golden("pin", format_version))
+    decode_pin("pins/00000000000000000002-00000000000000ff", golden("pin", format_version))
 
 
 def test_the_golden_log_holds_every_kind_of_delta() -> None:
@@ -225,11 +229,31 @@ def test_objects_that_were_swapped_are_found() -> None:
 
 
 def test_a_newer_format_says_so() -> None:
-    """It is told apart from damage, whatever its checksum."""
+    """By a named error, if it is intact; a flipped bit in its version is damage, which may be either."""
+    import crc32c
+
     data = bytearray(entry(9))
     data[4] = NEWEST + 1
-    with pytest.raises(CorruptLog, match="newer Tussock"):
+    with pytest.raises(CorruptLog, match=r"damaged; or written by a newer Tussock") as damaged:
         decode_entry("x", 9, bytes(data))
+    assert type(damaged.value) is CorruptLog
+    data[-4:] = crc32c.crc32c(bytes(data[:-4])).to_bytes(4, "little")
+    with pytest.raises(NewerFormat, match="newer Tussock") as raised:
+        decode_entry("x", 9, bytes(data))
+    assert raised.value.args[1:] == (NEWEST + 1, NEWEST)
+
+
+def test_a_pin_is_the_one_that_its_name_says() -> None:
+    """Compaction minds the first of a listing: one whose name is smaller than its epoch would hide the others."""
+    pin = PinInfo(id=f"{7:020d}-{7:016x}", epoch=7, owner="a", created_ms=1, expires_ms=2)
+    assert decode_pin(f"pins/{pin.id}", encode_pin(pin)) == pin
+    assert decode_pin(f"pins/{pin.id}", encode_pin(pin, "a hash")) == pin
+    assert decode_holder(f"pins/{pin.id}", encode_pin(pin, "a hash")) == "a hash"
+    assert decode_holder(f"pins/{pin.id}", encode_pin(pin)) == ""
+    renamed = f"{0:020d}-{7:016x}"
+    for path, made_up in ((f"pins/{renamed}", pin), (f"pins/{renamed}", replace(pin, id=renamed))):
+        with pytest.raises(CorruptLog, match="made up"):
+            decode_pin(path, encode_pin(made_up))
 
 
 def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored() -> None:
@@ -241,8 +265,10 @@ def test_a_delta_of_an_unknown_kind_is_refused_and_an_unknown_field_is_ignored()
         body = entry(9)[:16] + len(payload).to_bytes(4, "little") + payload
         return body + crc32c.crc32c(body).to_bytes(4, "little")
 
-    with pytest.raises(CorruptLog, match="not understood"):
+    with pytest.raises(NewerFormat, match="change of kind 'advance_horizen'"):
         decode_entry("x", 9, reframed(b"\xafadvance_horizon", b"\xafadvance_horizen"))
+    with pytest.raises(CorruptLog, match="not understood"):
+        decode_entry("x", 9, reframed(b"\xa7horizon", b"\xa7horizen"))
     extra = reframed(b"\x85\xa2id\xc4", b"\x86\xa3new\x01\xa2id\xc4")
     assert decode_entry("x", 9, extra) == decode_entry("x", 9, entry(9))
 

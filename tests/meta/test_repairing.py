@@ -145,15 +145,15 @@ def test_pins_on_old_numbers_end_and_the_others_go_on() -> None:
         )
     )
     keeper = PinKeeper(bucket, system, log, owner="a", retention_ms=10**18)
-    held, kept = keeper.pin(None), keeper.pin(5)
+    held, kept = keeper.pin(None, holder="a session"), keeper.pin(5, holder="a session")
     keeper.renew()
     log.append(lambda version: ([repair_of(version)], None))
     with pytest.raises(SnapshotExpired, match="far ahead"):
         held.check()
     with pytest.raises(SnapshotExpired, match="far ahead"):
-        keeper.adopt(held.info)
+        keeper.adopt(held.info, "a session")
     kept.check()
-    keeper.adopt(kept.info).check()
+    keeper.adopt(kept.info, "a session").check()
     keeper.release_all()
 
 

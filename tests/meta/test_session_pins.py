@@ -113,9 +113,9 @@ def test_a_holder_that_stood_still_leaves_an_adopted_pin_alone(bucket: ModelBuck
     keepers = [
         PinKeeper(bucket, system, VersionLog(bucket, system, owner=name), owner=name, retention_ms=0) for name in "ab"
     ]
-    pin = keepers[0].pin(None)
+    pin = keepers[0].pin(None, holder="a session")
     system.forward(61)
-    adopted = keepers[1].adopt(pin.info)
+    adopted = keepers[1].adopt(pin.info, "a session")
     keepers[0].renew()
     assert f"pins/{adopted.info.id}" in bucket.objects
     adopted.check()

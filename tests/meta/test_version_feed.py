@@ -129,7 +129,7 @@ def test_a_mailbox_sends_what_came_together_once() -> None:
     """However many entries came since the last time, they are one event; a version stands before what speaks of it."""
     source = Source()
     old = source.create_tables(1)
-    mailbox = Mailbox(source.feed.after, old.seq)
+    mailbox = Mailbox(source.feed.news, old.seq)
     woken: list[int] = []
     mailbox.on_ready(lambda: woken.append(1))
     assert events(mailbox) == []
@@ -145,7 +145,7 @@ def test_a_mailbox_sends_what_came_together_once() -> None:
 
 def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
     """The leader does not wait for it, and keeps no queue without end."""
-    mailbox = Mailbox(Source().feed.after, 0)
+    mailbox = Mailbox(Source().feed.news, 0)
     for _ in range(EVENTS_MAX + 1):
         mailbox.put(pb.Event(task=pb.CompactionTask()).SerializeToString())
     found = events(mailbox)
@@ -158,7 +158,7 @@ def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
 
 def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
     """A mailbox that is closed while an event of it is being sent is emptied once more."""
-    mailbox = Mailbox(Source().feed.after, 0)
+    mailbox = Mailbox(Source().feed.news, 0)
     mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
 
     async def heard() -> list[str]:

@@ -19,7 +19,7 @@ from tussock.meta.server.tokens import create_token
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import BucketCredentials
-from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
+from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 from tussock.statestore.system import RealSystem
 
 PERSONAL = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION")
@@ -122,6 +122,28 @@ def test_mode_without_a_key_is_refused() -> None:
     assert credential_source(load_settings({"store": "s3://b/x"}, {}), {}, FakeSystem()) is None
 
 
+def test_static_readers_are_not_handed_what_writes() -> None:
+    """The pair of the service may empty the bucket; readers get one of their own, or none."""
+    keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+    given = {"store": "s3://b/x", "credentials.mode": "static"}
+    ask = credential_source(load_settings(given, {}), keys, FakeSystem())
+    assert ask is not None
+    for role in (Role.WRITER, Role.COMPACTOR, Role.ADMIN, Role.READER | Role.WRITER):
+        assert ask(role, ()).access_key_id == "own"
+    with pytest.raises(AccessDenied, match=r"set credentials\.reader_access_key_id"):
+        ask(Role.READER, ())
+    secret = {"TUSSOCK_META_CREDENTIALS__READER_SECRET_ACCESS_KEY": "readers-secret"}
+    settings = load_settings({**given, "credentials.reader_access_key_id": "readers"}, secret)
+    ask = credential_source(settings, keys, FakeSystem())
+    assert ask is not None
+    assert (ask(Role.READER, ()).access_key_id, ask(Role.READER, ()).secret_access_key) == ("readers", "readers-secret")
+    assert ask(Role.WRITER, ()).secret_access_key == "own-secret"
+    with pytest.raises(InvalidOption, match="belong together"):
+        load_settings({**given, "credentials.reader_access_key_id": "readers"}, {})
+    with pytest.raises(InvalidOption, match="only the mode `static`"):
+        load_settings({**given, "credentials.mode": "none", "credentials.reader_access_key_id": "readers"}, secret)
+
+
 def test_credentials_do_not_show() -> None:
     """Not in a representation, which ends up in logs and traces."""
     one = BucketCredentials("AKIA", "s3cret", "t0ken", 5)
@@ -153,6 +175,14 @@ def test_client_needs_no_credentials_of_its_own(
                 epoch = store.new_epoch()
                 kv.ingest_batch([(b"a", b"1")], epoch)
                 store.commit_epoch(epoch, writer="job", batch_id=1)
+            with connect(process.url, token=tokens["reader"]) as store:
+                if mode == "static":
+                    # Readers have a pair of their own, or none: the service's may empty the bucket.
+                    with pytest.raises(ObjectStoreUnavailable):
+                        store.table("kv").get(b"a")
+            if mode == "static":
+                for name, value in minio.environment.items():
+                    bare.setenv(name, value)
             with connect(process.url, token=tokens["reader"]) as store:
                 assert store.table("kv").get(b"a") == b"1"
         process.terminate()

@@ -11,17 +11,18 @@ are encoded, and the frame, which is what clients are sent, is the end of the ob
 
 import struct
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import crc32c
 import msgspec
+from msgspec import structs
 
 from tussock.meta.delta import Delta
 from tussock.meta.version import Version
 from tussock.statestore.backend import BackupInfo, PinInfo
 from tussock.statestore.catalog import entry_path
 from tussock.statestore.chunks import Chunked
-from tussock.statestore.errors import CorruptLog
+from tussock.statestore.errors import CorruptLog, NewerFormat
 
 __all__ = [
     "SSTS_START",
@@ -31,6 +32,7 @@ __all__ = [
     "backup_path",
     "decode_backup",
     "decode_entry",
+    "decode_holder",
     "decode_lease",
     "decode_pin",
     "decode_snapshot",
@@ -44,6 +46,7 @@ __all__ = [
     "is_backup_path",
     "lease_path",
     "marker_path",
+    "pin_path",
     "sequence_of",
     "snapshot_path",
     "with_ssts",
@@ -102,6 +105,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The holder has stopped leading already."""
 
 
+class _HeldPin(PinInfo, frozen=True, kw_only=True, omit_defaults=True):
+    """A pin of a session as its object says it."""
+
+    holder: str = ""
+
+
 class BackupContent(msgspec.Struct, frozen=True, kw_only=True):
     """A backup's object: everything that a restore needs beside the SSTs."""
 
@@ -122,6 +131,7 @@ _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
 _LEASE_DECODER = msgspec.msgpack.Decoder(Lease)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
+_HELD_PIN_DECODER = msgspec.msgpack.Decoder(_HeldPin)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
 
 
@@ -133,6 +143,11 @@ def snapshot_path(seq: int) -> str:
 def marker_path(seq: int) -> str:
     """Path of the marker that says: entries up to `seq` may be deleted, and no append up to it counts."""
     return f"log/boundary/{seq:0{SEQUENCE_DIGITS}d}"
+
+
+def pin_path(pin_id: str) -> str:
+    """Path of a pin's object."""
+    return f"pins/{pin_id}"
 
 
 def lease_path(term: int) -> str:
@@ -207,14 +222,25 @@ def decode_snapshot(path: str, seq: int, data: bytes) -> Version:
     return version
 
 
-def encode_pin(pin: PinInfo) -> bytes:
-    """The bytes of a pin; its sequence field is 0."""
-    return _frame(PIN_MAGIC, 0, _ENCODER.encode(pin))
+def encode_pin(pin: PinInfo, holder: str = "") -> bytes:
+    """The bytes of a pin; its sequence field is 0. `holder` is the hash by which its holder proves to be that."""
+    return _frame(PIN_MAGIC, 0, _ENCODER.encode(_HeldPin(**structs.asdict(pin), holder=holder) if holder else pin))
 
 
 def decode_pin(path: str, data: bytes) -> PinInfo:
-    """The pin in `data`; `CorruptLog` if it is damaged."""
-    return _decoded(_PIN_DECODER, path, PIN_MAGIC, 0, data)
+    """The pin in `data`; `CorruptLog` if it is damaged, or not the one that its path names."""
+    pin = _decoded(_PIN_DECODER, path, PIN_MAGIC, 0, data)
+    # Compaction takes the first pin of a listing for the smallest, which holds if names tell the truth.
+    if pin_path(pin.id) != path or not pin.id.startswith(f"{pin.epoch:0{SEQUENCE_DIGITS}d}-"):
+        raise CorruptLog(
+            f"{path}: holds pin {pin.id[:64]!r} on epoch {pin.epoch}; the object was renamed, copied or made up"
+        )
+    return pin
+
+
+def decode_holder(path: str, data: bytes) -> str:
+    """The hash of who holds the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
+    return _decoded(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
 
 
 def encode_backup(content: BackupContent) -> bytes:
@@ -254,7 +280,24 @@ def _decoded(
     try:
         return decoder.decode(payload)
     except msgspec.DecodeError as error:
+        unknown = _unknown_deltas(payload) if magic == ENTRY_MAGIC else []
+        if unknown:
+            raise NewerFormat(
+                f"{path}: a change of kind {unknown[0][:64]!r}, which this reader does not know; open the store with a "
+                "newer Tussock",
+                unknown[0][:64],
+            ) from error
         raise CorruptLog(f"{path}: payload at offset {HEADER.size} is intact but not understood: {error}") from error
+
+
+def _unknown_deltas(payload: bytes) -> list[str]:
+    """Kinds of deltas in an entry that this release does not know."""
+    known = {kind.__struct_config__.tag for kind in get_args(Delta)}
+    try:
+        entry = msgspec.msgpack.decode(payload)
+        return [kind for delta in entry["deltas"] if isinstance(kind := delta["type"], str) and kind not in known]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return []
 
 
 def _payload(path: str, magic: bytes, seq: int | None, data: bytes) -> bytes:
@@ -266,20 +309,23 @@ def _payload(path: str, magic: bytes, seq: int | None, data: bytes) -> bytes:
     found_magic, version, flags, found_seq, length = HEADER.unpack_from(data)
     if found_magic != magic:
         raise CorruptLog(f"{path}: offset 0: expected magic {magic!r}, found {found_magic!r}; the object is foreign")
-    # The version is looked at before the checksum: a newer format may lay out the rest in another way.
-    if version > FORMAT_VERSION:
-        raise CorruptLog(
-            f"{path}: offset 4: written in format version {version}, and this reader knows versions up to "
-            f"{FORMAT_VERSION}; open the store with a newer Tussock"
-        )
+    hint = f"; or written by a newer Tussock, in format version {version}" if version > FORMAT_VERSION else ""
     if len(data) != least + length:
-        raise CorruptLog(f"{path}: offset 16: expected {least + length} bytes in all, found {len(data)}")
+        raise CorruptLog(f"{path}: offset 16: expected {least + length} bytes in all, found {len(data)}{hint}")
     (expected,) = CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)
     found = crc32c.crc32c(memoryview(data)[: -CHECKSUM.size])
     if found != expected:
         raise CorruptLog(
             f"{path}: offset {len(data) - CHECKSUM.size}: expected crc32c {expected:#010x}, found {found:#010x} over "
-            "the bytes before it; the object is damaged"
+            f"the bytes before it; the object is damaged{hint}"
+        )
+    # Every version has this frame, so a newer one is told from a flipped bit.
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"{path}: offset 4: written in format version {version}, and this reader knows versions up to "
+            f"{FORMAT_VERSION}; open the store with a newer Tussock",
+            version,
+            FORMAT_VERSION,
         )
     if version < OLDEST_VERSION or flags != 0:
         raise CorruptLog(

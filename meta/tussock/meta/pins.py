@@ -11,15 +11,18 @@ notices: the version says which watermark compaction has used (`compacted_epoch`
 """
 
 import contextlib
+import hmac
+import re
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from tussock.meta.framing import decode_pin, encode_pin
+from tussock.meta.framing import decode_holder, decode_pin, encode_pin, pin_path
 from tussock.meta.log import VersionLog
 from tussock.meta.version import Version
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.errors import (
+    AccessDenied,
     CorruptLog,
     InvalidOption,
     ObjectNotFound,
@@ -41,6 +44,7 @@ UNRENEWED_LIFE_MS = 24 * 3600 * 1000
 ones, and for those by a clock that was years ahead: keeping too much loses nothing."""
 PIN_ATTEMPTS_MAX = 5
 RENEWED_AT_ONCE = 8
+PIN_ID = re.compile(r"[0-9]{20}-[0-9a-f]{16}", re.ASCII)
 
 
 def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
@@ -81,9 +85,11 @@ def smallest_live_pin(bucket: ObjectStore, now_ms: int, skew_ms: int, *, but: st
 class Pin:
     """A pin that this process holds; satisfies `PinHandle`."""
 
-    def __init__(self, keeper: "PinKeeper", info: PinInfo, deadline: float, writing: Lock) -> None:
+    def __init__(self, keeper: "PinKeeper", info: PinInfo, holder: str, deadline: float, writing: Lock) -> None:
         """`writing` is held around each write or delete of it, so that no renewal brings back what was released."""
         self._keeper = keeper
+        self.holder = holder
+        """Stands in its object: who knows what this is the hash of may adopt it. Empty: nobody may."""
         self.writing = writing
         self.info = info
         """The lease as last written."""
@@ -146,11 +152,11 @@ class PinKeeper:
         """Length of a lease; also what judges add for differing clocks."""
         return int(self._lease_seconds * 1000)
 
-    def pin(self, epoch: int | None, *, owner: str | None = None, token: str | None = None) -> Pin:
+    def pin(self, epoch: int | None, *, owner: str | None = None, token: str | None = None, holder: str = "") -> Pin:
         """Pin `epoch`, or the newest committed one.
 
         `owner` is for people, this process unless given. `token`, 16 hex digits, ends the pin's id: who repeats a
-        call whose answer was lost gives the same again.
+        call whose answer was lost gives the same again. `holder` is what `adopt` asks for.
 
         Raises:
             SnapshotExpired: the epoch is older than the store still keeps; the message names the oldest readable one.
@@ -170,25 +176,33 @@ class PinKeeper:
             check = _check_not_dropped if epoch is None else self._check_kept
             try:
                 fresh = self._fresh(wanted, owner or self._owner, token)
-                return self._pinned(fresh, check, self.release, newest=epoch is None)
+                return self._pinned(fresh, check, self.release, holder=holder, newest=epoch is None)
             except SnapshotExpired:
                 # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
                     raise
         raise SnapshotExpired(f"the newest committed epoch expired {PIN_ATTEMPTS_MAX} times while it was being pinned")
 
-    def adopt(self, info: PinInfo) -> Pin:
-        """Hold a pin that another process took, under its id; `SnapshotExpired` if its epoch is no longer kept.
+    def adopt(self, info: PinInfo, holder: str) -> Pin:
+        """Hold a pin that another process took, under its id, for who was its holder there.
+
+        Nothing of `info` is believed but that somebody wants the pin of this id: the rest is what its object says.
+        (And `seq`, where that does not say it yet: it can make the pin hold for less only.)
+
+        Raises:
+            SnapshotExpired: its object is gone or damaged, or its epoch is no longer kept.
+            AccessDenied: the object does not say that it is this holder's.
 
         Retention is not asked: it was when the pin was taken. If the pin's object is there and has not run out, every
         compaction so far has minded it, and those to come will; then its epoch is exact unless one has passed it in
         spite of that. If nobody has kept the object alive, the epoch has to be above the safe epoch, as the proof in
         `watermark.py` demands of a pin that is new.
         """
-        was_kept = self._is_live(info.id)
-        renewed = replace(info, expires_ms=self._system.now_ms() + self.lease_ms)
+        stored = self._proven(info.id, holder)
+        was_kept = stored.expires_ms >= self._system.now_ms()  # clocks taken as they are
+        renewed = replace(stored, seq=stored.seq or info.seq, expires_ms=self._system.now_ms() + self.lease_ms)
 
-        def check(version: Version, _: PinInfo) -> None:
+        def check(version: Version, info: PinInfo) -> None:
             repair = version.renumbered
             if repair and (
                 repair.means_nothing(info.epoch, version.max_committed_epoch)
@@ -205,7 +219,7 @@ class PinKeeper:
                 )
 
         # Refused, the object is left to expire: another process may be adopting it too, and succeed.
-        return self._pinned(renewed, check, self.abandon)
+        return self._pinned(renewed, check, self.abandon, holder=holder)
 
     def abandon(self, pin: Pin) -> None:
         """Hold the pin no more and leave its object in the bucket, to expire or to be adopted by another process."""
@@ -282,7 +296,7 @@ class PinKeeper:
             renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
             # A failed renewal is tried again at the next one; the lease covers two.
             with contextlib.suppress(ObjectStoreUnavailable):
-                self._bucket.put(f"pins/{renewed.id}", encode_pin(renewed))
+                self._bucket.put(pin_path(renewed.id), encode_pin(renewed, pin.holder))
                 pin.info = replace(pin.info, expires_ms=renewed.expires_ms)
                 pin.deadline = started + self._lease_seconds
 
@@ -296,13 +310,23 @@ class PinKeeper:
             expires_ms=now_ms + self.lease_ms,
         )
 
-    def _is_live(self, pin_id: str) -> bool:
-        """Whether the pin's object is there and has not run out, clocks taken as they are."""
-        path = f"pins/{pin_id}"
+    def _proven(self, pin_id: str, holder: str) -> PinInfo:
+        """The pin as its object says it, if that also says that it is this holder's."""
+        if PIN_ID.fullmatch(pin_id) is None:
+            raise AccessDenied(f"{pin_id[:64]!r} is no id of a pin; pin again")
+        path = pin_path(pin_id)
         try:
-            return decode_pin(path, self._bucket.get(path)).expires_ms >= self._system.now_ms()
-        except (ObjectNotFound, CorruptLog):
-            return False
+            data = self._bucket.get(path)
+            stored, holding = decode_pin(path, data), decode_holder(path, data)
+        except (ObjectNotFound, CorruptLog) as error:
+            raise SnapshotExpired(f"the pin {pin_id} cannot be taken over: {error}; pin again") from error
+        if not holding or not hmac.compare_digest(holding.encode(), holder.encode()):
+            raise AccessDenied(
+                f"the pin {pin_id} of {stored.owner!r} cannot be taken over: it is another session's, an embedded "
+                "process's, or was taken by an older release; pin again",
+                pin_id,
+            )
+        return stored
 
     def _pinned(
         self,
@@ -310,15 +334,16 @@ class PinKeeper:
         check: Callable[[Version, PinInfo], None],
         give_up: Callable[[Pin], None],
         *,
+        holder: str,
         newest: bool = False,
     ) -> Pin:
         """Write the pin, then read the log and `check` whether its epoch is still kept; else `give_up` the pin.
 
         One on the newest epoch (`newest`) sees the tables that were there at that reading.
         """
-        pin = Pin(self, info, self._system.monotonic() + self._lease_seconds, self._system.lock())
+        pin = Pin(self, info, holder, self._system.monotonic() + self._lease_seconds, self._system.lock())
         try:
-            self._bucket.put(f"pins/{info.id}", encode_pin(info))
+            self._bucket.put(pin_path(info.id), encode_pin(info, holder))
             # Renewed from here on: behind many appends of this process, reading the log may outlast the lease.
             with self._changed:
                 self._held[pin.info.id] = pin
@@ -351,7 +376,7 @@ class PinKeeper:
 
     def _remove(self, pin_id: str) -> None:
         with contextlib.suppress(ObjectStoreUnavailable):
-            self._bucket.delete([f"pins/{pin_id}"])
+            self._bucket.delete([pin_path(pin_id)])
 
     def _renew_until_idle(self) -> None:
         while True:

@@ -7,6 +7,7 @@ in any number of processes, may work on one bucket at once; they meet in the log
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from tussock.meta.altering import alter
 from tussock.meta.backups import Backups
+from tussock.meta.bounds import check_new_table, check_new_writer
 from tussock.meta.claims import Claims
 from tussock.meta.commits import AlreadyCommitted, check_uploads, nameless_ssts, stamp
 from tussock.meta.delta import (
@@ -162,6 +164,7 @@ class EmbeddedMeta:
         def decide(version: Version) -> tuple[list[Delta], TableState]:
             if version.find_table(spec.name) is not None:
                 raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
+            check_new_table(version, spec)
             numbered = replace(spec, id=version.next_table_id)
             return [*self._configured(version), CreateTable(spec=numbered, dated=True)], TableState(spec=numbered)
 
@@ -202,6 +205,7 @@ class EmbeddedMeta:
             if isinstance(stamped, AlreadyCommitted):
                 return [], stamped.epoch
             self._log.clock.check_epoch(request.epoch, version.max_committed_epoch)
+            check_new_writer(version, request.writer)
             return [*self._configured(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
@@ -244,6 +248,7 @@ class EmbeddedMeta:
         """Take a writer's name over; answers its new generation, beside which older ones can commit nothing."""
 
         def decide(version: Version) -> tuple[list[Delta], int]:
+            check_new_writer(version, name)
             generation = version.generations.get(name, 0) + 1
             return [OpenWriter(writer=name, generation=generation)], generation
 
@@ -265,21 +270,23 @@ class EmbeddedMeta:
         version = self._log.version
         return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_of(version)))
 
-    def pin(self, epoch: int | None = None, *, owner: str | None = None, token: str | None = None) -> Pin:
+    def pin(
+        self, epoch: int | None = None, *, owner: str | None = None, token: str | None = None, holder: str = ""
+    ) -> Pin:
         """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
-        return self._keeper.pin(epoch, owner=owner, token=token)
+        return self._keeper.pin(epoch, owner=owner, token=token, holder=holder)
 
-    def adopt_pin(self, info: PinInfo) -> Pin:
-        """Hold a pin that another process had taken; `SnapshotExpired` if its epoch is no longer kept."""
-        return self._keeper.adopt(info)
+    def adopt_pin(self, info: PinInfo, holder: str) -> Pin:
+        """Hold a pin that another process had taken, for its holder there; see `PinKeeper.adopt`."""
+        return self._keeper.adopt(info, holder)
 
     def abandon_pins(self) -> None:
         """Hold no pin any more, and leave their objects to expire or to be adopted by another process."""
         self._keeper.abandon_all()
 
-    def pins(self) -> list[PinInfo]:
-        """All live pins on the store, whoever holds them, by epoch ascending."""
-        return list(live_pins(self._bucket, self._system.now_ms(), self._keeper.lease_ms))
+    def pins(self, most: int | None = None) -> list[PinInfo]:
+        """The live pins on the store, whoever holds them, by epoch ascending; `most` of them, the oldest, if given."""
+        return list(islice(live_pins(self._bucket, self._system.now_ms(), self._keeper.lease_ms), most))
 
     # --- Compaction tasks ---------------------------------------------------------------------------------------
 

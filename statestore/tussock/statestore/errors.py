@@ -21,8 +21,10 @@ __all__ = [
     "Fenced",
     "InvalidBatch",
     "InvalidOption",
+    "LimitReached",
     "MessageTooLarge",
     "MetaUnavailable",
+    "NewerFormat",
     "NotLeader",
     "ObjectNotFound",
     "ObjectStoreUnavailable",
@@ -90,6 +92,10 @@ class StoreNotEmpty(TussockError, ValueError):
 
 class DuplicateName(TussockError, ValueError):
     """A live compactor or participant has that name already."""
+
+
+class LimitReached(TussockError, RuntimeError):
+    """The store, or the meta service, has as many of something as it keeps."""
 
 
 class MessageTooLarge(TussockError, ValueError):
@@ -211,3 +217,7 @@ class CorruptSst(CorruptObject):
 
 class CorruptLog(CorruptObject):
     """An entry, a snapshot or a marker of the version log is damaged, missing or foreign."""
+
+
+class NewerFormat(CorruptLog):
+    """An object of the log is intact, and a newer release wrote it: this process is to be upgraded."""

@@ -153,7 +153,7 @@ class MetaConnection:
 
         Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
         """
-        _check_size(name, request, self._session.opened.message_bytes_max)
+        _check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
         deadline = self._system.monotonic() + (self._deadline if timeout is None else timeout)
         said: dict[str, str] = {}
         while True:

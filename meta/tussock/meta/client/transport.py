@@ -4,16 +4,16 @@
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, decode_error
-from tussock.meta.rpc.methods import METHODS, PROTOCOL_VERSION, Method
-from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, TussockError
+from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, TOO_MANY_CALLS, decode_error
+from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX, PROTOCOL_VERSION, Method, common_protocol
+from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, ProtocolMismatch, TussockError
 
 __all__ = ["Dial", "GrpcTransport", "Stream", "Transport"]
 
@@ -93,14 +93,17 @@ class GrpcTransport:
             else grpc.secure_channel(address, credentials, [*options, *named])
         )
         self._stubs = {
-            method.name: self._channel.unary_unary(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
-            )
+            method.name: self._channel.unary_unary(method.path, None, method.response.FromString)
             for method in METHODS.values()
             if not method.streams
         }
+        # The same on the wire, but for requests that come in pieces.
+        self._in_pieces = {
+            method.name: self._channel.stream_unary(method.path, None, method.response.FromString)
+            for method in METHODS.values()
+            if not method.bytes_max or method.bytes_max > PIECE_BYTES_MAX
+        }
+        self._protocol = PROTOCOL_VERSION
         subscribe = METHODS["Subscribe"]
         self._subscribe = self._channel.unary_stream(
             subscribe.path,
@@ -110,8 +113,25 @@ class GrpcTransport:
 
     def call(self, method: Method, request: Message, timeout: float) -> Message:
         """One unary call."""
+        data = request.SerializeToString()
         try:
-            answer: Message = self._stubs[method.name](request, timeout=timeout, metadata=self._all_metadata())
+            return self._once(method, data, timeout)
+        except ProtocolMismatch as error:
+            # A service that is older, or newer, may know another protocol that this release knows, too.
+            common = common_protocol(*_protocols_of(error))
+            if common is None or common == self._protocol:
+                raise
+            self._protocol = common
+            return self._once(method, data, timeout)
+
+    def _once(self, method: Method, data: bytes, timeout: float) -> Message:
+        metadata = self._all_metadata()
+        try:
+            if len(data) > PIECE_BYTES_MAX and method.name in self._in_pieces:
+                pieces = (data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX))
+                answer: Message = self._in_pieces[method.name](pieces, timeout, metadata)
+            else:
+                answer = self._stubs[method.name](data, timeout, metadata)
         except grpc.RpcError as error:
             raise _translated(self.address, method.name, error) from None
         except ValueError as error:
@@ -130,7 +150,7 @@ class GrpcTransport:
         self._channel.close()
 
     def _all_metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("tussock-protocol", str(PROTOCOL_VERSION)), *self._metadata())
+        return (("tussock-protocol", str(self._protocol)), *self._metadata())
 
 
 class _GrpcStream:
@@ -150,6 +170,12 @@ class _GrpcStream:
             self._call.cancel()
 
 
+def _protocols_of(error: ProtocolMismatch) -> Sequence[int]:
+    """The oldest and the newest protocol of the service that refused a call by this error."""
+    found = [fact for fact in error.args[2:4] if isinstance(fact, int)]
+    return (min(found), max(found)) if found else (0, 0)
+
+
 def _channel_closed(address: str, method: str, error: ValueError) -> MetaUnavailable:
     """What gRPC says by a plain `ValueError`: another thread closed the channel, or put a newer one in its place."""
     return MetaUnavailable(f"{method} on the meta service at {address}: {error}", address)
@@ -162,8 +188,8 @@ def _translated(address: str, method: str, error: Any) -> TussockError:
             return decode_error(value)
     code, details = error.code(), " ".join(str(error.details()).split())[:300]
     text = f"{method} on the meta service at {address}: {code.name}: {details}"
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        # The only one that gRPC refuses itself, before anything of ours has seen the call.
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and not details.startswith(TOO_MANY_CALLS):
+        # What gRPC refuses itself, before anything of ours has seen the call.
         return MessageTooLarge(f"{text}; send less at once, or raise the service's limits.message_bytes")
     if code == grpc.StatusCode.INTERNAL and details.startswith(FAILED):
         # The service itself failed: asked again, it would fail again.

@@ -10,13 +10,31 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import errors
 from tussock.statestore.errors import TussockError
 
-__all__ = ["ERROR_METADATA", "FAILED", "decode_error", "encode_error", "status_of"]
+__all__ = [
+    "DETAILS_BYTES_MAX",
+    "ERROR_METADATA",
+    "FAILED",
+    "TOO_MANY_CALLS",
+    "clipped",
+    "decode_error",
+    "encode_error",
+    "status_of",
+]
 
 ERROR_METADATA = "tussock-error-bin"
 """The trailing metadata that carries an `ErrorDetail`."""
 
 FAILED = "the service failed"
 """How the text of status `INTERNAL` begins, where the service met an error that nobody had thought of."""
+
+TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
+"""How the text of status `RESOURCE_EXHAUSTED` begins, where gRPC refused a call itself since there are too many."""
+
+MESSAGE_BYTES_MAX = 2048
+FACT_BYTES_MAX = 256
+FACTS_MAX = 8
+DETAILS_BYTES_MAX = 512
+"""What a refused call was given may be in the error, and gRPC carries errors in metadata, of which it takes 8 KiB."""
 
 _STATUS: dict[type[TussockError], str] = {
     errors.AccessDenied: "PERMISSION_DENIED",
@@ -28,6 +46,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.ClockAhead: "FAILED_PRECONDITION",
     errors.Conflict: "ABORTED",
     errors.CorruptObject: "DATA_LOSS",
+    errors.NewerFormat: "FAILED_PRECONDITION",
     errors.DuplicateName: "ALREADY_EXISTS",
     errors.EpochOutOfOrder: "FAILED_PRECONDITION",
     errors.EpochTooOld: "FAILED_PRECONDITION",
@@ -40,6 +59,7 @@ _STATUS: dict[type[TussockError], str] = {
     errors.ObjectStoreUnavailable: "UNAVAILABLE",
     errors.ProtocolMismatch: "UNIMPLEMENTED",
     errors.RateLimited: "RESOURCE_EXHAUSTED",
+    errors.LimitReached: "RESOURCE_EXHAUSTED",
     errors.MessageTooLarge: "RESOURCE_EXHAUSTED",
     errors.SchemaMismatch: "INVALID_ARGUMENT",
     errors.SessionExpired: "FAILED_PRECONDITION",
@@ -64,8 +84,16 @@ def status_of(error: TussockError) -> str:
 def encode_error(error: TussockError) -> bytes:
     """The `ErrorDetail` of an error."""
     return pb.ErrorDetail(
-        kind=type(error).__name__, message=str(error), facts=list(_facts(error.args[1:]))
+        kind=type(error).__name__,
+        message=clipped(str(error), MESSAGE_BYTES_MAX),
+        facts=list(_facts(error.args[1 : 1 + FACTS_MAX])),
     ).SerializeToString()
+
+
+def clipped(text: str, bytes_max: int) -> str:
+    """The text, or the beginning of it that has so many bytes, less a few for the sign that it goes on."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= bytes_max else data[: bytes_max - 4].decode(errors="ignore") + " ..."
 
 
 def decode_error(data: bytes) -> TussockError:
@@ -84,6 +112,6 @@ def _facts(values: Iterable[object]) -> Iterable[pb.Fact]:
         if isinstance(value, int) and -(2**63) <= value < 2**63:
             yield pb.Fact(number=value)
         elif isinstance(value, bytes):
-            yield pb.Fact(data=value)
+            yield pb.Fact(data=value[:FACT_BYTES_MAX])
         else:
-            yield pb.Fact(text=str(value))
+            yield pb.Fact(text=clipped(str(value), FACT_BYTES_MAX))

@@ -8,11 +8,25 @@ from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2
 
-__all__ = ["METHODS", "PROTOCOL_VERSION", "SERVICE", "Method", "Role"]
+__all__ = [
+    "METHODS",
+    "OLDEST_PROTOCOL",
+    "PIECE_BYTES_MAX",
+    "PROTOCOL_VERSION",
+    "SERVICE",
+    "Method",
+    "Role",
+    "common_protocol",
+]
 
 SERVICE = "tussock.meta.v1.Meta"
 PROTOCOL_VERSION = 1
-"""What clients send as `tussock-protocol`; raised when an old client could misunderstand a new service."""
+"""The newest protocol that this release speaks; raised when an old client could misunderstand a new service."""
+OLDEST_PROTOCOL = 1
+"""The oldest that it speaks as well, as a service and as a client."""
+PIECE_BYTES_MAX = 128 << 10
+"""The largest message of gRPC that a service takes. A request with more bytes comes as several, one after the other, so
+that the service can stop before it has read them all."""
 
 
 class Role(enum.Flag):
@@ -27,6 +41,11 @@ class Role(enum.Flag):
 _WRITERS = Role.WRITER | Role.ADMIN
 _COMPACTORS = Role.COMPACTOR | Role.ADMIN
 _EVERYONE = Role.READER | Role.WRITER | Role.COMPACTOR | Role.ADMIN
+
+_SMALL = 64 << 10
+_BYTES_MAX = {"OpenSession": 512 << 10, "CreateTable": 1 << 20, "AlterTable": 1 << 20}
+"""Of requests. Those that are not here are small, and those that name SSTs may have what the settings allow."""
+_NAMING_SSTS = frozenset({"Commit", "CollectBarrier", "ReportTask"})
 
 _ROLES = {
     "OpenSession": _EVERYONE,
@@ -71,6 +90,14 @@ class Method(NamedTuple):
     """The answer is a stream of messages."""
     roles: Role
     """Callers with one of these may call it."""
+    bytes_max: int
+    """The largest request; 0: what the service's settings say."""
+
+
+def common_protocol(oldest: int, newest: int) -> int | None:
+    """The newest protocol that this release and one that speaks `oldest` to `newest` both know, if there is any."""
+    common = min(newest, PROTOCOL_VERSION)
+    return common if common >= max(oldest, OLDEST_PROTOCOL) else None
 
 
 def _methods() -> dict[str, Method]:
@@ -83,6 +110,7 @@ def _methods() -> dict[str, Method]:
             response=message_factory.GetMessageClass(described.output_type),
             streams=described.server_streaming,
             roles=_ROLES[described.name],
+            bytes_max=0 if described.name in _NAMING_SSTS else _BYTES_MAX.get(described.name, _SMALL),
         )
     return found
 

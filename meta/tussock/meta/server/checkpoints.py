@@ -5,7 +5,7 @@ writer `checkpoint:JOB`. After a change of leader participants join again, go ba
 barrier numbers go on above the ledger's: a barrier is never committed twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tussock.meta import barriers
@@ -20,7 +20,8 @@ from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status import JobStatus, ParticipantStatus
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.barriers import JobOptions
-from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable, TussockError
+from tussock.statestore.catalog import SubLevel
+from tussock.statestore.errors import Fenced, InvalidOption, LimitReached, ObjectStoreUnavailable, TussockError
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import Lock
 
@@ -29,6 +30,15 @@ __all__ = ["Checkpoints", "writer_of"]
 log = get_logger("tussock.meta.checkpoints")
 
 NAME_CHARACTERS_MAX = 255
+REASON_CHARACTERS_MAX = 500
+JOBS_MAX = 1000
+PARTICIPANTS_MAX = 10_000
+"""Of all jobs."""
+COLLECTED_BYTES_MAX = 64 << 20
+"""What barriers under way have collected, of all jobs: reckoned by their SSTs and the keys in their records."""
+SST_BYTES = 512
+"""Of the record of an SST, without its keys."""
+TIME_MS_MAX = 10**12
 _PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
 """Between two attempts at a commit while the bucket is away, growing from the one to the other."""
@@ -87,9 +97,12 @@ class Checkpoints:
 
     def oldest_uploads(self) -> list[str]:
         """Ids of the SSTs that barriers under way have collected: vacuum has to spare them, dead or alive who wrote."""
+        return [sst.id for tables in self._collected() for runs in tables.values() for run in runs for sst in run.ssts]
+
+    def _collected(self) -> list[Mapping[int, tuple[SubLevel, ...]]]:
+        """What participants have brought for barriers under way."""
         flights = [job.flight for job in self._jobs.values() if job.flight is not None]
-        parts = [tables for flight in flights for tables in flight.parts.values()]
-        return [sst.id for tables in parts for runs in tables.values() for run in runs for sst in run.ssts]
+        return [tables for flight in flights for tables in flight.parts.values()]
 
     def status(self) -> tuple[JobStatus, ...]:
         """What is going on, for people."""
@@ -117,6 +130,7 @@ class Checkpoints:
         )
         with self._lock:
             self._sessions.get(message.session_id)
+            self._check_room(name, message.participant)
             step = barriers.join(
                 self._jobs.get(name), name, request, self._newest(name), self._now_ms(), self._commits.new_epoch()
             )
@@ -134,6 +148,14 @@ class Checkpoints:
         with self._lock:
             self._sessions.get(message.session_id)
             job = self._job(message.job, message.participant)
+            collected = sum(map(_weight, self._collected())) + _weight(tables)
+            if collected > COLLECTED_BYTES_MAX:
+                raise LimitReached(
+                    f"job {message.job!r}: with what participant {message.participant!r} brings, barriers under way "
+                    f"would hold {collected} bytes of records of SSTs, and {COLLECTED_BYTES_MAX} are kept; write less "
+                    "between two barriers",
+                    COLLECTED_BYTES_MAX,
+                )
             generation = _generation(job, message)
             step = barriers.collect(job, message.participant, generation, message.barrier, tables, self._now_ms())
             self._take(message.job, step)
@@ -148,12 +170,13 @@ class Checkpoints:
                     message.participant,
                     _generation(job, message),
                     done=message.done,
-                    reason=message.reason,
+                    reason=message.reason[:REASON_CHARACTERS_MAX],
                     now_ms=self._now_ms(),
                     fresh=self._commits.new_epoch(),
                 )
                 self._take(message.job, step)
-        log.info("participant left", job=message.job, participant=message.participant, done=message.done)
+        if job is not None:
+            log.info("participant left", job=message.job, participant=message.participant[:64], done=message.done)
         return pb.LeaveCheckpointResponse()
 
     # --- What follows ---------------------------------------------------------------------------------------------
@@ -239,6 +262,20 @@ class Checkpoints:
             )
         return job
 
+    def _check_room(self, name: str, participant: str) -> None:
+        """Raise `LimitReached` if there are as many jobs or participants as the leader keeps."""
+        job = self._jobs.get(name)
+        if job is None and len(self._jobs) >= JOBS_MAX:
+            raise LimitReached(f"job {name!r} is new, and {len(self._jobs)} run, which is the limit", JOBS_MAX)
+        if job is None or not (participant in job.members or participant in job.missing):
+            members = sum(len(one.members) + len(one.missing) for one in self._jobs.values())
+            if members >= PARTICIPANTS_MAX:
+                raise LimitReached(
+                    f"job {name!r}: participant {participant!r} is new, and {members} take part in all jobs, which is "
+                    "the limit",
+                    PARTICIPANTS_MAX,
+                )
+
     def _newest(self, name: str) -> tuple[int, int]:
         """The job's newest checkpoint in the ledger as (barrier, epoch)."""
         batches = self._context.meta.version().ledger.get(writer_of(name), ())
@@ -246,6 +283,12 @@ class Checkpoints:
 
     def _options(self, message: pb.JoinCheckpointRequest) -> JobOptions:
         options = self._context.options
+        if not 0 < message.participants <= PARTICIPANTS_MAX:
+            raise InvalidOption(f"participants is {message.participants}: expected 1 to {PARTICIPANTS_MAX}")
+        if max(message.interval_ms, message.timeout_ms) > TIME_MS_MAX:
+            raise InvalidOption(
+                f"interval {message.interval_ms} ms or timeout {message.timeout_ms} ms: expected up to {TIME_MS_MAX}"
+            )
         return JobOptions(
             participants=message.participants,
             interval_ms=message.interval_ms or int(options.checkpoint_interval * 1000),
@@ -256,6 +299,12 @@ class Checkpoints:
     def _now_ms(self) -> int:
         """Milliseconds by the monotonic clock: a wall clock that jumps must not abort a barrier."""
         return int(self._context.system.monotonic() * 1000)
+
+
+def _weight(tables: Mapping[int, Sequence[SubLevel]]) -> int:
+    """About how many bytes these records take."""
+    ssts = [sst for runs in tables.values() for run in runs for sst in run.ssts]
+    return sum(SST_BYTES + len(sst.smallest) + len(sst.largest) for sst in ssts)
 
 
 def _generation(job: Job, message: pb.CollectBarrierRequest | pb.LeaveCheckpointRequest) -> int:

@@ -12,15 +12,19 @@ from tussock.meta.rpc.convert import columns_from_message, commit_from_message, 
 from tussock.meta.server.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
+from tussock.statestore.arguments import check_name, check_writer
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
 from tussock.statestore.system import Lock
+from tussock.statestore.tables.options import table_spec
 
 __all__ = ["Commits"]
 
+WRITER_CHARACTERS_MAX = 1024
+UPDATE_BYTES_MAX = 256 << 10
 SST_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -78,11 +82,13 @@ class Commits:
         """Make sure that the SST is what it is said to be, in the bucket or as it came along."""
         if sst.entry or sst.offset:
             raise CorruptSst(f"SST {sst.id}: the leader alone says in which log entry an SST lies; this one names some")
+        if not SST_ID.fullmatch(sst.id):
+            raise CorruptSst(f"SST {sst.id[:64]!r}: an id has 32 hex digits")
         if payload is None:
             prove_sst(self._context.bucket, sst, spec)
             return
-        if not SST_ID.fullmatch(sst.id) or not sst.meta_in_data:
-            raise CorruptSst(f"SST {sst.id}: only one with its meta at its end can come along, under a proper id")
+        if not sst.meta_in_data:
+            raise CorruptSst(f"SST {sst.id}: only one with its meta at its end can come along")
         prove_bytes(payload, sst, spec, f"SST {sst.id}, which came with its commit")
 
     def _get_credentials(self, _: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
@@ -94,7 +100,7 @@ class Commits:
         )
 
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
-        state = self._context.meta.create_table(spec_from_message(request.spec))
+        state = self._context.meta.create_table(_checked(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
@@ -111,18 +117,28 @@ class Commits:
         return pb.AllocateEpochResponse(epoch=self.new_epoch())
 
     def _open_writer(self, request: pb.OpenWriterRequest, _: Caller) -> pb.OpenWriterResponse:
+        check_name(request.writer, "writer", WRITER_CHARACTERS_MAX)
         return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer))
 
     def _commit(self, message: pb.CommitRequest, _: Caller) -> pb.CommitResponse:
         request = commit_from_message(message)
+        check_writer(request.writer, request.batch_id, request.generation, request.source)
         delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
         if delay_ms:
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
         epoch = self.commit(request)
         self._context.nudge()
-        # With the entries, so that the client need not wait for them to be pushed.
-        update = self._feed.after(message.known_seq)
+        # With the entries, so that the client need not wait for them to be pushed. Who is far behind asks for them.
+        update = self._feed.after(message.known_seq, bytes_max=UPDATE_BYTES_MAX)
         return pb.CommitResponse(epoch=epoch, seq=update.seq, update=update)
 
     def _seq(self) -> int:
         return self._context.meta.version().seq
+
+
+def _checked(spec: TableSpec) -> TableSpec:
+    """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
+    schema = None if spec.schema is None else columns_from_message(spec.schema)
+    return table_spec(
+        spec.name, schema, spec.primary_key, spec.distribution_key, spec.vnodes, spec.block_bytes, spec.compression
+    )

@@ -1,10 +1,11 @@
 """The credentials of the bucket that clients are handed, so that no client needs a secret of its own for it.
 
-`static` hands out one pair. `assume-role` asks an STS (Amazon's, or MinIO's) for credentials that expire, with a policy
-by the caller's roles: readers read SSTs, and the log entries in which small ones lie; writers and compactors also put
-new SSTs. Nobody can write the log but the service and embedded processes. What is handed out lasts for at least half of
-the duration; a client comes back before it is over. A service whose own pair is in files has its clients come back
-every 20 seconds, so that a pair that was replaced is out of use within that time.
+`static` hands out one pair to those who write, and to readers another one, if there is one. `assume-role` asks an STS
+(Amazon's, or MinIO's) for credentials that expire, with a policy by the caller's roles: readers read SSTs, and the log
+entries in which small ones lie; writers and compactors also put new SSTs. Nobody can write the log but the service and
+embedded processes. What is handed out lasts for at least half of the duration; a client comes back before it is over. A
+service whose own pair is in files has its clients come back every 20 seconds, so that a pair that was replaced is out
+of use within that time.
 """
 
 import json
@@ -21,7 +22,7 @@ from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings import MetaSettings
 from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, setting_files, settings_in
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
-from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable
+from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectStoreUnavailable
 from tussock.statestore.system import System
 from tussock.statestore.watched import Watched
 
@@ -50,7 +51,9 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
     pair, renew_ms = _pair(settings, environ, system)
     if chosen.mode == "static":
 
-        def hand_out(_: Role, __: Sequence[str]) -> pb.GetCredentialsResponse:
+        def hand_out(roles: Role, _: Sequence[str]) -> pb.GetCredentialsResponse:
+            if not roles & _WRITING:
+                return _for_readers(settings)
             key, secret = pair()
             return pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret, renew_ms=renew_ms)
 
@@ -90,6 +93,21 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
         )
 
     return _Remembered(ask, pair, system, chosen.duration_seconds * 500)
+
+
+def _for_readers(settings: MetaSettings) -> pb.GetCredentialsResponse:
+    """The pair of readers; `AccessDenied` if there is none: the other one may write, and delete the store."""
+    chosen = settings.credentials
+    if not chosen.reader_access_key_id:
+        raise AccessDenied(
+            "a reader is handed no credentials of the bucket by this service: set credentials.reader_access_key_id and "
+            "credentials.reader_secret_access_key to a pair that may only read, use the mode assume-role, or connect "
+            "with a role that writes"
+        )
+    return pb.GetCredentialsResponse(
+        access_key_id=chosen.reader_access_key_id,
+        secret_access_key=chosen.reader_secret_access_key.get_secret_value(),
+    )
 
 
 def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) -> tuple[Callable[[], Pair], int]:

@@ -1,11 +1,13 @@
 """The feed of versions: recent log entries in memory, to bring subscribers and callers up to date without the bucket.
 
 Whoever is at a sequence that the feed still covers gets the entries after it; whoever is further behind gets a
-snapshot. Both are bytes as they lie in the bucket, so a client checks and applies them as if it had read them itself.
+snapshot, all of them the same bytes: a large version is many megabytes, and many clients may come at once. Both are
+bytes as they lie in the bucket, so a client checks and applies them as if it had read them itself.
 """
 
 import threading
 from collections import deque
+from typing import NamedTuple
 
 from tussock.meta.framing import encode_snapshot
 from tussock.meta.rpc import meta_pb2 as pb
@@ -15,6 +17,21 @@ __all__ = ["Feed"]
 
 ENTRIES_MAX = 1024
 BYTES_MAX = 16 << 20
+SST_BYTES = 180
+"""Of an SST in a snapshot, reckoned."""
+NEWS_BYTES_MAX = 256 << 10
+"""Of the entries in one event, unless a single one has more."""
+
+
+class News(NamedTuple):
+    """What a subscriber is sent next."""
+
+    event: bytes
+    """A serialized `Event`; empty for nothing."""
+    seq: int
+    """The version that it leads to."""
+    more: bool
+    """There is more after it."""
 
 
 class Feed:
@@ -26,6 +43,9 @@ class Feed:
         self._entries: deque[bytes] = deque()
         self._bytes = 0
         self._snapshot: tuple[int, bytes] = (-1, b"")
+        self._making = threading.Lock()
+        """Held by who makes a snapshot: the others wait for it, and make none of their own."""
+        self._snapshot_event: tuple[int, bytes] = (-1, b"")
 
     def learn(self, entry: bytes | None, version: Version) -> None:
         """The log has learnt an entry, or has jumped to `version` by a snapshot."""
@@ -40,20 +60,24 @@ class Feed:
                     self._bytes -= len(self._entries.popleft())
             self._version = version
 
-    def after(self, seq: int) -> pb.VersionUpdate:
-        """What leads from the version of `seq` to the newest one; empty if that is it, or is older."""
+    def after(self, seq: int, *, bytes_max: int | None = None) -> pb.VersionUpdate:
+        """What leads from the version of `seq` to the newest one; empty if that is it, or is older.
+
+        With `bytes_max` also empty if it has more bytes than that.
+        """
         with self._lock:
             newest, entries = self._version, list(self._entries)
-            cached_seq, snapshot = self._snapshot
         missing = newest.seq - seq
         if missing <= 0:
             return pb.VersionUpdate(seq=newest.seq)
         if missing <= len(entries):
-            return pb.VersionUpdate(first_seq=seq + 1, entries=entries[-missing:], seq=newest.seq)
-        if not newest.seq - len(entries) <= cached_seq:
-            cached_seq, snapshot = newest.seq, encode_snapshot(newest)
-            with self._lock:
-                self._snapshot = (cached_seq, snapshot)
+            entries = entries[-missing:]
+            if bytes_max is not None and sum(map(len, entries)) > bytes_max:
+                return pb.VersionUpdate(seq=newest.seq)
+            return pb.VersionUpdate(first_seq=seq + 1, entries=entries, seq=newest.seq)
+        if bytes_max is not None:
+            return pb.VersionUpdate(seq=newest.seq)
+        cached_seq, snapshot = self._cached(newest, len(entries))
         later = newest.seq - cached_seq
         return pb.VersionUpdate(
             snapshot=snapshot,
@@ -62,3 +86,56 @@ class Feed:
             entries=entries[len(entries) - later :] if later else [],
             seq=newest.seq,
         )
+
+    def bytes_after(self, seq: int) -> int:
+        """About how many bytes `after` answers."""
+        with self._lock:
+            missing, known, entries = self._version.seq - seq, len(self._entries), self._bytes
+            snapshot = len(self._snapshot[1]) or SST_BYTES * _ssts(self._version)
+        if missing <= 0:
+            return 0
+        return entries if missing <= known else entries + snapshot
+
+    def news(self, seq: int) -> News:
+        """What to send next to who has the version of `seq`: some entries, or a snapshot alone."""
+        with self._lock:
+            newest, entries = self._version, list(self._entries)
+        missing = newest.seq - seq
+        if missing <= 0:
+            return News(b"", newest.seq, more=False)
+        if missing > len(entries):
+            cached_seq, snapshot = self._cached(newest, len(entries))
+            with self._making:
+                event_seq, event = self._snapshot_event
+                if event_seq != cached_seq:
+                    update = pb.VersionUpdate(
+                        snapshot=snapshot, snapshot_seq=cached_seq, first_seq=cached_seq + 1, seq=cached_seq
+                    )
+                    event = pb.Event(version=update).SerializeToString()
+                    self._snapshot_event = (cached_seq, event)
+            return News(event, cached_seq, more=cached_seq < newest.seq)
+        size = 0
+        some: list[bytes] = []
+        for entry in entries[-missing:]:
+            size += len(entry)
+            if some and size > NEWS_BYTES_MAX:
+                break
+            some.append(entry)
+        last = seq + len(some)
+        update = pb.VersionUpdate(first_seq=seq + 1, entries=some, seq=last)
+        return News(pb.Event(version=update).SerializeToString(), last, more=last < newest.seq)
+
+    def _cached(self, newest: Version, known: int) -> tuple[int, bytes]:
+        """A snapshot, and its sequence, from which the `known` newest entries lead on; made only if there is none."""
+        with self._making:
+            with self._lock:
+                cached_seq, snapshot = self._snapshot
+            if not newest.seq - known <= cached_seq <= newest.seq:
+                cached_seq, snapshot = newest.seq, encode_snapshot(newest)
+                with self._lock:
+                    self._snapshot = (cached_seq, snapshot)
+            return cached_seq, snapshot
+
+
+def _ssts(version: Version) -> int:
+    return sum(len(run) for state in version.tables.values() for run in state.levels.levels) + len(version.dropped)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import structlog
 
-from tussock.meta.rpc.errors import status_of
-from tussock.meta.rpc.methods import PROTOCOL_VERSION, Method
+from tussock.meta.rpc.errors import clipped, status_of
+from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
 from tussock.meta.server.caller import ANYONE, Caller
 from tussock.meta.server.certificates import certificate_names
-from tussock.meta.server.limits import RateLimits
+from tussock.meta.server.limits import RateLimits, Who
 from tussock.meta.server.metrics import CallMetrics
 from tussock.meta.server.security import Authenticator, Presented, authorize
-from tussock.statestore.errors import ProtocolMismatch, TussockError, Unauthenticated
+from tussock.statestore.errors import ProtocolMismatch, RateLimited, TussockError, Unauthenticated
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System
 
@@ -36,6 +36,14 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}", re.ASCII)
 REFUSALS_PER_SECOND = 5
 REFUSALS_BURST = 100
 """Calls of one host with wrong credentials that are answered as such, and logged."""
+
+LINES_PER_SECOND = 10
+LINES_BURST = 200
+"""Refused calls of one caller on one host that stand in the log each; the others are counted."""
+UNTOLD_SECONDS = 10.0
+ERROR_BYTES_MAX = 2048
+_SESSION_DIGITS = 8
+"""Of a session's id in log lines: it is also what proves whose pins are whose."""
 
 _QUIET = {"OK", "CANCELLED", "RESOURCE_EXHAUSTED"}
 _LOUD = {"UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "DATA_LOSS"}
@@ -59,6 +67,7 @@ class Call:
         self._metadata = {key: value for key, value in arrival.metadata if isinstance(value, str)}
         self._auth_context = arrival.auth_context
         self._peer = arrival.peer
+        self._session = ""
         self._began = gate.system.monotonic()
         asked = self._metadata.get(REQUEST_METADATA, "")
         self.request_id = asked if _REQUEST_ID.fullmatch(asked) else gate.system.random_bytes(8).hex()
@@ -68,25 +77,43 @@ class Call:
     def admit(self) -> Caller:
         """The caller, if he may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
         spoken = self._metadata.get(PROTOCOL_METADATA, "")
-        if spoken != str(PROTOCOL_VERSION):
+        known = int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else -1
+        if common_protocol(known, known) is None:
             raise ProtocolMismatch(
-                f"the client speaks protocol {spoken[:20]!r} and this meta service {PROTOCOL_VERSION}: upgrade the "
-                "older of the two",
+                f"the client speaks protocol {spoken[:20]!r} and this meta service {OLDEST_PROTOCOL} to "
+                f"{PROTOCOL_VERSION}: upgrade the older of the two",
                 spoken[:20],
                 PROTOCOL_VERSION,
+                OLDEST_PROTOCOL,
             )
-        gate, host = self._gate, self._peer.rpartition(":")[0]
+        gate = self._gate
         try:
             caller = gate.authenticator.authenticate(
                 Presented(self._metadata.get("authorization"), certificate_names(self._auth_context))
             )
         except Unauthenticated:
-            gate.refusals.check(host, self.method.name)
+            gate.refusals.check(self.host[1], self.method.name)
             raise
         self.caller = caller._replace(request_id=self.request_id)
-        gate.limits.check(host if gate.authenticator.is_open else caller.identity, self.method.name)
+        # All jobs of a store may have one certificate: one that calls too often is told from the others by its host.
+        gate.limits.check(self.host, self.method.name)
         authorize(self.caller, self.method)
         return self.caller
+
+    @property
+    def host(self) -> tuple[str, str]:
+        """The caller's identity, empty before it is known, and the host that it calls from."""
+        identity = "" if self._gate.authenticator.is_open else self.caller.identity
+        return identity, self._peer.rpartition(":")[0]
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What takes turns with others: the caller's host, and its session where the call belongs to one."""
+        return (*self.host, self._session)
+
+    def of_session(self, session_id: str) -> None:
+        """The call is one of this session, as it says; empty if it belongs to none."""
+        self._session = session_id[:_SESSION_DIGITS]
 
     def context(self) -> contextvars.Context:
         """A context to run the call's work in: log lines from there say which call they belong to."""
@@ -119,10 +146,10 @@ class Call:
             return
         told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
-            told["error"] = error
+            told["error"] = clipped(error, ERROR_BYTES_MAX)
         if trace:
             log.error("call", exc_info=True, **told)
-        elif code in _QUIET or error.startswith("NotLeader"):
+        elif code in _QUIET or error.startswith("NotLeader") or not self._gate.may_tell(self.host):
             log.debug("call", **told)
         elif code in _LOUD:
             log.warning("call", **told)
@@ -130,7 +157,14 @@ class Call:
             log.info("call", **told)
 
     def _told(self) -> dict[str, object]:
-        return {"method": self.method.name, "request_id": self.request_id, "caller": self.caller.identity}
+        told: dict[str, object] = {
+            "method": self.method.name,
+            "request_id": self.request_id,
+            "caller": self.caller.identity,
+        }
+        if self._session:
+            told["session"] = self._session
+        return told
 
 
 class Gate:
@@ -142,6 +176,24 @@ class Gate:
         self.limits = limits
         self.metrics = metrics
         self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST)
+        self._lines = RateLimits(system, LINES_PER_SECOND, LINES_BURST)
+        self._untold = 0
+        self._untold_since = 0.0
+
+    def may_tell(self, host: Who) -> bool:
+        """Whether a refusal of this caller is to stand in the log, which he could fill with them."""
+        now = self.system.monotonic()
+        if self._untold and now - self._untold_since >= UNTOLD_SECONDS:
+            log.warning("more calls were refused than are told one by one", count=self._untold)
+            self._untold = 0
+        try:
+            self._lines.check(host, "")
+        except RateLimited:
+            if not self._untold:
+                self._untold_since = now
+            self._untold += 1
+            return False
+        return True
 
     def arrive(self, method: Method, arrival: Arrival) -> Call:
         """A call has come in; it has to be told how it ends."""

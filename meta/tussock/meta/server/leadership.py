@@ -15,18 +15,21 @@ from tussock.meta.server.commits import Commits
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.mailbox import Mailbox
-from tussock.meta.server.pinning import Pinning
+from tussock.meta.server.pinning import SESSION_PINS_MAX, Pinning
 from tussock.meta.server.scheduler import Scheduler
-from tussock.meta.server.sessions import Session, Sessions
+from tussock.meta.server.sessions import Session, Sessions, check_holdings
 from tussock.meta.server.status_parts import short_id
 from tussock.meta.server.upkeep import Upkeep
 from tussock.meta.version import Version
-from tussock.statestore.errors import AccessDenied
+from tussock.statestore.errors import AccessDenied, InvalidOption
 from tussock.statestore.logs import get_logger
 
 __all__ = ["Leadership"]
 
 log = get_logger("tussock.meta")
+
+SETTING_MS_MAX = 10**12
+_WRITING = Role.WRITER | Role.COMPACTOR | Role.ADMIN
 
 
 class Leadership:
@@ -69,7 +72,7 @@ class Leadership:
 
     def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """A fresh mailbox for the session, which begins with all that it missed."""
-        mailbox = Mailbox(self._feed.after, request.after_seq)
+        mailbox = Mailbox(self._feed.news, request.after_seq)
         with self._lock:
             session = self.sessions.owned(request.session_id, caller.identity)
             if session.mailbox is not None:
@@ -128,14 +131,17 @@ class Leadership:
             heartbeat_ms=int(options.session_lease * 1000 / 4),
             store_url=options.store_url,
             store_options=options.store_options,
-            hands_out_credentials=self._context.credentials is not None,
+            hands_out_credentials=self._context.credentials is not None
+            and (options.hands_out_to_readers or bool(caller.roles & _WRITING)),
             term=self.term,
             lost_pins=lost_pins,
             lost_tasks=lost_tasks,
             message_bytes_max=options.message_bytes_max,
         )
 
-    def _heartbeat(self, request: pb.HeartbeatRequest, _: Caller) -> pb.HeartbeatResponse:
+    def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
+        _check_uploads(request.oldest_upload, caller)
+        check_holdings(request)
         with self._lock:
             session = self.sessions.get(request.session_id)
             self.sessions.renew(session, request.oldest_upload, request.slots)
@@ -156,11 +162,23 @@ class Leadership:
         self.checkpoints.forget(session)
 
 
+def _check_uploads(oldest_upload: str, caller: Caller) -> None:
+    """Raise `AccessDenied` if someone who may commit nothing would keep vacuum from its work."""
+    if oldest_upload and not caller.roles & _WRITING:
+        raise AccessDenied(f"{caller.identity!r} may not commit, and so has no uploads to keep", caller.identity)
+
+
 def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
     """What opening a session can do beside opening it asks for a role of its own."""
     if request.kind == pb.COMPACTOR and not caller.roles & (Role.COMPACTOR | Role.ADMIN):
         raise AccessDenied(f"{caller.identity!r} may not open the session of a compactor", caller.identity)
+    _check_uploads(request.oldest_upload, caller)
+    if len(request.pins) > SESSION_PINS_MAX:
+        raise InvalidOption(f"a session that shows {len(request.pins)} pins: it may hold {SESSION_PINS_MAX}")
     settles = request.HasField("retention_ms") or request.HasField("gc_grace_ms")
+    for name in ("retention_ms", "gc_grace_ms"):
+        if request.HasField(name) and getattr(request, name) > SETTING_MS_MAX:
+            raise InvalidOption(f"{name} is {getattr(request, name)}; expected up to {SETTING_MS_MAX}, 31 years")
     if settles and not caller.roles & (Role.WRITER | Role.ADMIN):
         raise AccessDenied(
             f"{caller.identity!r} may not change the store's retention or gc_grace, which needs writer; connect "

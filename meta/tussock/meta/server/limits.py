@@ -13,6 +13,9 @@ from tussock.statestore.system import System
 
 __all__ = ["RateLimits", "TokenBucket"]
 
+Who = tuple[str, str]
+"""An identity, empty where the service asks for none, and the host that it calls from."""
+
 KEEPING_ALIVE = frozenset({"CloseSession", "Heartbeat", "OpenSession", "Unpin"})
 CALLERS_MAX = 10_000
 
@@ -49,14 +52,14 @@ class RateLimits:
         self._rate = calls_per_second
         self._burst = burst
         self._lock = threading.Lock()
-        self._buckets: dict[tuple[str, bool], TokenBucket] = {}
+        self._buckets: dict[tuple[Who | str, bool], TokenBucket] = {}
 
-    def check(self, identity: str, method: str) -> None:
+    def check(self, who: Who | str, method: str) -> None:
         """Count a call; `RateLimited` says how many milliseconds to wait."""
         if not self._rate:
             return
         now = self._system.monotonic()
-        key = (identity, method in KEEPING_ALIVE)
+        key = (who, method in KEEPING_ALIVE)
         with self._lock:
             bucket = self._buckets.get(key)
             if bucket is None:
@@ -65,8 +68,9 @@ class RateLimits:
             wait = bucket.take(now)
         if wait:
             wait_ms = max(1, round(wait * 1000))
+            name = who if isinstance(who, str) else " at ".join(part for part in who if part)
             raise RateLimited(
-                f"{identity!r} makes more than {self._rate:g} calls a second; wait {wait_ms} ms", wait_ms, identity
+                f"{name!r} makes more than {self._rate:g} calls a second; wait {wait_ms} ms", wait_ms, name
             )
 
     def _make_room(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """A session's mailbox: what is on its way to one subscriber.
 
 Versions are not queued: the mailbox knows how far the subscriber has come, and takes from the feed whatever leads on
-from there, as much at once as has come together, so no subscriber is too slow for them. Other events are queued, and a
+from there, some of it at once, so no subscriber is too slow for them. Other events are queued, and a
 subscriber that lets them pile up is told to subscribe again. The leader puts, and never waits for anybody; whoever
 serves the stream takes.
 """
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.feed import News
 
 __all__ = ["Mailbox"]
 
@@ -20,10 +21,10 @@ EVENTS_MAX = 4096
 class Mailbox:
     """Versions and a bounded queue of serialized events. Safe to share between threads."""
 
-    def __init__(self, after: Callable[[int], pb.VersionUpdate], seq: int) -> None:
-        """The subscriber has the version of `seq`; `after` answers what leads from one to the newest."""
+    def __init__(self, news: Callable[[int], News], seq: int) -> None:
+        """The subscriber has the version of `seq`; `news` answers what leads on from one."""
         self._lock = threading.Lock()
-        self._after = after
+        self._news = news
         self._seq = seq
         self._has_news = True
         self._events: deque[bytes] = deque()
@@ -64,20 +65,31 @@ class Mailbox:
             ready()
 
     def take(self) -> list[bytes]:
-        """All that waits, the version first: what an event speaks of is in the version when it comes. Does not block.
+        """What waits, the version first: what an event speaks of is in the version when it comes. Does not block.
 
-        One thread takes.
+        If the version has more to come than one event holds, the other events wait for it, too. One thread takes.
         """
         with self._lock:
-            events = list(self._events)
-            self._events.clear()
+            waiting = len(self._events)
             has_news, self._has_news = self._has_news, False
+        taken = []
         if has_news:
-            update = self._after(self._seq)
-            self._seq = max(self._seq, update.seq)
-            if update.entries or update.snapshot:
-                events.insert(0, pb.Event(version=update).SerializeToString())
-        return events
+            news = self._news(self._seq)
+            self._seq = max(self._seq, news.seq)
+            if news.event:
+                taken.append(news.event)
+            if news.more and not self.closed:
+                self.wake()
+                return taken
+        with self._lock:
+            taken += [self._events.popleft() for _ in range(waiting)]
+        return taken
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that was put waits any more."""
+        with self._lock:
+            return not self._events
 
     def on_ready(self, ready: Callable[[], None]) -> None:
         """Call `ready`, from whatever thread, when there may be something to take, and now if there is."""

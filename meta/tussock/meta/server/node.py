@@ -22,7 +22,7 @@ from tussock.meta.server.options import NodeOptions
 from tussock.meta.service import EmbeddedMeta
 from tussock.meta.version import Version
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.errors import Fenced, NotLeader, TussockError
+from tussock.statestore.errors import Fenced, NewerFormat, NotLeader, TussockError
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System, Task
 
@@ -74,6 +74,8 @@ class MetaNode:
         self._tasks: dict[str, Task] = {}
         self.status: Callable[[], object] = dict
         """Tells how this replica is, as JSON can say it; set by whoever watches it (`report.py`)."""
+        self.outdated = ""
+        """What a newer release wrote into the log, which this one cannot read; empty while there is nothing."""
         self.leadership: Leadership | None = None
         """While this replica leads."""
         self._context = Context(
@@ -115,6 +117,10 @@ class MetaNode:
                 self._lose("another replica leads")
                 raise self._not_leader() from None
             raise
+
+    def answer_bytes(self, request: Message) -> int:
+        """About how many bytes the answer to a call will have, where those may be many; else 0."""
+        return self._feed.bytes_after(request.after_seq) if isinstance(request, pb.GetVersionRequest) else 0
 
     def subscribe(self, request: pb.SubscribeRequest, caller: Caller) -> Mailbox:
         """The events of a session, from now on and what it missed; see `Leadership.subscribe`."""
@@ -214,9 +220,22 @@ class MetaNode:
         while not self._stopping:
             try:
                 self.meta.refresh()
+            except NewerFormat as error:
+                self._fall_behind(error)
             except TussockError as error:
                 log.warning("the log could not be read", error=str(error))
             self._pause(self.options.log_poll)
+
+    def _fall_behind(self, error: NewerFormat) -> None:
+        """A newer release works on the store: this replica can follow no more, and must not stand for leader."""
+        if not self.outdated:
+            log.error("this replica is of an older release than who writes the log; upgrade it", error=str(error))
+        self.outdated = str(error)
+        self._lose("the log is written by a newer release")
+        try:
+            self._lease.resign()
+        except TussockError as lost:
+            log.warning("leadership could not be given back", error=str(lost))
 
     def _keep_ticking(self) -> None:
         while not self._stopping:

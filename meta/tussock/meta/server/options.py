@@ -15,6 +15,8 @@ class NodeOptions:
     """Handed to clients, which read and write the bucket themselves."""
     store_options: dict[str, str] = field(default_factory=dict)
     """Endpoint, region and the like, handed to clients; no secrets."""
+    hands_out_to_readers: bool = True
+    """Where clients are handed credentials of the bucket: also those who may only read."""
     address: str = ""
     """Where clients reach this replica; told by the others when it leads."""
     leader_lease: float = 3.0
@@ -36,7 +38,7 @@ class NodeOptions:
     vacuum_interval: float = 300.0
     checkpoint_interval: float = 1.0
     checkpoint_timeout: float = 60.0
-    message_bytes_max: int = 64 << 20
-    """The largest request that the adapter takes; told to clients, which then do not send it."""
+    message_bytes_max: int = 16 << 20
+    """The largest request that names SSTs; told to clients, which then do not send it."""
     tick: float = 0.1
     """How often the leader looks whether something is due, if nothing wakes it before."""

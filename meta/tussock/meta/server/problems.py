@@ -52,6 +52,15 @@ def _behind(status: Status) -> Iterator[Problem]:
         )
 
 
+def _outdated(status: Status) -> Iterator[Problem]:
+    if status.replica.outdated:
+        yield _error(
+            "outdated",
+            f"Replica {status.replica.address} is of an older release than who writes the log, and neither follows nor "
+            f"leads: {status.replica.outdated}. Upgrade it.",
+        )
+
+
 def _draining(status: Status) -> Iterator[Problem]:
     if status.replica.draining:
         yield _warning("draining", f"Replica {status.replica.address} is shutting down.")
@@ -121,6 +130,7 @@ _RULES: tuple[Callable[[Status], Iterator[Problem]], ...] = (
     _leaderless,
     _behind,
     _stalled,
+    _outdated,
     _draining,
     _paused,
     _no_compactor,

@@ -12,8 +12,10 @@ from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.problems import with_problems
 from tussock.meta.server.rates import Rates
+from tussock.meta.server.scheduler import worker_name
 from tussock.meta.server.sessions import Session
 from tussock.meta.server.status import (
+    LISTED_MAX,
     BackupStatus,
     CompactionStatus,
     PeerStatus,
@@ -22,6 +24,7 @@ from tussock.meta.server.status import (
     SessionStatus,
     Status,
     UpkeepStatus,
+    shortened,
 )
 from tussock.meta.server.status_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
 from tussock.meta.version import Version
@@ -52,6 +55,10 @@ class Report:
         node.meta.log.subscribe(self._learn)
 
     def status(self) -> Status:
+        """The status as it is shown: of what there is much, the first."""
+        return shortened(self.whole())
+
+    def whole(self) -> Status:
         """The status now; in a leader, one listing of the pins is asked of the bucket."""
         node, leadership = self._node, self._node.leadership if self._node.is_leader else None
         version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
@@ -62,8 +69,10 @@ class Report:
             term=leadership.term if leadership else version.term,
             leader=node.options.address if leadership else node.leader_address,
             started_ms=self._started_ms,
-            ready=leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5),
+            ready=not node.outdated
+            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5)),
             draining=node.is_draining,
+            outdated=node.outdated,
         )
         with self._lock:
             rates = self._rates.status(now, now_ms)
@@ -95,7 +104,7 @@ class Report:
 
     def _pins(self) -> tuple[PinStatus, ...]:
         try:
-            return pin_statuses(self._node.meta.pins())
+            return pin_statuses(self._node.meta.pins(LISTED_MAX))
         except ObjectStoreUnavailable:
             return ()  # the rest of the status is wanted most when the bucket is away
 
@@ -103,7 +112,9 @@ class Report:
         if leadership is None:
             return ()
         owned = Counter(task.owner for task in version.tasks.values())
-        return tuple(self._session(session, owned[owner_of(session.id)], now) for session in leadership.sessions.all())
+        return tuple(
+            self._session(session, owned[owner_of(worker_name(session))], now) for session in leadership.sessions.all()
+        )
 
     def _session(self, session: Session, tasks: int, now: float) -> SessionStatus:
         lease = self._node.options.session_lease

@@ -75,7 +75,7 @@ async def _serve(settings: MetaSettings) -> None:
     )
     report = Report(node, system, metrics.log.count)
     node.status = report.status
-    metrics.register(StatusCollector(report.status, requests.counts))
+    metrics.register(StatusCollector(report.whole, requests.counts))
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopped)

@@ -5,17 +5,38 @@ all that it holds, wherever the leader is; so a change of leader loses none. Dea
 clock.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from tussock.meta.pins import Pin
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.mailbox import Mailbox
-from tussock.statestore.errors import AccessDenied, DuplicateName, InvalidOption, SessionExpired
+from tussock.statestore.errors import AccessDenied, DuplicateName, InvalidOption, LimitReached, SessionExpired
 from tussock.statestore.system import System
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["Session", "Sessions", "check_holdings"]
 
 SESSION_ID_DIGITS = 32
+NAME_CHARACTERS_MAX = 255
+SLOTS_MAX = 1024
+SESSIONS_MAX = 2000
+IDENTITY_SESSIONS_MAX = 1500
+"""Of one identity: what is left is for the others."""
+SST_ID = re.compile(r"[0-9a-f]{32}")
+TASK_ID_CHARACTERS_MAX = 64
+
+
+def check_holdings(request: pb.OpenSessionRequest | pb.HeartbeatRequest) -> None:
+    """Raise `InvalidOption` for what no client that works says of what its session holds."""
+    if request.oldest_upload and not SST_ID.fullmatch(request.oldest_upload):
+        raise InvalidOption(f"oldest_upload {request.oldest_upload[:64]!r} is no id of an SST")
+    if request.slots > SLOTS_MAX:
+        raise InvalidOption(f"a compactor with {request.slots} slots: {SLOTS_MAX} are allowed")
+    if len(request.tasks) > SLOTS_MAX:
+        raise InvalidOption(f"a session with {len(request.tasks)} tasks: {SLOTS_MAX} are allowed")
+    for task in request.tasks:
+        if len(task.task_id) > TASK_ID_CHARACTERS_MAX:
+            raise InvalidOption(f"{task.task_id[:64]!r}... is no id of a task")
 
 
 @dataclass
@@ -58,6 +79,12 @@ class Sessions:
         """Open a session, or take up one that is open; `DuplicateName` if another live compactor has the name."""
         if len(request.session_id) != SESSION_ID_DIGITS or set(request.session_id) - set("0123456789abcdef"):
             raise InvalidOption(f"session id {request.session_id[:64]!r} is not {SESSION_ID_DIGITS} hex digits")
+        for what, text in (("name", request.name), ("software", request.software)):
+            if len(text) > NAME_CHARACTERS_MAX:
+                raise InvalidOption(
+                    f"{what} of a session has {len(text)} characters, and {NAME_CHARACTERS_MAX} are allowed"
+                )
+        check_holdings(request)
         is_compactor = request.kind == pb.COMPACTOR
         for other in self.all():
             if is_compactor and other.is_compactor and other.name == request.name and other.id != request.session_id:
@@ -66,6 +93,7 @@ class Sessions:
                 )
         session = self._live.get(request.session_id)
         if session is None:
+            self._check_room(identity)
             session = Session(
                 id=request.session_id,
                 is_compactor=is_compactor,
@@ -79,6 +107,17 @@ class Sessions:
             self.owned(session.id, identity)
         self.renew(session, request.oldest_upload, request.slots)
         return session
+
+    def _check_room(self, identity: str) -> None:
+        own = sum(1 for other in self._live.values() if other.identity == identity)
+        if len(self._live) >= SESSIONS_MAX or own >= IDENTITY_SESSIONS_MAX:
+            raise LimitReached(
+                f"{len(self._live)} sessions are open, {own} of them of {identity!r}; a service has up to "
+                f"{SESSIONS_MAX}, and up to {IDENTITY_SESSIONS_MAX} of one identity: close stores that nobody uses, or "
+                "let clients share them",
+                SESSIONS_MAX,
+                IDENTITY_SESSIONS_MAX,
+            )
 
     def get(self, session_id: str) -> Session:
         """The live session of that id; `SessionExpired` if there is none."""

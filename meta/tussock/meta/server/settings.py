@@ -139,6 +139,10 @@ class CredentialSettings(_Group):
     secret_access_key: SecretStr = Field(
         default=SecretStr(""), description="its secret; `AWS_SECRET_ACCESS_KEY` if empty; never a flag"
     )
+    reader_access_key_id: str = Field(
+        default="", description="`static`: handed out to readers, who get nothing if it is empty"
+    )
+    reader_secret_access_key: SecretStr = Field(default=SecretStr(""), description="its secret; never a flag")
     sts_endpoint: str = Field(default="", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
     role_arn: str = Field(default="", description="`assume-role`: the role; MinIO needs none")
     duration_seconds: int = Field(
@@ -179,9 +183,15 @@ class TokenSettings(_Group):
 class LimitSettings(_Group):
     """What one caller may ask for."""
 
-    message_bytes: int = Field(default=64 << 20, ge=1 << 10, le=(1 << 31) - 1, description="largest request")
-    calls_per_second: SecondsOrNever = Field(default=5000.0, description="calls of one identity over time; 0: no limit")
-    calls_burst: int = Field(default=10000, ge=1, description="calls of one identity at once, after a pause")
+    message_bytes: int = Field(
+        default=16 << 20, ge=1 << 10, le=256 << 20, description="largest request that names SSTs"
+    )
+    calls_per_second: SecondsOrNever = Field(
+        default=5000.0, description="calls of one identity on one host over time; 0: no limit"
+    )
+    calls_burst: int = Field(
+        default=10000, ge=1, description="calls of one identity on one host at once, after a pause"
+    )
 
 
 class LogSettings(_Group):
@@ -241,6 +251,13 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
         found.append(
             ("compaction.l0_stall_runs", f"would hold writers back before L0 is full, at {compaction.l0_runs_max} runs")
         )
+    handed = settings.credentials
+    if bool(handed.reader_access_key_id) != bool(handed.reader_secret_access_key.get_secret_value()):
+        found.append(
+            ("credentials.reader_access_key_id", "it and credentials.reader_secret_access_key belong together")
+        )
+    if handed.reader_access_key_id and handed.mode != "static":
+        found.append(("credentials.reader_access_key_id", "only the mode `static` hands it out"))
     if settings.credentials.mode != "none" and not settings.store.startswith("s3://"):
         found.append(("credentials.mode", "credentials can be handed out for s3:// stores only"))
     return found
@@ -252,6 +269,7 @@ def node_options(settings: MetaSettings, address: str, store_options: dict[str, 
     return NodeOptions(
         store_url=settings.store,
         store_options=store_options,
+        hands_out_to_readers=settings.credentials.mode != "static" or bool(settings.credentials.reader_access_key_id),
         address=address,
         message_bytes_max=settings.limits.message_bytes,
         leader_lease=settings.leader.lease_seconds,

@@ -11,8 +11,10 @@ of tasks, checkpoints, pins) is empty in a follower. Names ending in `_ms` are U
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 __all__ = [
+    "LISTED_MAX",
     "BackupStatus",
     "CompactionStatus",
     "JobStatus",
@@ -30,6 +32,7 @@ __all__ = [
     "UpkeepStatus",
     "VacuumStatus",
     "VersionStatus",
+    "shortened",
 ]
 
 
@@ -47,6 +50,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     """It leads, or has read the log to its tail lately."""
     draining: bool = False
+    outdated: str = ""
+    """What a newer release wrote into the log, which this replica cannot read; empty while there is nothing."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,3 +287,27 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[JobStatus, ...] = ()
     upkeep: UpkeepStatus = UpkeepStatus()
     backups: tuple[BackupStatus, ...] = ()
+    left_out: dict[str, int] = {}
+    """Per list above, how many more there are than it shows; those that show all are not here."""
+
+
+LISTED_MAX = 500
+"""Of what a store or a leader may have many thousands of: the status is asked for each second, by several."""
+
+
+PARTICIPANTS_LISTED_MAX = 100
+"""Of one job."""
+
+
+def shortened(status: Status) -> Status:
+    """The status with at most `LISTED_MAX` of each kind of thing."""
+    cut, left_out = {}, {}
+    for name in ("tables", "problems", "sessions", "pins", "checkpoints", "backups"):
+        listed = getattr(status, name)
+        if len(listed) > LISTED_MAX:
+            cut[name], left_out[name] = listed[:LISTED_MAX], len(listed) - LISTED_MAX
+    jobs = tuple(
+        replace(job, participants=job.participants[:PARTICIPANTS_LISTED_MAX])
+        for job in cut.get("checkpoints", status.checkpoints)
+    )
+    return replace(status, **{**cut, "checkpoints": jobs}, left_out=left_out)
