@@ -11,7 +11,7 @@ from tussock.meta.follower import followed
 from tussock.meta.framing import encode_snapshot
 from tussock.meta.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.feed import ENTRIES_MAX, Feed
+from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
 from tussock.meta.server.grpc_server import events_of
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
 from tussock.meta.version import Version
@@ -27,14 +27,14 @@ class Source:
         self.feed = Feed(self.log.version)
         self.log.subscribe(self.feed.learn)
 
-    def create_tables(self, count: int) -> Version:
+    def create_tables(self, count: int, pad: str = "") -> Version:
         for _ in range(count):
-            self.log.append(self._next)
+            self.log.append(lambda version: self._next(version, pad))
         return self.log.version
 
     @staticmethod
-    def _next(version: Version):
-        return [CreateTable(spec=spec(f"t{version.next_table_id}", version.next_table_id))], None
+    def _next(version: Version, pad: str):
+        return [CreateTable(spec=spec(f"t{version.next_table_id}{pad}", version.next_table_id))], None
 
 
 def moved(version: Version, update: pb.VersionUpdate) -> Version:
@@ -169,3 +169,40 @@ def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
         return found
 
     assert asyncio.run(heard()) == ["task", "closing"]
+
+
+def test_all_who_are_far_behind_share_the_bytes_of_a_snapshot() -> None:
+    """A version of 100,000 SSTs is 17 MiB: a copy for each of fifty clients that come at once would be a gigabyte."""
+    source = Source()
+    source.create_tables(ENTRIES_MAX + 5)
+    mailboxes = [Mailbox(source.feed.news, 0) for _ in range(50)]
+    events_taken = [mailbox.take()[0] for mailbox in mailboxes]
+    assert len({id(event) for event in events_taken}) == 1
+    source.create_tables(3)
+    late = Mailbox(source.feed.news, 0)
+    assert late.take()[0] is events_taken[0], "what came since follows as entries"
+    pushed = PushedVersion(FakeSystem())
+    assert pushed.learn(pb.Event.FromString(events_taken[0]).version)
+    (rest,) = late.take()
+    assert pushed.learn(pb.Event.FromString(rest).version)
+    assert pushed.version == source.log.version
+
+
+def test_many_entries_come_in_several_events_and_what_speaks_of_them_after() -> None:
+    """No event is so large that a client which reads slowly makes the leader hold megabytes for it."""
+    source = Source()
+    old = source.create_tables(1)
+    mailbox = Mailbox(source.feed.news, old.seq)
+    for _ in range(8):
+        source.create_tables(1, pad="x" * (NEWS_BYTES_MAX // 4))
+    mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
+    woken: list[int] = []
+    mailbox.on_ready(lambda: woken.append(1))
+    taken = [events(mailbox) for _ in range(4)]
+    kinds = [[event.WhichOneof("event") for event in some] for some in taken]
+    assert [kind for some in kinds for kind in some][-1] == "task"
+    assert len([some for some in kinds if "version" in some]) > 1
+    assert len(woken) > 1
+    pushed = PushedVersion(FakeSystem())
+    pushed.learn(source.feed.after(0))
+    assert pushed.version == source.log.version

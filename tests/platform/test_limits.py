@@ -1,13 +1,14 @@
 """What one caller may ask for: calls a second, and bytes a call."""
 
 import grpc
+import pyarrow as pa
 import pytest
 
 from support.platforms import Platform
 from support.versions import FakeSystem
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
-from tussock.meta.rpc.methods import METHODS
+from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
 from tussock.meta.server.limits import CALLERS_MAX, RateLimits, TokenBucket
 from tussock.statestore.errors import MessageTooLarge, RateLimited
 
@@ -90,17 +91,23 @@ def test_client_waits_as_long_as_it_is_told() -> None:
         assert b'code="RESOURCE_EXHAUSTED",method="Commit"' in platform.leader.metrics.render()
 
 
-def test_large_message_is_refused_by_the_service() -> None:
-    """A foreign client is refused by gRPC itself, before the message is read; the version stays."""
+def commit(size: int) -> pb.CommitRequest:
+    return pb.CommitRequest(session_id="0" * 32, epoch=1, payloads={"x": b"x" * size})
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(20_000, "Commit was sent 20047 bytes or more, and takes 10000"), (200_000, "larger than max")]
+)
+def test_large_message_is_refused_by_the_service(size: int, said: str) -> None:
+    """A foreign client is refused, by gRPC itself if the message is not in pieces; the version stays."""
     with Platform("memory://", message_bytes_max=10_000) as platform:
         store = platform.connect()
         seq = store.version().seq
-        request = pb.CreateTableRequest(spec=pb.TableSpec(name="kv", schema=b"x" * 20_000)).SerializeToString()
+        request = commit(size).SerializeToString()
         with grpc.insecure_channel(platform.leader.address) as channel, pytest.raises(grpc.RpcError) as raised:
-            channel.unary_unary(METHODS["CreateTable"].path)(request, metadata=[("tussock-protocol", "1")], timeout=60)
+            channel.unary_unary(METHODS["Commit"].path)(request, metadata=[("tussock-protocol", "1")], timeout=60)
         assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "(20012 vs. 10000)" in raised.value.details()
-        assert store.tables() == []
+        assert said in raised.value.details()
         assert store.version().seq == seq
 
 
@@ -109,16 +116,28 @@ def test_large_message_is_not_sent_by_the_client() -> None:
     with Platform("memory://", message_bytes_max=10_000) as platform:
         store = platform.connect()
         connection = store._core.backend._connection
-        request = pb.CreateTableRequest(spec=pb.TableSpec(name="kv", schema=b"x" * 20_000))
-        with pytest.raises(MessageTooLarge, match=r"CreateTable would send 20012 bytes .* takes 10000") as raised:
-            connection.call("CreateTable", request)
-        assert raised.value.args[1:] == (20012, 10_000)
+        request = commit(20_000)
+        with pytest.raises(MessageTooLarge, match=r"Commit would send 20047 bytes .* takes 10000") as raised:
+            connection.call("Commit", request)
+        assert raised.value.args[1:] == (20047, 10_000)
         assert b'code="RESOURCE_EXHAUSTED"' not in platform.leader.metrics.render()
         # As if the limit had been lowered since.
         connection._session.opened.message_bytes_max = 0
-        with pytest.raises(MessageTooLarge, match="RESOURCE_EXHAUSTED"):
-            connection.call("CreateTable", request)
-        assert store.tables() == []
+        with pytest.raises(MessageTooLarge, match="Commit was sent 20047 bytes"):
+            connection.call("Commit", request)
+        with pytest.raises(MessageTooLarge, match="DropTable would send 7000[0-9] bytes"):
+            connection.call("DropTable", pb.DropTableRequest(name="x" * 70_000))
+
+
+def test_large_request_travels_in_pieces() -> None:
+    """As one message it would be more than gRPC lets in, whoever sends it."""
+    with Platform("memory://pieces") as platform:
+        store = platform.connect()
+        columns = {f"column_{number:05}_{'x' * 80}": pa.int64() for number in range(2_000)}
+        schema = pa.schema([pa.field("k", pa.int64(), nullable=False), *(pa.field(*one) for one in columns.items())])
+        assert schema.serialize().size > PIECE_BYTES_MAX
+        store.create_table("wide", schema, ["k"])
+        assert store.table("wide").schema.names == schema.names
 
 
 def test_error_of_the_limit_travels_whole() -> None:
@@ -132,3 +151,12 @@ def test_error_of_the_limit_travels_whole() -> None:
                 ask(b"", metadata=[("tussock-protocol", "1")], timeout=60)
         error = decode_error(dict(raised.value.trailing_metadata())[ERROR_METADATA])
         assert (type(error), error.args[1]) == (RateLimited, 2000)
+
+
+def test_jobs_of_one_certificate_are_told_apart_by_their_hosts() -> None:
+    """All jobs of a store may have the one identity of its writers: one that calls too often slows the others not."""
+    limits = RateLimits(FakeSystem(), 1, 1)
+    limits.check(("writer", "ipv4:10.0.0.1"), "Commit")
+    with pytest.raises(RateLimited, match=r"'writer at ipv4:10\.0\.0\.1' makes more than 1 calls"):
+        limits.check(("writer", "ipv4:10.0.0.1"), "Commit")
+    limits.check(("writer", "ipv4:10.0.0.2"), "Commit")

@@ -88,7 +88,7 @@ class GrpcServer:
         self._health_task: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", min(message_bytes_max, PIECE_BYTES_MAX)),
+                ("grpc.max_receive_message_length", PIECE_BYTES_MAX),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
