@@ -163,7 +163,7 @@ def test_pair_of_the_environment_is_not_asked_for_again() -> None:
     settings = load_settings({"store": "s3://b/x", "credentials.mode": "static"}, {})
     ask = credential_source(settings, dict(zip(NAMES, ("key", "secret"), strict=True)), FakeSystem())
     assert ask is not None
-    assert ask(Role.READER, ()).renew_ms == 0
+    assert ask(Role.WRITER, ()).renew_ms == 0
 
 
 @pytest.mark.minio

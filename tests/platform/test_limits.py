@@ -125,7 +125,7 @@ def test_large_message_is_not_sent_by_the_client() -> None:
         connection._session.opened.message_bytes_max = 0
         with pytest.raises(MessageTooLarge, match="Commit was sent 20047 bytes"):
             connection.call("Commit", request)
-        with pytest.raises(MessageTooLarge, match="DropTable would send 7000[0-9] bytes"):
+        with pytest.raises(MessageTooLarge, match=r"DropTable would send 7000[0-9] bytes"):
             connection.call("DropTable", pb.DropTableRequest(name="x" * 70_000))
 
 

@@ -186,8 +186,7 @@ class PinKeeper:
     def adopt(self, info: PinInfo, holder: str) -> Pin:
         """Hold a pin that another process took, under its id, for who was its holder there.
 
-        Nothing of `info` is believed but that somebody wants the pin of this id: the rest is what its object says.
-        (And `seq`, where that does not say it yet: it can make the pin hold for less only.)
+        Nothing of `info` is believed but its id, and `seq` where the object has none: it can only make it hold less.
 
         Raises:
             SnapshotExpired: its object is gone or damaged, or its epoch is no longer kept.
