@@ -4,17 +4,24 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from support.computes import DEFAULTS, at, compute
 from support.minio import free_port
 from tussock.compute.driver.answering import serve_status
 from tussock.compute.driver.scaling import Scaler
 from tussock.compute.driver.watching import Status, Watch
 from tussock.compute.spark import commits
 from tussock.compute.spark.notes import NOTES_FOLDER
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.handlers.compute import COMPUTE
+from tussock.operator.handlers.world import World
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
+from tussock.operator.resources.compute import parse_compute
 from tussock.statestore.system import RealSystem
 
 
@@ -76,3 +83,27 @@ def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pyte
     commits.note_commit("w", 3, 12)
     assert commits.latest_commit() is None
     assert list(tmp_path.iterdir()) == []
+
+
+class Asked:
+    """Stands in for `Probes`: notes about whom it was asked."""
+
+    def __init__(self) -> None:
+        self.about: list[object] = []
+
+    def fact(self, _owner: Key, about: object, _run: object, _every_seconds: float) -> None:
+        self.about.append(about)
+
+
+def test_of_two_drivers_the_one_is_asked_whose_node_is_not_lost() -> None:
+    """A pod on a lost node is `Running` for as long as it is there, and answers nobody."""
+    seen, probes = Seen(), Asked()
+    job = compute()
+    labels = {"tussock.dev/owner-kind": "Compute", "tussock.dev/owner": "x", "tussock.dev/role": "driver"}
+    for name, gone in (("x-driver", {"deletionTimestamp": at(-600)}), ("x-driver-2", {})):
+        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels, **gone}
+        seen.put("Pod", {"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    # What is asked needs no more of a world.
+    world = cast(World, SimpleNamespace(probes=probes, seen=seen, refs=lambda *_: {}, defaults=DEFAULTS))
+    COMPUTE.observe(world, parse_compute(job), job)
+    assert probes.about == [("driver", "x-driver-2")]

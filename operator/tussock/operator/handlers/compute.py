@@ -92,8 +92,8 @@ async def _read_application(api: Api, namespace: str, source: ConfigMapKey) -> t
 
 
 def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverFact | None:
-    """What the driver that runs says; nothing while none does."""
-    for ref, pod in children.items():
+    """What the driver that runs says; nothing while none does. One on a lost node still counts as running."""
+    for ref, pod in sorted(children.items(), key=lambda item: "deletionTimestamp" in item[1]["metadata"]):
         status = pod.get("status") or {}
         is_driver = ref.kind == "Pod" and pod["metadata"]["labels"].get(ROLE_LABEL) == "driver"
         if is_driver and status.get("phase") == "Running" and status.get("podIP"):
