@@ -82,10 +82,8 @@ def test_certificates_say_what_they_are_for() -> None:
     clients = [leaf(secrets, one.secret) for one in WANTED if not one.is_server]
     uris = [client.extensions.get_extension_for_class(x509.SubjectAlternativeName).value for client in clients]
     uris = [names.get_values_for_type(x509.UniformResourceIdentifier) for names in uris]
-    assert {f"URI:{uri}" for [uri] in uris} == {pattern for pattern in patterns if pattern.startswith("URI:")}
-    assert {f"CN:{one.common_name}" for one in WANTED if not one.is_server} == patterns - {
-        f"URI:{uri}" for [uri] in uris
-    }
+    names = {f"CN:{one.common_name}" for one in WANTED if not one.is_server}
+    assert patterns == names | {f"URI:{uri}{below}" for [uri] in uris for below in ("", "/*")}
 
 
 def test_no_pod_gets_the_key_of_the_ca() -> None:
@@ -190,7 +188,8 @@ def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
 def test_where_an_issuer_serves_many_stores_only_the_name_of_the_store_counts() -> None:
     """The URI names it; anybody's certificate may have the common name."""
     store = store_with({"managed": {}}, tls={"mode": "certManager", "issuerRef": {"name": "all"}})
-    assert role_patterns(store) == {role: [f"URI:tussock://data/shop/{role}"] for role in ROLES}
+    ours = {role: f"URI:tussock://data/shop/{role}" for role in ROLES}
+    assert role_patterns(store) == {role: [name, f"{name}/*"] for role, name in ours.items()}
     wanted = desired_certificates(store, ("shop",), DEFAULTS)
     asked = {one["spec"]["secretName"]: one["spec"] for one in cert_manager_manifests(store, wanted)}
     assert asked["shop-client-admin-tls"]["uris"] == ["tussock://data/shop/admin"]
@@ -216,9 +215,14 @@ def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_pat
         name: shown._replace(uris=tuple(uri.replace("tussock://data/shop/", begins) for uri in shown.uris))
         for name, begins in others.items()
     }
+    stolen["a name that begins so"] = shown._replace(uris=(f"{shown.uris[0]}2",))
     stolen["a common name alone"] = shown._replace(uris=(), dns_names=(shown.common_name,))
     secrets = {name: issued(one) for name, one in wanted.items()}
+    own = shown._replace(uris=(f"{shown.uris[0]}/of-one-client",))
     with meta_with(secrets, store, tmp_path) as opened:
+        opened(identity, deadline=5).close()
+        for file, content in issued(own).items():
+            (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
         opened(identity, deadline=5).close()
         for certificate in stolen.values():
             for file, content in issued(certificate).items():

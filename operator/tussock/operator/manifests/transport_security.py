@@ -65,7 +65,8 @@ def role_patterns(store: StateStore) -> dict[str, list[str]]:
     """
     if store.spec.tls.mode == "secret":
         return {role: [f"DNS:{server_name(store)}"] for role in ROLES}
-    found = {role: [f"URI:{role_uri(store, role)}"] for role in ROLES}
+    # Below the role's own name stand those of clients that users issue certificates for, to tell them apart.
+    found = {role: [f"URI:{role_uri(store, role)}", f"URI:{role_uri(store, role)}/*"] for role in ROLES}
     if store.spec.tls.mode == "managed":
         for role in ROLES:
             found[role].append(f"CN:{common_name(role)}")
