@@ -359,3 +359,24 @@ def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucke
     assert len(store.pins()) == 0
     bucket.system.forward(GRACE)
     assert [reason for _, reason in store.vacuum().deleted] == ["expired pin"]
+
+
+def test_what_no_store_has_written_stays_in_its_folders() -> None:
+    """A bucket may have files of others, also in folders of ours, and as old as anything that goes."""
+    bucket = ModelBucket(FakeSystem())
+    store = meta(bucket)
+    foreign = {
+        "tmp/report.csv",
+        "tmp/clock-of-mine",
+        "sst/readme",
+        "backup/dump.sql",
+        "snapshot/of-a-disk",
+        "log/app.log",
+    }
+    left = f"tmp/clock-{'a' * 16}"
+    for path in (*foreign, left):
+        bucket.put(path, b"x")
+    bucket.system.forward(7 * 86400 + GRACE)
+    store.vacuum()
+    assert foreign <= bucket.objects.keys()
+    assert left not in bucket.objects

@@ -248,6 +248,12 @@ def test_gates(gate: str, schedule: str, is_due: bool) -> None:
     if is_due:
         assert ready_of(plan) == ("False", "False", expected)
         assert plan.again_seconds == 10
+    elif gate in ("no-store", "store-deleting"):
+        # Whether its backups are still there nobody can tell, so none is shown as ready to be restored.
+        assert ready_of(plan) == ("False", "True", "StoreGone")
+        message = plan.status["conditions"][0]["message"]
+        assert case.name() in message or schedule
+        assert "s3://tussock" in message
     else:
         assert ready_of(plan) == before
         assert plan.status["count"] == 1
@@ -299,7 +305,7 @@ def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
 
 def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
     """A list from before the deletion lacks it, so that list is not believed."""
-    case = Case()
+    case = Case(deletionPolicy="Delete")
     case.delete()
     plan = case.plan()
     assert case.work(plan) == {"make": [], "drop": [], "leaving": True}
@@ -314,7 +320,7 @@ def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_deletion_never_hangs(gap: str, is_over: bool) -> None:
     """Without its store the object goes at once; a store that does not answer has until its deadline."""
-    case = Case()
+    case = Case(deletionPolicy="Delete")
     case.settle()
     assert case.store is not None
     if gap == "no-store":
@@ -336,6 +342,18 @@ def test_a_deletion_never_hangs(gap: str, is_over: bool) -> None:
     if gave_up and gap == "problem":
         assert case.name() in plan.status["conditions"][0]["message"]
         assert "says no" in plan.status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+def test_backups_stay_unless_their_end_was_asked_for(schedule: str) -> None:
+    """An object that says nothing of it may be deleted without a loss."""
+    case = Case(**({"schedule": schedule} if schedule else {}))
+    case.settle()
+    case.delete()
+    plan = case.settle()
+    assert [isinstance(action, Release) for action in plan.actions] == [True]
+    assert case.held is not None
+    assert [found.name for found in case.held] == case.made
 
 
 def test_names_fit_the_store() -> None:

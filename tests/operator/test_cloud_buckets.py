@@ -1,11 +1,10 @@
 """Buckets of Google, containers of Azure and claims of users are looked at before a store starts.
 
-What is done with a marker and with objects runs on a bucket in memory, behind the same library. What these clouds
-answer when something is wrong is canned: there is no server of theirs to ask here.
+What these clouds answer when something is wrong is canned: there is no server of theirs to ask here. What is done with
+a marker and with objects is in `test_prefixes.py`.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -16,63 +15,18 @@ from support.operators import Objects, eventually
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
-from tussock.operator.probes.marker import MARKER, Owner, owner_in
-from tussock.statestore.buckets.opening import open_bucket
-from tussock.statestore.object_store import ObjectStore
+from tussock.operator.probes.marker import Owner
 from tussock.statestore.system import RealSystem
 
 SYSTEM = RealSystem()
-OURS, THEIRS = Owner("1", "data", "shop"), Owner("2", "far", "away")
+OURS = Owner("1", "data", "shop")
 Target = Callable[[str], CloudTarget]
-_numbers = count(1)
 
 
 @pytest.fixture
 def cloud() -> Iterator[CannedCloud]:
     with running_cloud() as found:
         yield found
-
-
-@pytest.fixture
-def bucket() -> ObjectStore:
-    return open_bucket(f"memory://cloud-{next(_numbers)}")
-
-
-def in_memory(bucket: ObjectStore) -> CloudTarget:
-    return CloudTarget(bucket.url, {})
-
-
-def test_a_bucket_is_marked_once_and_is_its_owners_alone(bucket: ObjectStore) -> None:
-    target = in_memory(bucket)
-    assert check_cloud(target, OURS, SYSTEM, write=True).reason is None
-    assert owner_in(bucket.get(MARKER)) == OURS
-    assert check_cloud(target, OURS, SYSTEM, write=False).reason is None
-    found = check_cloud(target, THEIRS, SYSTEM, write=True)
-    assert found.reason is Reason.PREFIX_IN_USE
-    assert "data/shop" in found.message
-    assert owner_in(bucket.get(MARKER)) == OURS
-
-
-@pytest.mark.parametrize(("delete", "left"), [(False, {"log/1.delta", "sst/a.data", "mine/x"}), (True, {"mine/x"})])
-def test_a_prefix_is_given_back_with_or_without_the_store(bucket: ObjectStore, delete: bool, left: set[str]) -> None:
-    """What is no store's stays; again is no error."""
-    target = in_memory(bucket)
-    check_cloud(target, OURS, SYSTEM, write=True)
-    for path in ("log/1.delta", "sst/a.data", "mine/x"):
-        bucket.put(path, b"x")
-    for number in range(250):
-        bucket.put(f"pins/{number}", b"x")
-    left = left | (set() if delete else {f"pins/{number}" for number in range(250)})
-    for _ in range(2):
-        assert clean_cloud(target, OURS, SYSTEM, delete=delete).done
-        assert {found.path for found in bucket.list("")} == left
-
-
-def test_a_prefix_of_another_owner_is_left_alone(bucket: ObjectStore) -> None:
-    check_cloud(in_memory(bucket), THEIRS, SYSTEM, write=True)
-    bucket.put("log/1.delta", b"x")
-    assert clean_cloud(in_memory(bucket), OURS, SYSTEM, delete=True).done
-    assert {found.path for found in bucket.list("")} == {MARKER, "log/1.delta"}
 
 
 WRONG: list[tuple[str, Target, Answer, Answer, Reason | None]] = [
@@ -131,7 +85,7 @@ def test_each_thing_that_may_be_wrong_has_its_reason(
     """The message names the bucket, and says nothing of the secret."""
     cloud.read, cloud.write = read, write
     at = target(cloud.url)
-    found = check_cloud(at, OURS, SYSTEM, write=True)
+    found = check_cloud(at, OURS, "", SYSTEM, write=True)
     assert found.reason is reason, found.message
     assert reason is None or at.url in found.message
     assert "hush" not in f"{found} {at}"
@@ -141,7 +95,7 @@ def test_each_thing_that_may_be_wrong_has_its_reason(
 def test_where_nobody_listens_the_bucket_cannot_be_reached(target: Target) -> None:
     """Cleaning up says so, too, and does not end for it."""
     at = target(f"http://127.0.0.1:{free_port()}")
-    assert check_cloud(at, OURS, SYSTEM, write=True).reason is Reason.BUCKET_UNREACHABLE
+    assert check_cloud(at, OURS, "", SYSTEM, write=True).reason is Reason.BUCKET_UNREACHABLE
     emptied = clean_cloud(at, OURS, SYSTEM, delete=True)
     assert (emptied.done, emptied.stuck, emptied.hopeless) == (False, True, False)
     assert at.url in emptied.message
@@ -171,7 +125,7 @@ def test_a_bucket_that_is_gone_has_nothing_to_clean(cloud: CannedCloud) -> None:
     ids=["gcs-text", "gcs-half-a-key", "azure-text"],
 )
 def test_a_secret_that_holds_something_else_is_told(target: CloudTarget) -> None:
-    found = check_cloud(target, OURS, SYSTEM, write=True)
+    found = check_cloud(target, OURS, "", SYSTEM, write=True)
     assert found.reason is Reason.BUCKET_ACCESS_DENIED
     assert "Correct the secret" in found.message
     assert "hush" not in found.message

@@ -1,6 +1,7 @@
 """A store that is deleted goes in order, leaves what is to stay, and never hangs."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
 from minio import Minio
@@ -10,6 +11,10 @@ from support.operators import Body, Objects, eventually
 from support.stores_in_cluster import serving
 
 pytestmark = [pytest.mark.minio, pytest.mark.usefixtures("operator")]
+
+
+ENTRY = f"log/{1:020d}.delta"
+STORE = {ENTRY, f"sst/{'a' * 32}.data", f"leader/{1:020d}"}
 
 
 def client_of(minio: MinioServer) -> Minio:
@@ -29,8 +34,8 @@ def names_in(minio: MinioServer, prefix: str) -> set[str]:
 @pytest.mark.parametrize(
     ("policy", "left"),
     [
-        ("Retain", {"log/1.delta", "sst/a.data", "leader/1", "other/tussock-owner", "other/log/1.delta"}),
-        ("Delete", {"other/tussock-owner", "other/log/1.delta"}),
+        ("Retain", {*STORE, "other/tussock-owner", f"other/{ENTRY}", "tmp/mine"}),
+        ("Delete", {"other/tussock-owner", f"other/{ENTRY}", "tmp/mine"}),
     ],
 )
 def test_data_stay_or_go_by_policy(
@@ -40,13 +45,13 @@ def test_data_stay_or_go_by_policy(
     store["spec"]["deletionPolicy"] = policy
     name = serving(shared, store)
     prefix = f"shared/{name}/"
-    wanted = ["log/1.delta", "sst/a.data", "leader/1", "other/tussock-owner", "other/log/1.delta"]
-    fill(minio, *(prefix + path for path in wanted), f"shared/{name}x/log/1.delta")
+    wanted = [*STORE, "other/tussock-owner", f"other/{ENTRY}", "tmp/mine"]
+    fill(minio, *(prefix + path for path in wanted), f"shared/{name}x/{ENTRY}")
     assert "tussock-owner" in names_in(minio, prefix)
     shared.delete("StateStore", name)
     eventually("the store gone", lambda: shared.get("StateStore", name) is None)
     assert names_in(minio, prefix) == left
-    assert names_in(minio, f"shared/{name}x/") == {"log/1.delta"}
+    assert names_in(minio, f"shared/{name}x/") == {ENTRY}
     assert shared.get("Meta", name) is None
     assert shared.get("Compactor", name) is None
 
@@ -74,13 +79,13 @@ def test_jobs_drain_before_meta_nodes_go(store: Body, shared: Objects) -> None:
     eventually("the store gone", lambda: shared.get("StateStore", name) is None)
 
 
-def make_pod(shared: Objects, name: str, labels: dict[str, str]) -> None:
+def make_pod(shared: Objects, name: str, labels: dict[str, str], finalizers: Sequence[str] = ()) -> None:
     container = {"name": "c", "image": "localhost/none"}
     shared.apply(
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "finalizers": list(finalizers)},
             "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
         }
     )
@@ -110,3 +115,80 @@ def test_a_store_that_never_found_its_bucket_can_be_deleted(store: Body, shared:
     shared.await_reason("StateStore", name, "BucketUnreachable")
     shared.delete("StateStore", name)
     eventually("the store gone", lambda: shared.get("StateStore", name) is None)
+
+
+def with_identity(store: Body) -> Body:
+    """The bucket of a store whose nodes have a workload identity, and the operator none."""
+    s3 = {field: value for field, value in store["spec"]["objectStore"]["s3"].items() if field != "credentialsSecret"}
+    return {"s3": {**s3, "serviceAccount": "nodes"}}
+
+
+@pytest.mark.parametrize("first_has_secret", [True, False])
+def test_a_refused_store_takes_nothing_along(
+    first_has_secret: bool, store: Body, shared: Objects, minio: MinioServer
+) -> None:
+    """Of two stores on one prefix the second is refused, and deleted as whoever reads its message may do.
+
+    The first one has no marker: its operator was never given credentials, or somebody has removed it a moment ago.
+    """
+    name, prefix = store["metadata"]["name"], f"shared/{store['metadata']['name']}/"
+    second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"], "deletionPolicy": "Delete"}}
+    if not first_has_secret:
+        store = {**store, "spec": {**store["spec"], "objectStore": with_identity(store)}}
+    serving(shared, store)
+    fill(minio, *(prefix + path for path in STORE))
+    shared.apply(second)
+    refusal = shared.await_reason("StateStore", f"{name}-b", "PrefixInUse")["message"]
+    assert "Delete this StateStore" not in refusal
+    client_of(minio).remove_object(BUCKET, f"{prefix}tussock-owner")
+    shared.delete("StateStore", f"{name}-b")
+    eventually("the second store gone", lambda: shared.get("StateStore", f"{name}-b") is None)
+    assert names_in(minio, prefix) >= STORE
+    note = next(event["note"] for event in shared.events(f"{name}-b") if event["reason"] == "DeletionGaveUp")
+    assert f"belongs to StateStore {shared.namespace}/{name}, and nothing was touched" in note
+
+
+def test_a_store_without_a_marker_says_what_it_leaves(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """The operator has no credentials, and cannot show whose the objects are."""
+    store["spec"] |= {"objectStore": with_identity(store), "deletionPolicy": "Delete"}
+    name = serving(shared, store)
+    fill(minio, *(f"shared/{name}/{path}" for path in STORE))
+    shared.delete("StateStore", name)
+    eventually("the store gone", lambda: shared.get("StateStore", name) is None)
+    assert names_in(minio, f"shared/{name}/") == STORE
+    note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
+    assert "no marker that shows whose its objects are. They stay" in note
+
+
+def test_backups_keep_the_data_of_a_store(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """`Delete` says that they do, and which they are."""
+    store["spec"]["deletionPolicy"] = "Delete"
+    name = serving(shared, store)
+    held = {*STORE, f"backup/nightly.{'b' * 32}"}
+    fill(minio, *(f"shared/{name}/{path}" for path in held))
+    shared.delete("StateStore", name)
+    eventually("the store gone", lambda: shared.get("StateStore", name) is None)
+    assert names_in(minio, f"shared/{name}/") == held
+    note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
+    assert "it holds backups or clones rest on it (nightly)" in note
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_a_pod_on_a_lost_node_keeps_no_bucket(policy: str, store: Body, shared: Objects, minio: MinioServer) -> None:
+    """It never ends. The bucket is cleaned up all the same, the event names it, and the store can be made again."""
+    store["spec"] |= {"deletionPolicy": policy, "deletionDeadlineSeconds": 10}
+    name = serving(shared, store)
+    fill(minio, *(f"shared/{name}/{path}" for path in STORE))
+    labels = {"app.kubernetes.io/managed-by": "tussock-operator", "tussock.dev/store": name}
+    make_pod(shared, f"{name}-lost", {**labels, "app.kubernetes.io/component": "meta"}, finalizers=["test/lost-node"])
+    eventually("the pod", lambda: shared.get("Pod", f"{name}-lost"))
+    shared.delete("StateStore", name)
+    eventually("who is waited for", lambda: f"{name}-lost" in shared.ready("StateStore", name)["message"])
+    shared.delete("Pod", f"{name}-lost")
+    eventually("the store gone", lambda: shared.get("StateStore", name) is None)
+    assert names_in(minio, f"shared/{name}/") == (STORE if policy == "Retain" else set())
+    note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
+    assert f"Pods have not ended: {name}-lost" in note
+    assert "without cleaning up" not in note
+    serving(shared, store)
+    shared.patch("Pod", f"{name}-lost", {"metadata": {"finalizers": None}})

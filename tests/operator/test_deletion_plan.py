@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tussock.operator.planning.conditions import Reason
-from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket
+from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket, lost_backups, untouched
 from tussock.operator.planning.model import Delete, Ref, Release
 from tussock.operator.resources.store import StateStore, parse_store
 
@@ -14,6 +14,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 S3 = {"s3": {"bucket": "b"}}
 PARTS: dict[Ref, Any] = {Ref("Meta", "s"): {}, Ref("Compactor", "s"): {}, Ref("NetworkPolicy", "s-meta"): {}}
 NODES = (Delete(Ref("Compactor", "s")), Delete(Ref("Meta", "s")))
+END = (*NODES, Release())
+DONE = EmptiedFact(done=True)
 STUCK = EmptiedFact(done=False, message="the bucket is away.", stuck=True)
 HOPELESS = STUCK._replace(hopeless=True)
 BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
@@ -42,10 +44,14 @@ STEPS: dict[str, tuple[int, list[dict[str, Any]], EmptiedFact | None, Any, Reaso
     "then it goes": (5, [], EmptiedFact(done=True), (*NODES, Release()), Reason.DELETING),
     "late, and getting on": (99, [], BUSY, NODES, Reason.DELETING),
     "late, and stuck in the bucket": (99, [], STUCK, (*NODES, Release()), Reason.DELETION_GAVE_UP),
-    "late, and a job does not end": (99, [pod("d", "compute")], None, (*NODES, Release()), Reason.DELETION_GAVE_UP),
-    "late, and a node does not end": (99, [pod("m", "meta")], None, (*NODES, Release()), Reason.DELETION_GAVE_UP),
-    "late, and done": (99, [], EmptiedFact(done=True), (*NODES, Release()), Reason.DELETING),
+    "late, and a job does not end": (99, [pod("d", "compute")], None, NODES, Reason.DELETING),
+    "late, and a node does not end": (99, [pod("m", "meta")], BUSY, NODES, Reason.DELETING),
+    "late, a job does not end, and the rest is done": (99, [pod("d", "compute")], DONE, END, Reason.DELETION_GAVE_UP),
+    "late, a node does not end, and the bucket is stuck": (99, [pod("m", "meta")], STUCK, END, Reason.DELETION_GAVE_UP),
+    "late, a node does not end, and hopeless": (99, [pod("m", "meta")], HOPELESS, END, Reason.DELETION_GAVE_UP),
+    "late, and done": (99, [], DONE, END, Reason.DELETING),
     "late, and nobody has looked": (99, [], None, NODES, Reason.DELETING),
+    "nobody could look for long": (999, [], None, END, Reason.DELETION_GAVE_UP),
 }
 
 
@@ -61,10 +67,22 @@ def test_the_next_step(
 def test_who_is_waited_for_is_named() -> None:
     many = [pod(f"d{number}", "compute") for number in range(8)]
     assert "d0, d1, d2, d3, d4 and 3 more" in depart(store(1), many, {}, None, NOW).verdict.message
-    given_up = depart(store(99), [pod("d", "compute")], {}, None, NOW).verdict.message
+    given_up = depart(store(99), [pod("d", "compute")], {}, DONE, NOW).verdict.message
     assert "60 s" in given_up
-    assert "pods have not ended: d" in given_up
+    assert "Pods have not ended: d" in given_up
+    assert "without cleaning up" not in given_up
+    both = depart(store(99), [pod("d", "compute")], {}, STUCK, NOW).verdict.message
+    assert "Pods have not ended: d" in both
+    assert "without cleaning up: the bucket is away." in both
     assert "the bucket is away" in depart(store(99), [], {}, STUCK, NOW).verdict.message
+
+
+@pytest.mark.parametrize(("policy", "tells"), [("Delete", True), ("Retain", False)])
+def test_where_others_were_first_nothing_is_touched(policy: str, tells: bool) -> None:
+    """A store that was refused for their sake goes at once, whatever its policy is."""
+    found = depart(store(1, policy), [], {}, untouched(store(1, policy), ["n/first"]), NOW)
+    assert found.actions == (Release(),)
+    assert ("s3://b belongs to StateStore n/first, and nothing was touched" in found.verdict.message) is tells
 
 
 @pytest.mark.parametrize(
@@ -84,3 +102,27 @@ def test_where_there_is_a_bucket_to_clean_up_in(backend: dict[str, Any], policy:
     one = store(5, policy, **backend)
     assert leaves_bucket(one) is nothing_to_clean
     assert (Release() in depart(one, [], {}, None, NOW).actions) is nothing_to_clean
+
+
+@pytest.mark.parametrize(
+    ("backend", "policy", "goes"),
+    [
+        ({"managed": {}}, "Delete", True),
+        ({"managed": {"ephemeral": True}}, "Retain", True),
+        ({"managed": {}}, "Retain", False),
+        ({"volume": {"size": "1Gi"}}, "Delete", True),
+        ({"volume": {"claimName": "mine"}}, "Delete", False),
+        (S3, "Delete", False),
+    ],
+)
+def test_backups_on_a_disk_that_goes_are_named(backend: dict[str, Any], policy: str, goes: bool) -> None:
+    def of(name: str, store: str) -> tuple[Ref, dict[str, Any]]:
+        status = {"backups": [{"name": f"{name}-1"}, {"name": f"{name}-2"}]}
+        return Ref("StateStoreBackup", name), {"spec": {"storeRef": {"name": store}}, "status": status}
+
+    found = lost_backups(store(1, policy, **backend), dict([of("nightly", "s"), of("others", "t")]))
+    told = "nightly-1 (StateStoreBackup nightly), nightly-2 (StateStoreBackup nightly)"
+    assert [(one.reason, told in one.message, "others" in one.message) for one in found] == [
+        ("BackupsGo", True, False)
+    ] * goes
+    assert lost_backups(store(1, policy, **backend), {}) == ()

@@ -1,6 +1,7 @@
 """What can be wrong before a store can begin: each has its own reason, and heals without anybody's help."""
 
 import io
+import json
 
 import pytest
 from minio import Minio
@@ -108,14 +109,24 @@ def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> N
 
 
 def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
-    """Only the marker in the bucket tells; without it the store begins."""
+    """Only the marker in the bucket tells, and it tells what to write where that other one is gone for good.
+
+    The manifest is the one with which the store began, from a backup that is not there any more either.
+    """
     name = store["metadata"]["name"]
     path = f"shared/{name}/tussock-owner"
-    put(minio, path, b'{"uid": "42", "namespace": "far", "name": "away"}')
+    put(minio, path, b'{"uid": "42-a", "namespace": "far", "name": "away"}')
+    put(minio, f"shared/{name}/log/{1:020d}.delta", b"x")
+    store["spec"]["restoreFrom"] = {"backup": "long-gone"}
     shared.apply(store)
-    expect_nothing_started(shared, name, "PrefixInUse", "far/away", path)
-    client_of(minio).remove_object(BUCKET, path)
+    expect_nothing_started(shared, name, "PrefixInUse", "far/away", path, 'set spec.adopt: "42-a"')
+    store["spec"]["adopt"] = "42-a"
+    shared.apply(store)
     eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    body = shared.get("StateStore", name)
+    assert body is not None
+    marker = json.loads(client_of(minio).get_object(BUCKET, path).read())
+    assert (marker["uid"], marker["found"]) == (body["metadata"]["uid"], "adopted")
 
 
 def put(minio: MinioServer, path: str, data: bytes) -> None:

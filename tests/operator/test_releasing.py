@@ -66,7 +66,9 @@ def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
     """As after an uninstall with the definitions: in all namespaces, with a word about what stays in the bucket."""
     make(objects, "StateStore", "s")
     objects.patch("StateStore", "s", {"status": {"url": "s3://b/p"}}, "status")
+    uid = (objects.get("StateStore", "s") or {})["metadata"]["uid"]
     objects.delete("StateStore", "s")
     told = release(objects, "--all-namespaces")
     assert f"StateStore {objects.namespace}/s is let go; s3://b/p stays as it is" in told
+    assert f'spec.adopt: "{uid}"' in told
     assert left(objects) == set()

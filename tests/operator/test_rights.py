@@ -108,9 +108,9 @@ def test_the_rights_of_the_chart_are_enough(
 
 
 MISSING = [
-    ("deployments", "patch", "Meta"),
+    ("deployments", "create", "Meta"),
     ("configmaps", "create", "Meta"),
-    ("metas", "patch", "StateStore"),
+    ("metas", "create", "StateStore"),
     ("networkpolicies", "create", "StateStore"),
 ]
 

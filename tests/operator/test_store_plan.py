@@ -32,6 +32,13 @@ def secret(name: str = "keys", data: dict[str, str] | None = None) -> dict[Ref, 
     return {Ref("Secret", name): body}
 
 
+def own_secret(name: str, data: dict[str, str] | None = None) -> dict[Ref, Any]:
+    """One that the operator has made for the store."""
+    found = secret(name, data)
+    found[Ref("Secret", name)]["metadata"]["ownerReferences"] = [{"kind": "StateStore", "name": "s", "uid": "1"}]
+    return found
+
+
 def component(kind: str, verdict: Verdict | None, name: str = "s", generation: int = 1) -> dict[Ref, Any]:
     """A `Meta` or `Compactor` of the store, as its own plan has left it."""
     body: dict[str, Any] = {"kind": kind, "metadata": {"name": name, "generation": 1}}
@@ -206,7 +213,7 @@ def test_a_managed_object_store_comes_first() -> None:
     assert "StatefulSet" not in applied(found)
     assert told(found) == ("RollingOut", "FTF")
     assert found.again_seconds == 2.0
-    again = plan(one, replace(GOOD, bucket=None), secret("s-minio"))
+    again = plan(one, replace(GOOD, bucket=None), own_secret("s-minio"))
     assert not any(isinstance(action, Work) for action in again.actions)
     assert "StatefulSet" in applied(again)
 
@@ -221,7 +228,7 @@ def test_a_managed_object_store_restarts_with_another_secret() -> None:
         return next((manifest for manifest in found if manifest["kind"] == "StatefulSet"), None)
 
     def version(number: int) -> dict[Ref, Any]:
-        found = secret("s-minio")
+        found = own_secret("s-minio")
         found[Ref("Secret", "s-minio")]["metadata"]["resourceVersion"] = str(number)
         return found
 

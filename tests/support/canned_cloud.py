@@ -21,6 +21,14 @@ class Answer(NamedTuple):
     message: str = ""
 
 
+_NO_OBJECT = ("NoSuchKey", "BlobNotFound")
+_LISTINGS = {
+    "list-type=2": Answer(200, "Listing", "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"),
+    "comp=list": Answer(200, "Listing", "<EnumerationResults><Blobs></Blobs><NextMarker/></EnumerationResults>"),
+}
+"""Empty ones, as the two clouds answer them."""
+
+
 class CannedCloud:
     """What is answered to reads and writes; tests change it while the server runs."""
 
@@ -45,7 +53,11 @@ def running_cloud() -> Iterator[CannedCloud]:
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = cloud.answer(self.command)
+            if self.command == "GET" and found.status == 404 and found.code in _NO_OBJECT:
+                # That one object is not there is no answer to a listing: nothing is there.
+                found = _LISTINGS.get(next((key for key in _LISTINGS if key in self.path), ""), found)
             text = f"<Error><Code>{found.code}</Code><Message>{found.message}</Message></Error>" if found.code else ""
+            text = found.message if found.code == "Listing" else text
             body = f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode() if text else b""
             self.send_response(found.status)
             for name, value in (("Content-Length", str(len(body))), ("ETag", '"1"'), ("x-ms-error-code", found.code)):

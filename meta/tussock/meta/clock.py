@@ -10,6 +10,7 @@ request is made: only what would be refused by that is asked of the bucket, by a
 deleted.
 """
 
+import re
 from collections.abc import Sequence
 
 from tussock.meta.delta import TIMED, Delta
@@ -18,11 +19,18 @@ from tussock.statestore.errors import ClockAhead
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 
-__all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms"]
+__all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms", "is_clock_path"]
 
 MAX_AHEAD_MS = 3_600_000
 FOLLOWING_EPOCHS = 1 << SERIAL_BITS
 """Epochs above the newest committed one that are taken whatever the clock says: the store is that far ahead already."""
+
+_PATH = re.compile(r"tmp/clock-[0-9a-f]{16}")
+
+
+def is_clock_path(path: str) -> bool:
+    """Whether a path is one of those that `bucket_now_ms` writes; what else lies under `tmp/` is foreign."""
+    return _PATH.fullmatch(path) is not None
 
 
 def bucket_now_ms(bucket: ObjectStore, system: System) -> int:

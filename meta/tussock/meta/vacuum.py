@@ -39,7 +39,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tussock.meta.backups import Backups, Held, expired_backups
-from tussock.meta.clock import bucket_now_ms
+from tussock.meta.clock import bucket_now_ms, is_clock_path
 from tussock.meta.cloning import detach_sources
 from tussock.meta.delta import AdvanceHorizon, Delta, ForgetDropped, ReleaseCompaction, apply
 from tussock.meta.framing import backup_path, is_backup_path
@@ -246,7 +246,8 @@ class Vacuum:
 
     def _leftovers(self, bucket_ms: int) -> list[tuple[ObjectInfo, str]]:
         before_ms = bucket_ms - max(self._grace_ms, LEFTOVER_AGE_MS_MIN)
-        clocks = [info for info in self._bucket.list("tmp/") if info.modified_ms < before_ms]
+        listed = self._bucket.list("tmp/")
+        clocks = [info for info in listed if info.modified_ms < before_ms and is_clock_path(info.path)]
         return [(info, "interrupted write") for info in (*self._bucket.leftovers(before_ms), *clocks)]
 
 

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.applying import apply_child
 from tussock.operator.cluster.errors import ApiError, ApiNotFound
 from tussock.operator.cluster.events import event_of
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Seen
 from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
+from tussock.operator.planning.ownership import holder_in
 from tussock.operator.resources.common import API_VERSION
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System
@@ -40,12 +42,13 @@ class Actor:
         match action:
             case Apply(manifest):
                 kind = manifest["kind"]
-                self._seen.put(kind, await self._api.apply(manifest, namespace))
+                self._seen.put(kind, await apply_child(self._api, manifest, namespace, holder_in(body)))
                 log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
             case Delete(ref):
-                known = self._seen.get(ref.kind, namespace, ref.name)
-                await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"] if known else "")
-                log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
+                # That object and no other: one that was never seen is not known to be ours.
+                if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
+                    await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"])
+                    log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
             case Annotate(ref, annotations):
                 await self._annotate(namespace, ref.kind, ref.name, annotations)
             case Emit():

@@ -22,7 +22,7 @@ from tussock.operator.cluster.kinds import path_of
 from tussock.operator.planning.model import Manifest
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Api", "connect"]
+__all__ = ["FIELD_MANAGER", "Api", "connect"]
 
 FIELD_MANAGER = "tussock-operator"
 REQUEST_SECONDS = 10.0
@@ -35,6 +35,7 @@ RETRY_PAUSES = (0.2, 1.0, 3.0)
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
+METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 Count = Callable[[str, str, int], None]
@@ -59,6 +60,13 @@ class Api:
     async def get(self, kind: str, namespace: str | None, name: str) -> Manifest:
         """One object; `ApiNotFound`. Without `namespace` one that is in none, as a namespace itself."""
         return await self._request("get", kind, namespace, name)
+
+    async def look(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The metadata of an object of that name, whoever has made it; `None` if there is none."""
+        try:
+            return await self._request("get", kind, namespace, name, accept=METADATA_OF_ONE)
+        except ApiNotFound:
+            return None
 
     async def list_metadata(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> list[Manifest]:
         """The metadata of all objects of a kind with labels and fields that fit: a fraction of their size."""
@@ -94,17 +102,16 @@ class Api:
 
         Never repeated, so a lost answer is an `ApiUnavailable` although the object may be there.
         """
-        return await self._request("create", manifest["kind"], namespace, body=manifest)
+        query = [("fieldManager", FIELD_MANAGER)]
+        return await self._request("create", manifest["kind"], namespace, body=manifest, query=query)
 
     async def replace(self, manifest: Manifest, namespace: str) -> Manifest:
         """Replace an object that has not changed since it was read; else `ApiConflict`. Never repeated."""
         return await self._request("update", manifest["kind"], namespace, manifest["metadata"]["name"], body=manifest)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str = "") -> None:
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete an object and what depends on it; nothing happens if it is gone, or is another one than `uid`."""
-        options: dict[str, Any] = {"propagationPolicy": "Background"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             await self._request("delete", kind, namespace, name, body=options)
         except (ApiNotFound, ApiConflict):

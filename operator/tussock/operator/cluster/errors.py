@@ -4,7 +4,9 @@ The client's own exceptions are translated in one place (`api.py`). A message na
 server's words, but not where these may repeat what was sent: a refused secret must not end up in a log.
 """
 
-__all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailable"]
+from tussock.operator.planning.model import Ref
+
+__all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailable", "NameInUse"]
 
 
 class ApiError(Exception):
@@ -32,3 +34,13 @@ class ApiNotFound(ApiError):
 
 class ApiRefused(ApiError):
     """The server will not have it, since rights are missing or it is not valid: a person must change something."""
+
+
+class NameInUse(ApiRefused):
+    """An object that is not ours has the name of a child; we refuse to touch it, and the server was not asked to."""
+
+    def __init__(self, message: str, ref: Ref, *, passes: bool) -> None:
+        """`passes`: it goes by itself, with the former resource of the same name that it belongs to."""
+        super().__init__(message)
+        self.ref = ref
+        self.passes = passes

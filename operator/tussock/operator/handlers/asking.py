@@ -66,8 +66,10 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
         except ApiError as error:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
         if isinstance(target, CloudTarget):
-            return await world.probes.in_thread(check_cloud, target, _owner(store), world.system, write=not good)
-        return await world.probes.in_thread(check, target, _owner(store), write=not good)
+            return await world.probes.in_thread(
+                check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
+            )
+        return await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -121,7 +123,10 @@ def _left_as_it_is(store: StateStore) -> EmptiedFact:
     """What is cleaned up where the operator has never been: nothing, and no marker is there either."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
-    told = f"the operator has no credentials for {bucket_url(store.spec.object_store)}; remove its objects by hand."
+    told = (
+        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, and so there is no marker that "
+        "shows whose its objects are. They stay; remove them by hand."
+    )
     return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
 
 
@@ -221,12 +226,12 @@ def _serves(world: World, store: StateStore) -> bool:
 
 
 def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:
-    """All that an answer of the bucket depends on: where it is, and the version of the secret."""
+    """All that an answer of the bucket depends on: where it is, the version of the secret, and what is adopted."""
     backend = store.spec.object_store.backend
     credentials = bucket_secret(store)
     version = _version(world, store.namespace, credentials[0]) if credentials else ""
     # Structs with lists in them cannot be hashed; their text says the same.
-    return store.metadata.uid, repr(backend), version
+    return store.metadata.uid, repr(backend), version, store.spec.adopt
 
 
 def _version(world: World, namespace: str, secret: str) -> str:

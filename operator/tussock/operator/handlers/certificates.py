@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tussock.operator.certificates.renewing import first_end, is_due, renewed
+from tussock.operator.cluster.applying import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates
+from tussock.operator.planning.ownership import holder_of
 from tussock.operator.resources.store import StateStore
 
 __all__ = ["CertificatesFact", "certificates_fact", "issue_certificates"]
@@ -51,7 +53,7 @@ async def issue_certificates(world: World, store: StateStore, arguments: Mapping
     wanted = desired_certificates(store, arguments["metas"], world.defaults)
     secrets = await _secrets(world, store, wanted)
     for manifest in renewed(store, wanted, secrets, world.now()):
-        world.seen.put("Secret", await world.api.apply(manifest, store.namespace))
+        world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
 async def _secrets(world: World, store: StateStore, wanted: Sequence[Certificate]) -> dict[str, dict[str, str]]:

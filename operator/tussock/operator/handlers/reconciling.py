@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tussock.operator.cluster.acting import Actor
-from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused
+from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused, NameInUse
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.refusals import Refusals, advice
+from tussock.operator.handlers.refusals import Refusals, told_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.comparing import APPLIED
-from tussock.operator.planning.conditions import Reason, Verdict, conditions, is_ready, transitions, wrong
+from tussock.operator.planning.conditions import Reason, Verdict, conditions, is_ready, progressing, transitions, wrong
 from tussock.operator.planning.model import (
     Action,
     Annotate,
@@ -24,10 +24,12 @@ from tussock.operator.planning.model import (
     Hold,
     Manifest,
     Plan,
+    Ref,
     Release,
     Work,
     ref_of,
 )
+from tussock.operator.planning.ownership import uses
 from tussock.operator.resources.common import InvalidResource
 from tussock.statestore.logs import get_logger
 
@@ -37,8 +39,6 @@ log = get_logger("tussock.operator")
 
 RESYNC_SECONDS = 60.0
 """Every resource is looked at at least so often, whatever the watches say."""
-_TOLD_MAX = 3
-"""Refusals that a condition tells of; most often they are one and the same."""
 _RUN_PODS = ("Deployment", "Pod", "StatefulSet")
 
 
@@ -97,11 +97,11 @@ class Reconciler:
     def _refused(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
         """The plan with the refusals in its status. What was wrong besides stays the reason: it is told first."""
         held = {found["type"]: found for found in plan.status.get("conditions") or ()}
-        what = "; ".join(f"{error}. {advice(error)}".replace(".. ", ". ") for error in errors[:_TOLD_MAX])
-        more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
-        told = f"The API server refused a request: {what}{more}"
+        reason, told = told_of(errors)
         is_serving = bool(held) and held["Ready"]["status"] == "True"
-        reason = Reason.APPLY_REFUSED
+        if reason is Reason.RECONCILING:
+            verdict = progressing(reason, told, serving=is_serving)
+            return self._told(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
         if held and held["Degraded"]["status"] == "True":
             reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
         found = self._told(body, dict(plan.status), wrong(reason, told, serving=is_serving))
@@ -113,16 +113,20 @@ class Reconciler:
         """Carry the plan out: whether the resource was let go, and what the server would not have.
 
         A refusal stops nothing that does not depend on it: without our finalizer nothing is made, and what runs pods
-        is left as it is while a ConfigMap is refused, for it would run with the old one and be taken for changed.
+        is left as it is while a ConfigMap is refused, for it would run with the old one and be taken for changed. What
+        would use an object of somebody else that has the name of a child is not made either.
         """
         key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
         refused: list[tuple[Action, ApiRefused]] = []
         kinds: set[str] = set()
+        foreign: list[Ref] = []
         restored: list[str] = []
         for action in plan.actions:
             if isinstance(action, Emit) and refused:
                 continue  # it tells of what could not be done
             if "ConfigMap" in kinds and _kind_of(action) in _RUN_PODS:
+                continue
+            if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
                 continue
             error, told = self._refusals.of(key, action, self._now()), self._restored(body, action)
             try:
@@ -136,6 +140,7 @@ class Reconciler:
                 continue
             refused.append((action, error))
             kinds.add(_kind_of(action))
+            foreign += [error.ref] if isinstance(error, NameInUse) else []
             if isinstance(action, Hold):
                 break
         if restored:

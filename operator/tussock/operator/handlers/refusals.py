@@ -6,14 +6,19 @@ the pass: what was refused is left alone until its time has come, however often 
 content, such as a corrected spec gives, is tried at once.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tussock.operator.cluster.errors import ApiRefused
+from tussock.operator.cluster.errors import ApiRefused, NameInUse
 from tussock.operator.cluster.seen import Key
 from tussock.operator.planning.comparing import digest
+from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.model import Action, Annotate, Apply, Delete, Work, ref_of
 
-__all__ = ["REFUSED_SECONDS", "Refusals", "advice"]
+__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "told_of"]
+
+_TOLD_MAX = 3
+"""Refusals that a condition tells of; most often they are one and the same."""
 
 REFUSED_SECONDS = (2.0, 60.0)
 """Pause after a first refusal, and at most: rights may be given, a quota raised, and nobody tells of that."""
@@ -60,6 +65,21 @@ class Refusals:
         """In how many seconds the first refused action of a resource is due again; `None` without one."""
         found = self._held.get(key)
         return max(0.0, min(refusal.until for refusal in found.values()) - now) if found else None
+
+
+def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
+    """The reason of some refusals, and what they are in words: foreign objects first, which we refuse ourselves."""
+    taken = [error for error in errors if isinstance(error, NameInUse)]
+    if len(taken) == len(errors) and all(error.passes for error in taken):
+        names = ", ".join(f"{error.ref.kind} {error.ref.name}" for error in taken)
+        return Reason.RECONCILING, f"Waiting until what a former resource of this name had is gone: {names}."
+    others = [error for error in errors if not isinstance(error, NameInUse)]
+    parts = [str(error) for error in taken[:_TOLD_MAX]]
+    if others[: _TOLD_MAX - len(parts)]:
+        said = [f"{error}. {advice(error)}".replace(".. ", ". ") for error in others[: _TOLD_MAX - len(parts)]]
+        parts.append(f"The API server refused a request: {'; '.join(said)}")
+    more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
+    return Reason.NAME_IN_USE if taken else Reason.APPLY_REFUSED, f"{' '.join(parts)}{more}"
 
 
 def advice(error: ApiRefused) -> str:

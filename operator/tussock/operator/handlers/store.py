@@ -12,7 +12,7 @@ from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.certificates import first_end_of
-from tussock.operator.planning.deletion import leaves_bucket, remaining
+from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining, untouched
 from tussock.operator.planning.model import Manifest, Observed
 from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
@@ -23,7 +23,7 @@ from tussock.operator.planning.store import (
     plan_store,
 )
 from tussock.operator.resources.common import InvalidResource
-from tussock.operator.resources.object_store import ManagedStore, S3Store, VolumeStore, bucket_url
+from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
 from tussock.operator.resources.store import StateStore, parse_store
 
 __all__ = ["STATE_STORE"]
@@ -38,8 +38,8 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     ]
     others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret", "StateStore", "StateStoreBackup")
     leaving = store.is_being_deleted
-    rivals = () if leaving else _rivals(world, store)
-    empties = leaving and not leaves_bucket(store) and not remaining(pods)
+    rivals = _rivals(world, store)
+    empties = leaving and not leaves_bucket(store) and (not remaining(pods) or is_over(store, world.now()))
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
     metas = meta_names(store, of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
@@ -54,7 +54,8 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
         certificates_due=certificates is not None and certificates.due,
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
-        emptied=emptied_fact(world, store) if empties else None,
+        # While another store has the place, not even a marker of ours is a reason to touch anything there.
+        emptied=None if not empties else untouched(store, rivals) if rivals else emptied_fact(world, store),
     )
     return Observed(facts, children, others)
 
@@ -84,13 +85,21 @@ def _place(store: StateStore) -> tuple[str, str]:
     """Server and path of a store's objects: two stores overlap if one's path leads to the other's."""
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint):
-            return endpoint.rstrip("/").lower(), bucket_url(store.spec.object_store)
+            return _server(endpoint), bucket_url(store.spec.object_store)
+        case AzureStore(account=account):
+            return account, bucket_url(store.spec.object_store)
         case ManagedStore():
             return f"{store.namespace}/{store.name}", "managed"
         case VolumeStore():
             return "claim", f"{store.namespace}/{volume_claim(store)}"
         case _:
             return "", bucket_url(store.spec.object_store)
+
+
+def _server(endpoint: str) -> str:
+    """A server of S3's protocol; empty for Amazon's own, whose buckets have one name in all regions."""
+    host = endpoint.lower().rpartition("://")[2].rstrip("/")
+    return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else host
 
 
 def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:

@@ -99,7 +99,7 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
     else:
         verdict = _verdict(backup, observed.facts.tended, own, due, gone, upcoming)
         actions = _work(backup, due, gone) if waits is None else ()
-    verdict = verdict._replace(ready=_count(backup, own) > 0)
+    verdict = _orphaned(backup, observed) or verdict._replace(ready=_count(backup, own) > 0)
     pending = due is not None or bool(gone) or observed.facts.tended is None or bool(observed.facts.tended.problem)
     after = [RETRY_SECONDS] if pending and not backup.spec.suspend else []
     after += [(upcoming - now).total_seconds()] if upcoming else []
@@ -154,6 +154,21 @@ def _waits(
     return None
 
 
+def _orphaned(backup: StateStoreBackup, observed: Observed[BackupFacts]) -> Verdict | None:
+    """How an object is whose store goes or is gone; `None` if it is there, or was never backed up."""
+    name, store = backup.spec.store_ref.name, observed.facts.store
+    is_gone = Ref("StateStore", name) not in observed.others
+    if not backup.status.get("backupName") or not (is_gone or (store is not None and store.is_being_deleted)):
+        return None
+    where = str(backup.status.get("storeUrl", "")) or "its bucket"
+    return wrong(
+        Reason.STORE_GONE,
+        f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, and nobody else can tell whether backup "
+        f"{backup.status['backupName']} is still there. In a bucket it stays ({where}): restoreFrom takes it from "
+        "there with backupName and objectStore. The disk of a managed object store goes by the store's deletionPolicy.",
+    )
+
+
 def _count(backup: StateStoreBackup, own: Sequence[HeldBackup] | None) -> int:
     """How many backups there are, as far as is known."""
     return int(backup.status.get("count", 0)) if own is None else len(own)
@@ -206,7 +221,7 @@ def _depart(
     if tended is not None and tended.leaving and tended.backups is not None and not own:
         return plan(progressing(Reason.DELETING, "Its backups are deleted."), Release())
     if facts.store is None or facts.store.is_being_deleted:
-        told = f"StateStore {backup.spec.store_ref.name} is gone or goes, and its backups go or stay with its data."
+        told = f"StateStore {backup.spec.store_ref.name} is gone or goes, so the backups in its bucket stay."
         return plan(progressing(Reason.DELETING, told), Release())
     named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "if there are any")
     problem = (tended.problem if tended else "") or "no meta node of the store can be asked."

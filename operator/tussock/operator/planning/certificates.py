@@ -4,18 +4,21 @@ cert-manager says in the conditions of a `Certificate` how far it is, but not wh
 and the issuer, which the operator has no right to read. So a message tells a person where to look.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.manifests.certificates import desired_certificates
+from tussock.operator.manifests.bucket_access import managed_name
+from tussock.operator.manifests.certificates import ca_secret, desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.model import Manifest, Ref, seconds_since
+from tussock.operator.planning.ownership import belongs, holder_of, uses
+from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["first_end_of", "missing_certificates"]
+__all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "writes_into"]
 
 SLOW_SECONDS = 60.0
 """An issuer within the cluster takes a second or two; one far away may take longer, and the message goes again."""
@@ -49,6 +52,30 @@ def missing_certificates(
     if absent:
         return progressing(Reason.RECONCILING, f"Waiting until the operator has issued {', '.join(absent)}.")
     return None
+
+
+def foreign_secrets(
+    store: StateStore, others: Mapping[Ref, Manifest], metas: Sequence[str], defaults: Defaults
+) -> list[Ref]:
+    """Secrets with the names of those that are drawn or issued for a store, and that are not its own.
+
+    They are neither read nor written: a CA of somebody else would issue for us, a password of somebody else would be
+    that of our server. `others` has the secrets of the namespace.
+    """
+    names = [one.secret for one in desired_certificates(store, metas, defaults)]
+    if names and store.spec.tls.mode == "managed":
+        names.insert(0, ca_secret(store))
+    if isinstance(store.spec.object_store.backend, ManagedStore):
+        names.append(managed_name(store))
+    found = [(ref, others[ref]) for ref in (Ref("Secret", name) for name in names) if ref in others]
+    return [ref for ref, body in found if not belongs(body, holder_of(store))]
+
+
+def writes_into(manifest: Manifest, secret: Ref) -> bool:
+    """Whether a child is a Certificate whose secret that is, or something that uses the secret."""
+    if manifest["kind"] == "Certificate":
+        return bool(manifest["spec"]["secretName"] == secret.name)
+    return uses(manifest, secret)
 
 
 def first_end_of(children: Mapping[Ref, Manifest]) -> str:

@@ -78,6 +78,7 @@ class Reason(StrEnum):
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
     POD_REFUSED = "PodRefused"
     APPLY_REFUSED = "ApplyRefused"
+    NAME_IN_USE = "NameInUse"
     # The platform.
     WRITER_ID_IN_USE = "WriterIdInUse"
     INVALID_SPEC = "InvalidSpec"
@@ -86,6 +87,7 @@ class Reason(StrEnum):
     FAILED = "Failed"
     BACKUP_FAILED = "BackupFailed"
     RESTORE_FAILED = "RestoreFailed"
+    STORE_GONE = "StoreGone"
     DELETION_GAVE_UP = "DeletionGaveUp"
 
 

@@ -4,12 +4,13 @@
 |---|---|
 | drivers of the store's computes are told to stop (their own plans see that the store goes) | their pods have gone |
 | `Compactor` and `Meta` objects of the store are deleted | pods of meta nodes and compactors have gone |
-| `Retain`: the owner's marker is removed; `Delete`: all objects below the prefix, the marker last | the bucket |
+| `Retain`: the owner's marker is removed; `Delete`: all objects of the store, the marker last | the bucket |
 | the finalizer is taken off; the garbage collector takes the rest | |
 
 A bucket that is gone, or a node that never answers, must not keep a namespace alive: after
-`deletionDeadlineSeconds` the store goes anyhow, and an event tells what was left. It goes at once where waiting is of
-no use: with a namespace that is deleted go the credentials, and nobody can put them back.
+`deletionDeadlineSeconds` pods are not waited for any more: the bucket is cleaned up, since a pod on a node that is lost
+writes nothing, and then the store goes, with an event that names what was left. It goes at once where waiting is of no
+use: with a namespace that is deleted go the credentials, and nobody can put them back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +20,16 @@ from typing import NamedTuple
 from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restoring import restore_name
 from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
-from tussock.operator.planning.model import Action, Delete, Manifest, Ref, Release, seconds_since
-from tussock.operator.resources.object_store import ManagedStore, VolumeStore
+from tussock.operator.planning.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
+from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["Departure", "EmptiedFact", "depart", "leaves_bucket", "remaining"]
+__all__ = ["Departure", "EmptiedFact", "depart", "is_over", "leaves_bucket", "lost_backups", "remaining", "untouched"]
 
 POLL_SECONDS = 5.0
 """Pods that end wake the plan; the bucket and the deadline are looked at so often."""
+_LOOK_SECONDS = 60.0
+"""After the deadline, for a bucket that was not looked at before; one that answers slowly is given up then."""
 
 
 class EmptiedFact(NamedTuple):
@@ -60,6 +63,21 @@ def leaves_bucket(store: StateStore) -> bool:
     return isinstance(backend, ManagedStore) and (backend.ephemeral or store.spec.deletion_policy == "Delete")
 
 
+def lost_backups(store: StateStore, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+    """The event that names the backups that go with the disk of a store; none where the disk stays, or holds none."""
+    backend = store.spec.object_store.backend
+    goes = store.spec.deletion_policy == "Delete" or (isinstance(backend, ManagedStore) and backend.ephemeral)
+    if not goes or not (isinstance(backend, ManagedStore) or (isinstance(backend, VolumeStore) and backend.size)):
+        return ()
+    found = [
+        f"{found['name']} (StateStoreBackup {ref.name})"
+        for ref, body in sorted(others.items(), key=lambda item: item[0])
+        if ref.kind == "StateStoreBackup" and body["spec"]["storeRef"]["name"] == store.name
+        for found in (body.get("status") or {}).get("backups") or ()
+    ]
+    return (Emit("Warning", "BackupsGo", f"With the disk of this store go its backups: {_told(found)}."),) * bool(found)
+
+
 def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
     """The names of pods that have not gone, by component; those of the object store come last by themselves."""
     found: dict[str, list[str]] = {}
@@ -70,6 +88,19 @@ def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
     return found
 
 
+def is_over(store: StateStore, now: datetime) -> bool:
+    """Whether a deletion has taken its time, so that nobody is waited for any more."""
+    return seconds_since(store.metadata.deletion_timestamp, now) >= store.spec.deletion_deadline_seconds
+
+
+def untouched(store: StateStore, rivals: Sequence[str]) -> EmptiedFact:
+    """What came of a deletion in a place that other stores had before."""
+    if store.spec.deletion_policy == "Retain":
+        return EmptiedFact(done=True)
+    told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}, and nothing was touched."
+    return EmptiedFact(done=False, message=told, hopeless=True)
+
+
 def depart(
     store: StateStore,
     pods: Sequence[Manifest],
@@ -78,30 +109,44 @@ def depart(
     now: datetime,
 ) -> Departure:
     """The next step of the deletion of `store`; `pods` are all that belong to it, whoever owns them."""
-    over = seconds_since(store.metadata.deletion_timestamp, now) >= store.spec.deletion_deadline_seconds
+    over = is_over(store, now)
     left = remaining(pods)
     if not over and (jobs := left.get("compute")):
         return Departure((), progressing(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_told(jobs)}."))
     nodes: tuple[Action, ...] = tuple(Delete(ref) for ref in sorted(children) if ref in _nodes(store, children))
     if not over and (others := [name for names in left.values() for name in names]):
         return Departure(nodes, progressing(Reason.DELETING, f"Waiting until pods have ended: {_told(others)}."))
-    if leaves_bucket(store) or (emptied is not None and emptied.done):
-        return Departure((*nodes, Release()), progressing(Reason.DELETING, "Everything is cleaned up."))
-    problem = emptied.message if emptied is not None else ""
-    if emptied is not None and emptied.hopeless:
-        told = f"The deletion ends without cleaning up: {problem}"
-        return Departure((*nodes, Release()), wrong(Reason.DELETION_GAVE_UP, told))
-    stuck = left or (emptied is not None and emptied.stuck)
-    if over and stuck:
-        still = sorted(name for names in left.values() for name in names)
-        what = f"pods have not ended: {_told(still)}. {problem}" if still else problem
+    if leaves_bucket(store):
+        emptied = EmptiedFact(done=True)
+    if emptied is None and seconds_since(store.metadata.deletion_timestamp, now) >= _blind_after(store):
+        emptied = EmptiedFact(done=False, message="nobody could look into the bucket.", stuck=True)
+    if emptied is None or not (emptied.done or emptied.hopeless or (over and emptied.stuck)):
+        url, problem = bucket_url(store.spec.object_store), emptied.message if emptied is not None else ""
+        policy = "Cleaning up in" if store.spec.deletion_policy == "Delete" else "Giving back"
+        return Departure(nodes, progressing(Reason.DELETING, f"{policy} {url}. {problem}".strip()))
+    return Departure((*nodes, Release()), _end(store, left, emptied))
+
+
+def _blind_after(store: StateStore) -> float:
+    """Seconds after which a store goes though no look into its bucket has ended."""
+    return store.spec.deletion_deadline_seconds + _LOOK_SECONDS
+
+
+def _end(store: StateStore, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
+    """How a deletion has ended."""
+    still = sorted(name for names in left.values() for name in names)
+    if emptied.done and not still:
+        return progressing(Reason.DELETING, "Everything is cleaned up.")
+    told = "" if emptied.done else f" It ends without cleaning up: {emptied.message}"
+    if still:
         told = (
-            f"The deletion has taken more than {store.spec.deletion_deadline_seconds:g} s and ends without cleaning "
-            f"up: {what}".strip()
+            f" Pods have not ended: {_told(still)}; should their node come back, they may still write into "
+            f"{bucket_url(store.spec.object_store)}.{told}"
         )
-        return Departure((*nodes, Release()), wrong(Reason.DELETION_GAVE_UP, told))
-    policy = "Removing the store's objects" if store.spec.deletion_policy == "Delete" else "Giving the prefix back"
-    return Departure(nodes, progressing(Reason.DELETING, f"{policy}. {problem}".strip()))
+    if emptied.hopeless and not still:
+        return wrong(Reason.DELETION_GAVE_UP, f"The deletion ends without cleaning up: {emptied.message}")
+    after = f"The deletion has taken more than {store.spec.deletion_deadline_seconds:g} s."
+    return wrong(Reason.DELETION_GAVE_UP, f"{after}{told}")
 
 
 def _nodes(store: StateStore, children: Mapping[Ref, Manifest]) -> set[Ref]:

@@ -14,6 +14,8 @@ class BucketFact(NamedTuple):
     """What stands in the way; `None` if nothing does."""
     message: str = ""
     """What is wrong with which bucket, and what to do."""
+    has_store: bool = False
+    """A store was there before this one's marker was: data to go on with, into which no backup is restored."""
 
 
 LASTING_TIMES = 3

@@ -42,7 +42,10 @@ class Ref(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """Server-side apply of a child, as `tussock-operator` and with force: what others set on these fields is lost."""
+    """Make a child, or apply it as `tussock-operator` and with force: what others set on these fields is lost.
+
+    An object of that name that is not the resource's is not touched (`cluster/applying.py`).
+    """
 
     manifest: Manifest
 

@@ -47,24 +47,39 @@ def plan_restore(
     others: Mapping[Ref, Manifest],
     defaults: Defaults,
     now: datetime,
+    *,
+    has_store: bool = False,
 ) -> Restoring:
-    """The next step; `others` has the `StateStoreBackup` and `StateStore` objects of the namespace."""
+    """The next step; `others` has the `StateStoreBackup` and `StateStore` objects of the namespace.
+
+    `has_store`: data were there before this StateStore. It goes on with them, though `restoreFrom` is in its manifest.
+    """
     wanted, done = store.spec.restore_from, str(store.status.get("restoredFrom", ""))
-    if wanted is None or done:
+    if wanted is None or done or has_store or store.spec.adopt == store.metadata.uid != "":
         return Restoring(done=done)
     refs = Ref("ConfigMap", restore_name(store)), Ref("Pod", restore_name(store))
     begun = str(((children.get(refs[0]) or {}).get("data") or {}).get(BACKUP_KEY, ""))
     pod = children.get(refs[1])
     if pod is not None:
-        return _watch(pod, begun, refs, now)
+        watched = _watch(pod, begun, refs, now)
+        obstacle = watched.obstacle
+        return watched._replace(obstacle=_hinted(store, obstacle)) if obstacle is not None else watched
     source = _source(store, wanted, begun, others)
     if isinstance(source, _Source) and (gap := _missing_secret(source.store, others)):
         source = gap
     if isinstance(source, Verdict):
-        return Restoring(source, keeps=refs)
+        return Restoring(_hinted(store, source), keeps=refs)
     made = restore_manifests(store, source.store, source.backup, defaults)
     verdict = progressing(Reason.RESTORING, f"Backup {source.backup} is about to be restored.")
     return Restoring(verdict, tuple(Apply(marked(manifest)) for manifest in made), refs)
+
+
+def _hinted(store: StateStore, found: Verdict) -> Verdict:
+    """With the way out of a manifest that was kept, though its restore was done long ago."""
+    if found.reason is not Reason.RESTORE_FAILED:
+        return found
+    way_out = f"If the data of this store are there already, set spec.adopt: {store.metadata.uid}."
+    return found._replace(message=f"{found.message} {way_out}")
 
 
 def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> Restoring:

@@ -15,7 +15,7 @@ from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.planning.certificates import missing_certificates
+from tussock.operator.planning.certificates import foreign_secrets, missing_certificates, writes_into
 from tussock.operator.planning.comparing import applies, prunes
 from tussock.operator.planning.components import last_verdict, status_conditions
 from tussock.operator.planning.conditions import (
@@ -28,9 +28,10 @@ from tussock.operator.planning.conditions import (
     ready,
     wrong,
 )
-from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart
+from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups
 from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Work
+from tussock.operator.planning.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
+from tussock.operator.planning.ownership import holder_of, name_in_use
 from tussock.operator.planning.restoring import plan_restore
 from tussock.operator.planning.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
@@ -74,8 +75,9 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     facts = observed.facts
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
+        lost = lost_backups(store, observed.others) if Release() in step.actions else ()
         status = _status(store, observed, step.verdict, now, step.verdict.message)
-        return Plan(step.actions, status, POLL_SECONDS)
+        return Plan((*lost, *step.actions), status, POLL_SECONDS)
     metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
     if store.spec.paused:
         verdict = Verdict(
@@ -95,7 +97,8 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         wanted = tuple(manifest for manifest in wanted if manifest["kind"] != "Certificate")
     actions: list[Action] = [Hold()]
     obstacle = _rivalry(store, facts)
-    restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now)
+    has_store = facts.bucket is not None and facts.bucket.has_store
+    restoring = plan_restore(store, observed.children, observed.others, facts.defaults, now, has_store=has_store)
     if obstacle is None:
         actions += _works(store, observed, names)
         obstacle = _obstacle(store, observed, now)
@@ -105,7 +108,12 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
         # A server without its secret cannot start, and one that runs is restarted once: with the new secret.
         held = {"StatefulSet"} if managed and secret is None else ()
-        due = [manifest for manifest in wanted if manifest["kind"] not in held]
+        foreign = foreign_secrets(store, observed.others, names, facts.defaults)
+        due = [
+            manifest
+            for manifest in wanted
+            if manifest["kind"] not in held and not any(writes_into(manifest, ref) for ref in foreign)
+        ]
         applied = applies([*due, *started], observed.children)
         actions += applied
         if kept and any(action.manifest["kind"] == "StatefulSet" for action in applied):
@@ -141,7 +149,7 @@ def _works(store: StateStore, observed: Observed[StoreFacts], metas: Sequence[st
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     if managed and Ref("Secret", managed_name(store)) not in observed.others:
         found.append(Work(MAKE_MINIO_SECRET, {}))
-    if observed.facts.certificates_due:
+    if observed.facts.certificates_due and not foreign_secrets(store, observed.others, metas, observed.facts.defaults):
         found.append(Work(ISSUE_CERTIFICATES, {"metas": list(metas)}))
     return found
 
@@ -152,13 +160,17 @@ def _rivalry(store: StateStore, facts: StoreFacts) -> Verdict | None:
     return wrong(
         Reason.PREFIX_IN_USE,
         f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, which was there "
-        "first. Delete this StateStore, and make it anew with a prefix of its own.",
+        "first. Take another prefix: a StateStore of another name with a prefix of its own. This one starts nothing, "
+        "and its deletion touches nothing there.",
     )
 
 
 def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
     """What stands in the way of starting anything, the first thing first; `None` if nothing does."""
     facts = observed.facts
+    metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
+    if foreign := foreign_secrets(store, observed.others, metas, facts.defaults):
+        return wrong(Reason.NAME_IN_USE, name_in_use(foreign[0], store.namespace, holder_of(store)))
     if isinstance(store.spec.object_store.backend, ManagedStore):
         name = managed_name(store)
         pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]

@@ -55,5 +55,6 @@ def _told(kind: str, body: Manifest) -> str:
     metadata, url = body["metadata"], (body.get("status") or {}).get("url", "")
     what = f"{kind} {metadata['namespace']}/{metadata['name']} is let go"
     if kind == "StateStore" and url:
-        return f"{what}; {url} stays as it is, with the object tussock-owner, which a next store there has to delete."
+        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} goes on with it"
+        return f"{what}; {url} stays as it is, with the object tussock-owner; {way_on}."
     return f"{what}."

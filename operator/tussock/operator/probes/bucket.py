@@ -4,9 +4,8 @@ Everything that can be wrong has a reason of its own, since each asks for someth
 says its marker (`marker.py`).
 """
 
-import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import ParseError
 
@@ -20,7 +19,8 @@ from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.bounded_http import BoundedPool
-from tussock.operator.probes.marker import CLEAN_SECONDS, FOLDERS, MARKER, Owner, in_use, marker_of, owner_in
+from tussock.operator.probes.marker import MARKER, Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take
 from tussock.statestore.system import System
 
 __all__ = ["S3Target", "check", "clean"]
@@ -38,6 +38,8 @@ _DENIED = {
     "SignatureDoesNotMatch": "the secret access key is wrong; correct it in the secret",
     "ExpiredToken": "the credentials have expired; renew the secret",
 }
+_OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
+"""Somebody else has written the object since it was looked at."""
 _FULL = {"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "SlowDownWrite"}
 
 
@@ -68,15 +70,19 @@ class S3Target:
 _UNREACHABLE = (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError, ValueError)
 
 
-def check(target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
+def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
     """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
 
-    `write`: try that too, even if the marker is there.
+    `adopt` is the uid of a StateStore whose data are the owner's from now on. `write`: try that too, even if the marker
+    is there.
     """
     pool = _pool()
     try:
         with pool:
-            found = _check(_client(target, pool), target, owner, write=write)
+            client = _client(target, pool)
+            if target.create and not client.bucket_exists(target.bucket):
+                client.make_bucket(target.bucket)
+            found = take(_S3Place(client, target), owner, adopt, write=write)
             pool.check()
             return found
     except S3Error as error:
@@ -89,37 +95,12 @@ def check(target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
         )
 
 
-def _check(client: Minio, target: S3Target, owner: Owner, *, write: bool) -> BucketFact:
-    if target.create and not client.bucket_exists(target.bucket):
-        client.make_bucket(target.bucket)
-    found = _marker(client, target)
-    if found is not None and found.uid != owner.uid:
-        return in_use(repr(target), target.path(MARKER), found)
-    if found is None or write:
-        body = marker_of(owner)
-        try:
-            client.put_object(target.bucket, target.path(MARKER), io.BytesIO(body), len(body), "application/json")
-        except S3Error as error:
-            why = (
-                "it is full" if error.code in _FULL else _DENIED.get(error.code or "", f"{error.code}: {error.message}")
-            )
-            return BucketFact(
-                Reason.BUCKET_NOT_WRITABLE,
-                f"{target!r} can be read and not written: {why}.",
-            )
-    return BucketFact(None)
-
-
 def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    """Give the prefix back: remove the owner's marker, and before it (`delete`) the store.
-
-    Goes on for `CLEAN_SECONDS` at most. A prefix of another owner is left alone, and so is what is no store's: a
-    second store may have its prefix below this one's.
-    """
+    """Give the prefix back, as `give_back` says. Blocks for seconds; raises nothing that a bucket may cause."""
     pool = _pool()
     try:
         with pool:
-            cleaned = _clean(_client(target, pool), target, owner, system, delete=delete)
+            cleaned = give_back(_S3Place(_client(target, pool), target), owner, system, delete=delete)
             pool.check()
             return cleaned
     except S3Error as error:
@@ -130,41 +111,65 @@ def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> Em
         return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error, pool)}.", stuck=True)
 
 
-def _clean(client: Minio, target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    found = _marker(client, target)
-    if found is None and not delete:
-        return EmptiedFact(done=True)
-    if found is not None and found.uid != owner.uid:
-        return EmptiedFact(done=True)
-    if delete:
-        deleted, more, problem = _delete_all(client, target, system)
-        if problem or more:
-            told = problem or f"{deleted} objects were removed just now, and more are left"
-            return EmptiedFact(done=False, message=f"{target!r}: {told}.", stuck=bool(problem))
-    client.remove_object(target.bucket, target.path(MARKER))
-    return EmptiedFact(done=True)
+class _S3Place:
+    """The prefix of a store, by the client of MinIO."""
 
+    def __init__(self, client: Minio, target: S3Target) -> None:
+        self._client = client
+        self._target = target
 
-def _delete_all(client: Minio, target: S3Target, system: System) -> tuple[int, bool, str]:
-    """Remove the objects of the store: how many, whether more are left, what went wrong."""
-    until = system.monotonic() + CLEAN_SECONDS
-    names = _names(client, target)
-    deleted = 0
-    while system.monotonic() < until:
-        batch = [name for name, _ in zip(names, range(1000), strict=False)]
-        if not batch:
-            return deleted, False, ""
-        for failed in client.remove_objects(target.bucket, [DeleteObject(name) for name in batch]):
-            return deleted, True, f"{failed.name} cannot be removed: {failed.code}"
-        deleted += len(batch)
-    return deleted, True, ""
+    @property
+    def url(self) -> str:
+        return repr(self._target)
 
+    def path(self, name: str) -> str:
+        return self._target.path(name)
 
-def _names(client: Minio, target: S3Target) -> Iterator[str]:
-    for folder in FOLDERS:
-        for found in client.list_objects(target.bucket, prefix=target.path(f"{folder}/"), recursive=True):
+    def marker(self) -> Marker | None:
+        try:
+            response = self._client.get_object(self._target.bucket, self.path(MARKER))
+        except S3Error as error:
+            if error.code == "NoSuchKey":
+                return None
+            raise
+        try:
+            return marker_in(response.read(4096), str(response.headers.get("ETag", "")))
+        finally:
+            response.close()
+            response.release_conn()
+
+    def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
+        condition = {"If-None-Match": "*"} if replaced is None else {"If-Match": replaced.version}
+        try:
+            try:
+                self._put(marker, condition)
+            except S3Error as error:
+                # Every server for a store can create conditionally, but not each can replace so.
+                if replaced is None or error.code != "NotImplemented":
+                    raise
+                self._put(marker, {})
+        except S3Error as error:
+            if error.code in _OVERTAKEN:
+                return False
+            known = "it is full" if error.code in _FULL else _DENIED.get(error.code or "")
+            raise NotWritable(known or f"{error.code}: {error.message}") from error
+        return True
+
+    def names(self, folder: str) -> Iterator[str]:
+        start = len(self.path(""))
+        for found in self._client.list_objects(self._target.bucket, prefix=self.path(f"{folder}/"), recursive=True):
             if found.object_name:
-                yield found.object_name
+                yield found.object_name[start:]
+
+    def delete(self, names: Sequence[str]) -> None:
+        paths = [DeleteObject(self.path(name)) for name in names]
+        for failed in self._client.remove_objects(self._target.bucket, paths):
+            raise NotRemoved(f"{failed.name} cannot be removed: {failed.code}")
+
+    def _put(self, marker: Marker, condition: dict[str, str]) -> None:
+        headers: dict[str, str | list[str] | tuple[str]] = {"Content-Type": "application/json", **condition}
+        # The public method of this library has no conditions.
+        self._client._put_object(self._target.bucket, self.path(MARKER), marker_of(marker), headers)  # noqa: SLF001
 
 
 def _pool() -> BoundedPool:
@@ -181,20 +186,6 @@ def _client(target: S3Target, pool: BoundedPool) -> Minio:
         region=target.region or None,
         http_client=pool,
     )
-
-
-def _marker(client: Minio, target: S3Target) -> Owner | None:
-    try:
-        response = client.get_object(target.bucket, target.path(MARKER))
-    except S3Error as error:
-        if error.code == "NoSuchKey":
-            return None
-        raise
-    try:
-        return owner_in(response.read(4096))
-    finally:
-        response.close()
-        response.release_conn()
 
 
 def _refused(target: S3Target, error: S3Error) -> BucketFact:

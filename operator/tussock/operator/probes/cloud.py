@@ -1,13 +1,14 @@
 """The same as `bucket.py` for buckets of Google and containers of Azure, opened as the nodes open them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
-from tussock.operator.probes.marker import CLEAN_SECONDS, FOLDERS, MARKER, Owner, in_use, marker_of, owner_in
+from tussock.operator.probes.marker import MARKER, Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.prefixes import NotWritable, give_back, take
 from tussock.statestore.buckets.failures import DENIED, NO_BUCKET
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable, TussockError
@@ -18,7 +19,6 @@ __all__ = ["CloudTarget", "check_cloud", "clean_cloud"]
 
 ANSWER_SECONDS = 6.0
 """Of one request, its repetitions included: the operator repeats, and a user wants to hear soon what is wrong."""
-DELETED_AT_ONCE = 100
 
 _MEASURED = re.compile(
     r" after \d+ attempts? in [\d.]+ s| in [\d.]+\w?s, after \d+ retries, max_retries: \d+, retry_timeout: \w+"
@@ -40,77 +40,70 @@ class CloudTarget:
         return open_bucket(self.url, deadline_seconds=ANSWER_SECONDS, system=system, options=self.settings)
 
 
-def check_cloud(target: CloudTarget, owner: Owner, system: System, *, write: bool) -> BucketFact:
+def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *, write: bool) -> BucketFact:
     """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
 
-    `write`: try that too, even if the marker is there.
+    `adopt` is the uid of a StateStore whose data are the owner's from now on. `write`: try that too, even if the marker
+    is there.
     """
     try:
-        bucket = target.open(system)
-        found = _marker(bucket)
-        if found is not None and found.uid != owner.uid:
-            return in_use(target.url, MARKER, found)
+        return take(_CloudPlace(target.open(system), target), owner, adopt, write=write)
     except TussockError as error:
         return _refused(target, error)
-    if found is not None and not write:
-        return BucketFact(None)
-    try:
-        bucket.put(MARKER, marker_of(owner))
-    except ObjectStoreUnavailable as error:
-        if DENIED in str(error):
-            told = "the credentials may not write; give them a role that may create and delete objects"
-            return BucketFact(Reason.BUCKET_NOT_WRITABLE, f"{target.url} can be read and not written: {told}.")
-        return _refused(target, error)
-    return BucketFact(None)
 
 
 def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    """Give the prefix back: remove the owner's marker, and before it (`delete`) the store.
-
-    Goes on for `CLEAN_SECONDS` at most. A prefix of another owner is left alone, and so is what is no store's.
-    """
+    """Give the prefix back, as `give_back` says. Blocks for seconds; raises nothing that a bucket may cause."""
     try:
-        bucket = target.open(system)
-        found = _marker(bucket)
-        if (found is None and not delete) or (found is not None and found.uid != owner.uid):
-            return EmptiedFact(done=True)
-        if delete:
-            deleted, more = _delete_all(bucket, system)
-            if more:
-                told = f"{deleted} objects were removed just now, and more are left"
-                return EmptiedFact(done=False, message=f"{target.url}: {told}.")
-        bucket.delete([MARKER])
+        return give_back(_CloudPlace(target.open(system), target), owner, system, delete=delete)
     except TussockError as error:
         fact = _refused(target, error)
         if fact.reason is Reason.BUCKET_NOT_FOUND:
             return EmptiedFact(done=True)
         return EmptiedFact(done=False, message=fact.message, stuck=True)
-    return EmptiedFact(done=True)
 
 
-def _delete_all(bucket: ObjectStore, system: System) -> tuple[int, bool]:
-    """Remove the objects of the store: how many, and whether more are left."""
-    until = system.monotonic() + CLEAN_SECONDS
-    deleted = 0
-    for folder in FOLDERS:
-        names: list[str] = []
-        for found in bucket.list(f"{folder}/"):
-            names.append(found.path)
-            if len(names) == DELETED_AT_ONCE:
-                bucket.delete(names)
-                deleted, names = deleted + len(names), []
-                if system.monotonic() >= until:
-                    return deleted, True
-        bucket.delete(names)
-        deleted += len(names)
-    return deleted, False
+class _CloudPlace:
+    """The prefix of a store, by the library that the nodes use."""
 
+    def __init__(self, bucket: ObjectStore, target: CloudTarget) -> None:
+        self._bucket = bucket
+        self._target = target
 
-def _marker(bucket: ObjectStore) -> Owner | None:
-    try:
-        return owner_in(bucket.get(MARKER))
-    except ObjectNotFound:
-        return None
+    @property
+    def url(self) -> str:
+        return self._target.url
+
+    def path(self, name: str) -> str:
+        return name
+
+    def marker(self) -> Marker | None:
+        try:
+            return marker_in(self._bucket.get(MARKER))
+        except ObjectNotFound:
+            return None
+
+    def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
+        try:
+            if replaced is None:
+                created = self._bucket.create(MARKER, marker_of(marker))
+                # A create whose answer was lost is repeated by the library, and then meets itself.
+                return created or self.marker() == marker
+            # The library replaces without a condition. Whoever was overtaken in the moment since it read sees that
+            # here, or at the next look; only a former owner's marker is ever replaced by another's, at a user's word.
+            self._bucket.put(MARKER, marker_of(marker))
+            return self.marker() == marker
+        except ObjectStoreUnavailable as error:
+            if DENIED in str(error):
+                told = "the credentials may not write; give them a role that may create and delete objects"
+                raise NotWritable(told) from error
+            raise
+
+    def names(self, folder: str) -> Iterator[str]:
+        return (found.path for found in self._bucket.list(f"{folder}/"))
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._bucket.delete(names)
 
 
 def _refused(target: CloudTarget, error: TussockError) -> BucketFact:

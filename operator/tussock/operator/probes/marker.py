@@ -1,23 +1,38 @@
 """The owner's marker: one small object below a store's prefix that says which `StateStore` the prefix belongs to.
 
-It speaks also to operators of other clusters, and writing it shows that the bucket can be written.
+It speaks also to operators of other clusters, and writing it shows that the bucket can be written. It is the proof
+without which nothing in a bucket is ever deleted: it names its `StateStore` by uid, and it says whether a store was
+there already when it was put.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.facts import BucketFact
 
-__all__ = ["CLEAN_SECONDS", "FOLDERS", "MARKER", "Owner", "in_use", "marker_of", "owner_in"]
+__all__ = ["FOLDERS", "MARKER", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
 
 MARKER = "tussock-owner"
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 """All that a store has (`docs/formats.md`), the truth first: what is left of a deletion that was broken off is garbage
 to the next store there, and not a store whose rows are missing."""
-CLEAN_SECONDS = 12.0
-"""One go at removing objects takes so long at most; the next one goes on."""
+
+_OF_STORE = re.compile(
+    r"leader/[0-9]{20}"
+    r"|log/[0-9]{20}\.delta|log/boundary/[0-9]{20}"
+    r"|snapshot/[0-9]{20}"
+    r"|pins/[0-9]{20}-[0-9a-f]{16}"
+    r"|backup/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9a-f]{32}"
+    r"|tmp/clock-[0-9a-f]{16}"
+    r"|sst/[0-9a-f]{32}\.(?:data|meta)"
+)
+
+Found = Literal["nothing", "store", "adopted"]
+"""What was below the prefix when the marker was put: no store; one of which nobody said whose it is; or one that
+`spec.adopt` has made this owner's."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +43,67 @@ class Owner:
     namespace: str
     name: str
 
-
-def marker_of(owner: Owner) -> bytes:
-    """What the marker holds."""
-    return json.dumps({"uid": owner.uid, "namespace": owner.namespace, "name": owner.name}).encode()
+    def __str__(self) -> str:
+        return f"StateStore {self.namespace}/{self.name} (uid {self.uid})"
 
 
-def owner_in(marker: bytes) -> Owner:
-    """Whom a marker names; one that cannot be understood names somebody else than anybody."""
+@dataclass(frozen=True)
+class Marker:
+    """What a marker says."""
+
+    owner: Owner
+    found: Found = "nothing"
+    version: str = field(default="", compare=False)
+    """By which its object can be replaced if nobody else has; empty where the server has no such thing."""
+
+
+def is_of_store(path: str) -> bool:
+    """Whether an object has a name that a store gives; in the folders of a store others may have files, too."""
+    return _OF_STORE.fullmatch(path) is not None
+
+
+def marker_of(marker: Marker) -> bytes:
+    """The bytes of a marker."""
+    owner = marker.owner
+    return json.dumps(
+        {"uid": owner.uid, "namespace": owner.namespace, "name": owner.name, "found": marker.found}
+    ).encode()
+
+
+def marker_in(data: bytes, version: str = "") -> Marker:
+    """The marker in `data`; one that cannot be understood is of somebody else than anybody, and shows nothing."""
     try:
-        body: Any = json.loads(marker)
-        return Owner(str(body["uid"]), str(body["namespace"]), str(body["name"]))
-    except (ValueError, KeyError, TypeError):
-        return Owner("unknown", "unknown", "unknown")
+        body: Any = json.loads(data)
+        owner = Owner(str(body["uid"]), str(body["namespace"]), str(body["name"]))
+        # Markers of operators before this field: they were put on what their store had made.
+        found = body.get("found", "nothing")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Marker(Owner("unknown", "unknown", "unknown"), "store", version)
+    return Marker(owner, found if found in get_args(Found) else "store", version)
 
 
-def in_use(place: str, path: str, found: Owner) -> BucketFact:
+def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
+    """The marker with which `owner` has the prefix; `None` if it is another's.
+
+    `adopt` is the uid of a StateStore whose data `owner` takes for its own: a former one, or itself, for a store that
+    it found without a marker. `has_store`: one is there.
+    """
+    if marker is None:
+        if not has_store:
+            return Marker(owner)
+        return Marker(owner, "adopted" if adopt == owner.uid else "store")
+    if marker.owner.uid == owner.uid:
+        adopted = marker.found == "store" and adopt == owner.uid
+        return Marker(owner, "adopted" if adopted else marker.found, marker.version)
+    if adopt and marker.owner.uid == adopt:
+        return Marker(owner, "adopted" if has_store else "nothing", marker.version)
+    return None
+
+
+def in_use(place: str, path: str, owner: Owner) -> BucketFact:
     """That a place is another's, whose marker is the object `path`."""
     return BucketFact(
         Reason.PREFIX_IN_USE,
-        f"{place} belongs to StateStore {found.namespace}/{found.name} (uid {found.uid}). Take another prefix; "
-        f"or, if that StateStore is gone for good, delete the object {path}.",
+        f"{place} belongs to {owner}, as the object {path} there says. Take another prefix; or, if that StateStore is "
+        f"gone for good and this one is to go on with its data, set spec.adopt: {json.dumps(owner.uid)}.",
     )

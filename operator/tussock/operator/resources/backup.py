@@ -26,7 +26,7 @@ class BackupSpec(CamelStruct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     comment: str = ""
     suspend: bool = False
-    deletion_policy: Literal["Retain", "Delete"] = "Delete"
+    deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Whether the backup goes with the object."""
 
 

@@ -94,6 +94,8 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     deletion_deadline_seconds: float = 120.0
     """A deletion that cannot clean up lets go after so long."""
     network_policy: bool = True
+    adopt: str = ""
+    """The uid of the StateStore whose data in the bucket are this one's from now on, as a message has asked for."""
     restore_from: RestoreFrom | None = None
     meta: MetaSection | None = None
     compactor: CompactorSection | None = None

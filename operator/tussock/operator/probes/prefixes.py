@@ -1,0 +1,158 @@
+"""How a prefix is taken for a store, and given back: the same in every kind of bucket.
+
+Taking is a conditional write, so of two operators that come at once one sees the other's marker. Giving back deletes
+only what is provably the store's own: under a marker with its uid, which says that no store of unknown origin was there
+before; only objects with names that a store gives; and nothing at all while there are backups, which would be of no
+use without the rest.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.deletion import EmptiedFact
+from tussock.operator.planning.facts import BucketFact
+from tussock.operator.probes.marker import FOLDERS, MARKER, Marker, Owner, claimed, in_use, is_of_store
+from tussock.statestore.system import System
+
+__all__ = ["NotRemoved", "NotWritable", "Place", "give_back", "take"]
+
+CLEAN_SECONDS = 12.0
+"""One go at removing objects takes so long at most; the next one goes on."""
+DELETED_AT_ONCE = 1000
+"""As many as a request of S3's protocol takes."""
+ATTEMPTS = 3
+"""At a marker that somebody else writes at the same moment."""
+_BACKUPS_TOLD = 3
+
+
+class NotWritable(Exception):
+    """A bucket can be read and not written; the message says why."""
+
+
+class NotRemoved(Exception):
+    """An object could not be deleted; the message names it and says why."""
+
+
+class Place(Protocol):
+    """A prefix of a bucket. Every method may raise what its library raises."""
+
+    @property
+    def url(self) -> str:
+        """Where this is, without credentials."""
+
+    def path(self, name: str) -> str:
+        """What an object of this place is called in the bucket."""
+
+    def marker(self) -> Marker | None:
+        """The marker that is there."""
+
+    def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
+        """Write the marker if none is there, or in the place of the one that was read; whether that was so.
+
+        `NotWritable` if the bucket refuses to be written.
+        """
+
+    def names(self, folder: str) -> Iterator[str]:
+        """The names of all objects in a folder of the place: `log/...`."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete up to `DELETED_AT_ONCE` objects; `NotRemoved`."""
+
+
+def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
+    """Take the place for `owner`, if it may have it. `write`: try to write even if the marker is there."""
+    for _ in range(ATTEMPTS):
+        found = place.marker()
+        # Asked for only where it matters: a listing at each look would be paid for.
+        foreign = found is None or found.owner.uid != owner.uid
+        wanted = claimed(found, owner, adopt, has_store=foreign and _has_store(place))
+        if wanted is None:
+            assert found is not None
+            return in_use(place.url, place.path(MARKER), found.owner)
+        has_store = wanted.found != "nothing"
+        if wanted == found and not write:
+            return BucketFact(None, has_store=has_store)
+        try:
+            if place.put_marker(wanted, replaced=found):
+                return BucketFact(None, has_store=has_store)
+        except NotWritable as error:
+            return BucketFact(
+                Reason.BUCKET_NOT_WRITABLE, f"{place.url} can be read and not written: {str(error).rstrip('.')}."
+            )
+    told = f"{place.url}: others write the object {place.path(MARKER)} at the same moment; it is looked at again."
+    return BucketFact(Reason.BUCKET_UNREACHABLE, told)
+
+
+def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
+    """Remove the owner's marker, and before it (`delete`) the store, if that is provably the owner's.
+
+    Goes on for `CLEAN_SECONDS` at most. What is kept although it was to go is told in the answer.
+    """
+    found = place.marker()
+    if found is None:
+        # Nothing shows whose the objects are. A deletion that had removed all, and then the marker, finds none.
+        if delete and any(_own_names(place)):
+            return _kept(f"{place.url}: its objects stay, for no object {place.path(MARKER)} shows whose they are")
+        return EmptiedFact(done=True)
+    if found.owner.uid != owner.uid:
+        told = f"{place.url} belongs to {found.owner}, and nothing was touched there"
+        return _kept(told) if delete else EmptiedFact(done=True)
+    keeps = _reason_to_keep(place, found) if delete else ""
+    if delete and not keeps:
+        try:
+            deleted, more = _delete_all(place, system)
+        except NotRemoved as error:
+            return EmptiedFact(done=False, message=f"{place.url}: {error}.", stuck=True)
+        if more:
+            told = f"{deleted} objects were removed just now, and more are left"
+            return EmptiedFact(done=False, message=f"{place.url}: {told}.")
+    place.delete([MARKER])
+    return _kept(keeps) if keeps else EmptiedFact(done=True)
+
+
+def _reason_to_keep(place: Place, marker: Marker) -> str:
+    """Why nothing may be deleted under the store's own marker; empty if nothing is in the way."""
+    if marker.found == "store":
+        return (
+            f"{place.url}: its objects stay, for there was a store already when this StateStore came, and nobody has "
+            f"said that it is this one's (spec.adopt: {marker.owner.uid})"
+        )
+    backups = list(islice(filter(is_of_store, place.names("backup")), _BACKUPS_TOLD + 1))
+    if not backups:
+        return ""
+    told = ", ".join(name.removeprefix("backup/").rpartition(".")[0] for name in backups[:_BACKUPS_TOLD])
+    more = " and others" if len(backups) > _BACKUPS_TOLD else ""
+    return (
+        f"{place.url}: its objects stay, for it holds backups or clones rest on it ({told}{more}), which need them; "
+        "where they are not needed any more, remove the objects by hand"
+    )
+
+
+def _kept(told: str) -> EmptiedFact:
+    return EmptiedFact(done=False, message=f"{told}.", hopeless=True)
+
+
+def _has_store(place: Place) -> bool:
+    """Whether there is a store: its log, or a snapshot of it. Other objects alone are garbage of one."""
+    return any(is_of_store(name) for folder in ("log", "snapshot") for name in place.names(folder))
+
+
+def _own_names(place: Place) -> Iterator[str]:
+    for folder in FOLDERS:
+        yield from filter(is_of_store, place.names(folder))
+
+
+def _delete_all(place: Place, system: System) -> tuple[int, bool]:
+    """Remove the objects of the store: how many, and whether more are left."""
+    until = system.monotonic() + CLEAN_SECONDS
+    names = _own_names(place)
+    deleted = 0
+    # One batch at least, so that each go gets on.
+    while batch := list(islice(names, DELETED_AT_ONCE)):
+        place.delete(batch)
+        deleted += len(batch)
+        if system.monotonic() >= until:
+            return deleted, True
+    return deleted, False
