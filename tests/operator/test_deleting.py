@@ -1,6 +1,7 @@
 """A store that is deleted goes in order, leaves what is to stay, and never hangs."""
 
 import io
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -29,6 +30,13 @@ def fill(minio: MinioServer, *names: str) -> None:
 def names_in(minio: MinioServer, prefix: str) -> set[str]:
     found = client_of(minio).list_objects(BUCKET, prefix=prefix, recursive=True)
     return {str(entry.object_name).removeprefix(prefix) for entry in found}
+
+
+def marker_in(minio: MinioServer, prefix: str) -> str:
+    """The uid that the marker below a prefix has; empty without one."""
+    if "tussock-owner" not in names_in(minio, prefix):
+        return ""
+    return str(json.loads(client_of(minio).get_object(BUCKET, f"{prefix}tussock-owner").read())["uid"])
 
 
 @pytest.mark.parametrize(
@@ -190,5 +198,6 @@ def test_a_pod_on_a_lost_node_keeps_no_bucket(policy: str, store: Body, shared: 
     note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
     assert f"Pods have not ended: {name}-lost" in note
     assert "without cleaning up" not in note
-    serving(shared, store)
+    uid = shared.apply(store)["metadata"]["uid"]
+    eventually("the next one's marker", lambda: marker_in(minio, f"shared/{name}/") == uid)
     shared.patch("Pod", f"{name}-lost", {"metadata": {"finalizers": None}})

@@ -85,7 +85,10 @@ def make_reader(minio: MinioServer, user: str, password: str) -> None:
     host = minio.endpoint.removeprefix("http://")
     admin = MinioAdmin(endpoint=host, credentials=StaticProvider(minio.user, minio.password), secure=False)
     admin.user_add(user, password)
-    admin.policy_set("readonly", user)
+    actions = ["s3:GetObject", "s3:ListBucket", "s3:GetBucketLocation"]
+    statement = {"Effect": "Allow", "Action": actions, "Resource": ["arn:aws:s3:::*"]}
+    admin.policy_add("reads-and-lists", policy={"Version": "2012-10-17", "Statement": [statement]})
+    admin.policy_set("reads-and-lists", user)
 
 
 def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:

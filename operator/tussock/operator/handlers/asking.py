@@ -9,12 +9,14 @@ from collections.abc import Hashable
 from tussock.operator.cluster.errors import ApiError, ApiNotFound
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint
+from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint, volume_claim
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
 from tussock.operator.planning.conditions import Reason, is_serving
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import LASTING_TIMES, BucketFact, PlatformFact
+from tussock.operator.planning.model import Ref
+from tussock.operator.planning.ownership import belongs, holder_of, name_in_use
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
@@ -131,20 +133,24 @@ def _left_as_it_is(store: StateStore) -> EmptiedFact:
 
 
 def _claim_fact(world: World, store: StateStore, volume: VolumeStore) -> BucketFact | None:
-    """Whether the claim of a user can hold a store; whether its volume can be written is seen by the nodes alone."""
-    name = volume.claim_name
-    if not name:
-        return BucketFact(None)
+    """Whether a claim can hold a store; whether its volume can be written is seen by the nodes alone."""
+    name = volume_claim(store)
 
     async def run() -> BucketFact:
         try:
-            claim = await world.api.get("PersistentVolumeClaim", store.namespace, name)
+            if volume.claim_name:
+                return claim_problem(await world.api.get("PersistentVolumeClaim", store.namespace, name))
+            found = await world.api.look("PersistentVolumeClaim", store.namespace, name)
         except ApiNotFound:
             told = f"There is no PersistentVolumeClaim {name} in namespace {store.namespace}; create it."
             return BucketFact(Reason.BUCKET_NOT_FOUND, told)
         except ApiError as error:
             return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
-        return claim_problem(claim)
+        if found is None or belongs(found, holder_of(store)):
+            return BucketFact(None)
+        # Nodes are pods of others' plans, and would mount whatever has the name.
+        told = name_in_use(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
+        return BucketFact(Reason.NAME_IN_USE, told)
 
     return world.probes.fact(_key(store), ("claim", store.metadata.uid, name), run, BAD_SECONDS)
 

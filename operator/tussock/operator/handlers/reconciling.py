@@ -99,13 +99,12 @@ class Reconciler:
         held = {found["type"]: found for found in plan.status.get("conditions") or ()}
         reason, told = told_of(errors)
         is_serving = bool(held) and held["Ready"]["status"] == "True"
-        if reason is Reason.RECONCILING:
-            verdict = progressing(reason, told, serving=is_serving)
-            return self._told(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
         if held and held["Degraded"]["status"] == "True":
             reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
-        found = self._told(body, dict(plan.status), wrong(reason, told, serving=is_serving))
-        return found._replace(again_seconds=plan.again_seconds)
+        verdict = wrong(reason, told, serving=is_serving)
+        if reason is Reason.RECONCILING:
+            verdict = progressing(reason, told, serving=is_serving)
+        return self._told(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
 
     async def _act(
         self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan
