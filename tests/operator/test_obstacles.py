@@ -111,6 +111,27 @@ def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> N
     expect_nothing_started(shared, f"{name}-b", "PrefixInUse", name)
 
 
+def test_one_name_in_two_places_is_no_prefix_in_use(name: str, shared: Objects) -> None:
+    """Containers of Azure are named within an account; a bucket of Amazon is one, however it is asked."""
+
+    def apply(number: int, **store: Body) -> str:
+        spec = {"objectStore": store, "tls": {"mode": "none"}, "meta": {}}
+        about = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "metadata": {"name": f"{name}-{number}"}}
+        shared.apply({**about, "spec": spec})
+        return f"{name}-{number}"
+
+    azure = {"container": f"container-{name}", "prefix": "p", "serviceAccount": "nodes"}
+    for number, account in enumerate(("first", "second")):
+        found = apply(number, azure={**azure, "account": f"account{account}"})
+        eventually("meta nodes", lambda found=found: shared.get("Deployment", f"{found}-meta"))
+    shared.await_reason("StateStore", apply(2, azure={**azure, "account": "accountfirst"}), "PrefixInUse")
+    s3 = {"bucket": f"bucket-{name}", "serviceAccount": "nodes", "region": "eu-west-1"}
+    apply(3, s3=s3)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-3-meta"))
+    endpoint = "https://s3.eu-west-1.amazonaws.com"
+    shared.await_reason("StateStore", apply(4, s3={**s3, "endpoint": endpoint}), "PrefixInUse")
+
+
 def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
     """Only the marker in the bucket tells, and it tells what to write where that other one is gone for good.
 
