@@ -23,7 +23,7 @@ from tussock.operator.handlers.world import World
 __all__ = ["kopf_settings", "registry_of", "watched_kinds"]
 
 REQUEST_SECONDS = 20.0
-LISTED_AT_ONCE = 50
+LISTED_AT_ONCE = 20
 """Objects in one answer, at the start: a secret may have a megabyte, and only its name and keys are kept."""
 
 
