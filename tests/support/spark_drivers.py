@@ -19,9 +19,11 @@ from support.minio import free_port
 from support.operators import Body, Objects
 from tussock.operator.planning.model import Ref
 
-__all__ = ["Driver", "executor_environment", "running_driver", "running_executor"]
+__all__ = ["DRIVER_IP", "Driver", "executor_environment", "running_driver", "running_executor"]
 
 ROOT = Path(__file__).resolve().parents[2]
+DRIVER_IP, EXECUTOR_IP = "127.0.0.2", "127.0.0.3"
+"""All of 127.0.0.0/8 is this machine, so pods may have addresses of their own, as on a node."""
 SECRET = "/etc/tussock/spark/secret"
 
 
@@ -72,7 +74,7 @@ def running_driver(objects: Objects, folder: Path, world: World, application: st
         "TUSSOCK_COMPUTE_MODE": "Batch",
         "TUSSOCK_STATUS_PORT": str(free_port()),
         "TUSSOCK_DRAIN_SECONDS": "40",
-        "POD_IP": "127.0.0.1",
+        "POD_IP": DRIVER_IP,
         "POD_NAME": "x-driver",
     }
     log = folder / "driver.log"
@@ -87,8 +89,8 @@ def running_driver(objects: Objects, folder: Path, world: World, application: st
 
 
 def executor_environment(pod: Body, folder: Path) -> dict[str, str]:
-    """The variables that Spark and the template give an executor, as on a node whose pods share our address."""
-    told = {**_values(pod), "SPARK_EXECUTOR_POD_IP": "127.0.0.1", "SPARK_EXECUTOR_POD_NAME": pod["metadata"]["name"]}
+    """The variables that Spark and the template give an executor, as a node does."""
+    told = {**_values(pod), "SPARK_EXECUTOR_POD_IP": EXECUTOR_IP, "SPARK_EXECUTOR_POD_NAME": pod["metadata"]["name"]}
     home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
     return {**os.environ, **told, **home, "SPARK_LOCAL_DIRS": str(folder), "SPARK_CONF_DIR": str(folder)}
 
