@@ -37,6 +37,19 @@ def give_quota(objects: Objects, services: int) -> None:
     objects.patch("ResourceQuota", "small", {"status": {"hard": hard, "used": {"services": "0"}}}, "status")
 
 
+def at_rest(objects: Objects, name: str) -> set[tuple[str, str]]:
+    """The reasons of store and Meta over some seconds, in which next to nothing is written, and no event made."""
+    before, seen = writes_and_events(objects, name), set()
+    until = time.monotonic() + WATCHED_SECONDS
+    while time.monotonic() < until:
+        seen.add((objects.ready("StateStore", name)["reason"], objects.ready("Meta", name)["reason"]))
+        time.sleep(0.1)
+    after = writes_and_events(objects, name)
+    assert after[0] - before[0] <= WRITES_MAX
+    assert after[1] == before[1]
+    return seen
+
+
 def writes_and_events(objects: Objects, name: str) -> tuple[int, int]:
     return len(objects.writes()), len(objects.events(name))
 
@@ -55,21 +68,35 @@ def test_a_quota_that_refuses_a_child_comes_to_rest(own: Objects, minio: MinioSe
     assert "exceeded quota" in said["message"]
     assert "ResourceQuota" in said["message"].rpartition("exceeded quota")[2], "the way out is the quota's"
     eventually("all of it but the Service", lambda: own.get("Deployment", f"{name}-meta"))
-    before = writes_and_events(own, name)
-    seen = set()
-    until = time.monotonic() + WATCHED_SECONDS
-    while time.monotonic() < until:
-        seen.add((own.ready("StateStore", name)["reason"], own.ready("Meta", name)["reason"]))
-        time.sleep(0.1)
-    after = writes_and_events(own, name)
-    assert seen == {("ApplyRefused", "ApplyRefused")}
-    assert after[0] - before[0] <= WRITES_MAX
-    assert after[1] == before[1]
+    assert at_rest(own, name) == {("ApplyRefused", "ApplyRefused")}
     own.delete("ResourceQuota", "small")
     eventually("the Service", lambda: own.get("Service", f"{name}-meta"))
     for workload in ("meta", "compactor"):
         own.serve("Deployment", f"{name}-{workload}")
     own.await_reason("StateStore", name, "Ready")
+
+
+def test_an_object_of_somebody_else_that_cannot_be_taken_comes_to_rest(own: Objects, minio: MinioServer) -> None:
+    """Its selector is another one, and cannot be changed: that is told, in whatever words, and not repeated."""
+    labels = {"app": "of-somebody"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    own.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "s-meta"}, "spec": spec})
+    own.apply(store_on(minio, own, "s"))
+    eventually("a refusal", lambda: own.condition("Meta", "s", "Degraded").get("status") == "True")
+    eventually("the store's word on it", lambda: own.condition("StateStore", "s", "Degraded").get("status") == "True")
+    assert "s-meta" in own.ready("StateStore", "s")["message"]
+    assert len(at_rest(own, "s")) == 1
+    kept = own.get("Deployment", "s-meta")
+    assert kept is not None
+    assert kept["spec"]["selector"]["matchLabels"] == labels
+    own.delete("Deployment", "s-meta")
+
+    def is_ours() -> bool:
+        found = own.get("Deployment", "s-meta")
+        return found is not None and found["spec"]["selector"]["matchLabels"] != labels
+
+    eventually("a Deployment of ours", is_ours)
 
 
 def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: MinioServer) -> None:
