@@ -60,12 +60,12 @@ def test_the_secret_of_spark_is_drawn_before_the_driver_starts() -> None:
 def test_a_secret_of_somebody_else_is_not_used() -> None:
     """Nor touched: its value might be known to anybody."""
     world = World(compute())
-    world.others[Ref("Secret", "x-spark")]["metadata"]["labels"] = {"app": "mine"}
+    world.others[Ref("Secret", "x-spark")]["metadata"] = {"name": "x-spark", "namespace": "team", "uid": "mine"}
     plan = world.settle()
     assert world.pods == []
     assert not [action for action in plan.actions if isinstance(action, Work)]
-    assert world.reason() == ("False", "InvalidSpec")
-    assert "Secret x-spark is there and not this job's" in world.message()
+    assert world.reason() == ("False", "NameInUse")
+    assert "There is a Secret x-spark in namespace team that is not of Compute x" in world.message()
 
 
 def test_the_same_inputs_give_the_same_plan() -> None:

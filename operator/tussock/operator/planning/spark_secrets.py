@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
 from tussock.operator.manifests.spark_security import spark_secret_name
 from tussock.operator.planning.conditions import Reason, Verdict, wrong
 from tussock.operator.planning.model import Manifest, Ref
+from tussock.operator.planning.ownership import belongs, holder_of, name_in_use
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["DRAW_SPARK_SECRET", "foreign_secret", "secret_version"]
@@ -24,13 +24,8 @@ def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | No
 
 def foreign_secret(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
     """The verdict where a Secret of that name is somebody else's; it is neither used nor touched."""
-    name = spark_secret_name(compute.name)
-    labels = (others.get(Ref("Secret", name)) or {"metadata": {}})["metadata"].get("labels") or {}
-    mine = labels.get(OWNER_KIND_LABEL) == compute.kind and labels.get(OWNER_LABEL) == compute.name
-    if Ref("Secret", name) not in others or mine:
+    ref = Ref("Secret", spark_secret_name(compute.name))
+    holder = holder_of(compute)
+    if ref not in others or belongs(others[ref], holder):
         return None
-    return wrong(
-        Reason.INVALID_SPEC,
-        f"Secret {name} is there and not this job's, which needs the name for the secret that driver and executors "
-        "share. Delete that Secret, or make this Compute anew under another name.",
-    )
+    return wrong(Reason.NAME_IN_USE, name_in_use(ref, compute.namespace, holder))
