@@ -411,9 +411,10 @@ def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
         MetaProcess((tmp_path / "store").as_uri(), *arguments) as process,
         grpc.insecure_channel(process.address) as channel,
     ):
-        codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(300)]
+        codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(140)]
         assert codes[0] == grpc.StatusCode.UNAUTHENTICATED
-        assert codes[-1] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        # Who is told to wait waits for that answer, too; the call after it is looked at again.
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes[-2:]
         process.terminate()
         assert process.wait() == 0
         logged = [one for one in process.lines if one.get("code") == "UNAUTHENTICATED"]

@@ -6,6 +6,7 @@ and how they ended. What was not answered when it is over is given up.
 
 import asyncio
 import collections
+import contextlib
 import json
 import sys
 import time
@@ -18,6 +19,9 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
 
 CALL_SECONDS = 20
+CONNECTIONS = 4
+WAITING_MAX = 256
+"""Calls of one connection: the service lets in no more."""
 NAMES = [name for name in METHODS if name not in ("CloseSession", "PauseCompaction", "Subscribe")]
 MADE = 400
 """Requests of each caller, made before: what is measured is the service."""
@@ -30,31 +34,39 @@ async def _attack(address: str, token: str, rate: float, seconds: float) -> tupl
     requests = [(name, made.request(METHODS[name])) for name in NAMES * (MADE // len(NAMES))]
     ends: collections.Counter[str] = collections.Counter()
     running: set[asyncio.Task[None]] = set()
-    count = 0
-    async with grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        stubs = {name: channel.stream_unary(METHODS[name].path) for name in NAMES}
-        single = {name: channel.unary_unary(METHODS[name].path) for name in NAMES}
+    count = tried = 0
+    async with contextlib.AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]))
+            for _ in range(CONNECTIONS)
+        ]
+        stubs = {name: [one.stream_unary(METHODS[name].path) for one in channels] for name in NAMES}
+        single = {name: [one.unary_unary(METHODS[name].path) for one in channels] for name in NAMES}
 
-        async def call(name: str, data: bytes) -> None:
+        async def call(number: int, name: str, data: bytes) -> None:
             try:
                 if len(data) <= PIECE_BYTES_MAX:
-                    await single[name](data, metadata=metadata, timeout=CALL_SECONDS)
+                    await single[name][number % CONNECTIONS](data, metadata=metadata, timeout=CALL_SECONDS)
                 else:
                     pieces = [data[at : at + PIECE_BYTES_MAX] for at in range(0, len(data), PIECE_BYTES_MAX)]
-                    await stubs[name](iter(pieces), metadata=metadata, timeout=CALL_SECONDS)
+                    await stubs[name][number % CONNECTIONS](iter(pieces), metadata=metadata, timeout=CALL_SECONDS)
                 ends["OK"] += 1
             except grpc.RpcError as error:
                 ends[error.code().name] += 1
+                if error.code().name in ("INTERNAL", "UNAVAILABLE", "UNKNOWN"):
+                    ends[f"{error.code().name}: {error.details()[:150]}"] += 1
 
         opening = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="x")
         began = time.monotonic()
-        await call("OpenSession", opening.SerializeToString())
+        await call(0, "OpenSession", opening.SerializeToString())
         while (now := time.monotonic() - began) < seconds:
-            while count < now * rate:
-                task = asyncio.ensure_future(call(*requests[count % len(requests)]))
-                running.add(task)
-                task.add_done_callback(running.discard)
-                count += 1
+            while tried < now * rate:
+                tried += 1
+                if len(running) < CONNECTIONS * WAITING_MAX:
+                    task = asyncio.ensure_future(call(count, *requests[count % len(requests)]))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+                    count += 1
             await asyncio.sleep(0.005)
         for task in running:
             task.cancel()

@@ -5,6 +5,7 @@ answered or sent to another replica, `info` if the caller made a mistake, `warni
 or the store is in trouble, `error` if the service itself failed. Nothing else logs the same failure again.
 """
 
+import contextlib
 import contextvars
 import logging
 import re
@@ -45,6 +46,11 @@ ERROR_BYTES_MAX = 2048
 _SESSION_DIGITS = 8
 """Of a session's id in log lines: it is also what proves whose pins are whose."""
 
+FAULTS_PER_SECOND = 20
+FAULTS_BURST = 500
+"""Calls of one caller on one host that are the caller's mistake: no client that works makes so many."""
+
+_FAULTS = {"INVALID_ARGUMENT", "PERMISSION_DENIED"}
 _QUIET = {"OK", "CANCELLED", "RESOURCE_EXHAUSTED"}
 _LOUD = {"UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "DATA_LOSS"}
 
@@ -95,6 +101,13 @@ class Call:
             gate.refusals.check(self.host[1], self.method.name)
             raise
         self.caller = caller._replace(request_id=self.request_id)
+        if gate.limits.is_on and (wait_ms := gate.faults.wait_ms(self.host)):
+            raise RateLimited(
+                f"{caller.identity!r} makes more than {FAULTS_PER_SECOND} calls a second that are refused; wait "
+                f"{wait_ms} ms",
+                wait_ms,
+                caller.identity,
+            )
         # All jobs of a store may have one certificate: one that calls too often is told from the others by its host.
         gate.limits.check(self.host, self.method.name)
         authorize(self.caller, self.method)
@@ -132,6 +145,9 @@ class Call:
     def refused(self, error: TussockError) -> str:
         """The call ended with an error of the store; answers the name of its status."""
         code = status_of(error)
+        if code in _FAULTS:
+            with contextlib.suppress(RateLimited):
+                self._gate.faults.check(self.host, "")
         self._end(code, f"{type(error).__name__}: {error}")
         return code
 
@@ -176,6 +192,7 @@ class Gate:
         self.limits = limits
         self.metrics = metrics
         self.refusals = RateLimits(system, REFUSALS_PER_SECOND, REFUSALS_BURST)
+        self.faults = RateLimits(system, FAULTS_PER_SECOND, FAULTS_BURST)
         self._lines = RateLimits(system, LINES_PER_SECOND, LINES_BURST)
         self._untold = 0
         self._untold_since = 0.0

@@ -9,6 +9,7 @@ before anything of the request is read (`intake.py`).
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,7 +29,7 @@ from tussock.meta.server.intake import Body, Intake, decoded, is_large
 from tussock.meta.server.limits import KEEPING_ALIVE
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
-from tussock.statestore.errors import InvalidOption, TussockError
+from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
 
@@ -44,6 +45,11 @@ CONNECTION_CALLS_MAX = 256
 CONNECTIONS_MAX = 4096
 IDLE_SECONDS = 300
 """A connection without a call for so long is closed; one with a session has its heartbeats."""
+HELD_MAX = 2000
+HOST_HELD_MAX = 1000
+HELD_SECONDS_MAX = 1.0
+"""Calls that came too often and wait for their refusal: it would be asked for again at once, and a connection that
+waits for many has no room for more."""
 LARGE_BYTES = 512 << 10
 LARGE_AT_ONCE = 4
 LARGE_SECONDS_MAX = 30.0
@@ -83,6 +89,7 @@ class GrpcServer:
         self._calls = _Lane("tussock-call", CALL_THREADS)
         self._intake = Intake(message_bytes_max)
         self._decoding = asyncio.Lock()
+        self._held: Counter[tuple[str, str]] = Counter()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._health = HealthServicer()
         self._health_task: asyncio.Task[None] | None = None
@@ -157,6 +164,7 @@ class GrpcServer:
                         lane.pool, call.context().run, node.call, method.name, request, caller
                     )
             except TussockError as error:
+                await self._hold(call, error)
                 return await _refuse(context, call, error)
             except asyncio.CancelledError:
                 call.cancelled()
@@ -190,6 +198,7 @@ class GrpcServer:
                         lane.pool, call.context().run, node.subscribe, request, caller
                     )
             except TussockError as error:
+                await self._hold(call, error)
                 await _refuse(context, call, error)
                 return
             except asyncio.CancelledError:
@@ -227,6 +236,21 @@ class GrpcServer:
             return decoded(method, data)
         async with self._decoding:
             return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decoded, method, data)
+
+    async def _hold(self, call: Call, error: TussockError) -> None:
+        """Let a caller wait who calls too often; not if that would be too many who wait."""
+        host = call.host
+        if not isinstance(error, RateLimited) or len(error.args) < 2:
+            return
+        if self._held.total() >= HELD_MAX or self._held[host] >= HOST_HELD_MAX:
+            return
+        self._held[host] += 1
+        try:
+            await asyncio.sleep(min(int(error.args[1]) / 1000, HELD_SECONDS_MAX))
+        finally:
+            self._held[host] -= 1
+            if not self._held[host]:
+                del self._held[host]
 
     async def _wait_for_place(self, context: Context) -> None:
         """Return when few enough large answers are on their way; this one is, until the call has ended."""

@@ -54,6 +54,11 @@ class RateLimits:
         self._lock = threading.Lock()
         self._buckets: dict[tuple[Who | str, bool], TokenBucket] = {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a limit."""
+        return self._rate > 0
+
     def check(self, who: Who | str, method: str) -> None:
         """Count a call; `RateLimited` says how many milliseconds to wait."""
         if not self._rate:
@@ -72,6 +77,14 @@ class RateLimits:
             raise RateLimited(
                 f"{name!r} makes more than {self._rate:g} calls a second; wait {wait_ms} ms", wait_ms, name
             )
+
+    def wait_ms(self, who: Who | str) -> int:
+        """In how many milliseconds this caller's next call would be let through; counts none."""
+        now = self._system.monotonic()
+        with self._lock:
+            bucket = self._buckets.get((who, False))
+            calls = self._burst if bucket is None else bucket.calls + (now - bucket.at) * bucket.rate
+        return 0 if calls >= 1 or not self._rate else max(1, round((1 - calls) / self._rate * 1000))
 
     def _make_room(self, now: float) -> None:
         """Forget callers whose buckets are full; if that is not enough, those that came first."""

@@ -74,6 +74,9 @@ class MetaNode:
         self._tasks: dict[str, Task] = {}
         self.status: Callable[[], object] = dict
         """Tells how this replica is, as JSON can say it; set by whoever watches it (`report.py`)."""
+        self._telling = system.lock()
+        self._told_at, self._told = float("-inf"), b""
+        """When the last status was begun, by the monotonic clock, and its bytes."""
         self.outdated = ""
         """What a newer release wrote into the log, which this one cannot read; empty while there is nothing."""
         self.leadership: Leadership | None = None
@@ -107,7 +110,7 @@ class MetaNode:
             assert isinstance(request, pb.GetVersionRequest)
             return self._get_version(request)
         if method == "GetStatus":
-            return pb.GetStatusResponse(status=msgspec.json.encode(self.status()))
+            return pb.GetStatusResponse(status=self._status_bytes())
         leadership = self._leading()
         try:
             return leadership.call(method, request, caller)
@@ -177,6 +180,15 @@ class MetaNode:
             f"{f'the leader is at {address}' if address else 'no leader is known at the moment, try again shortly'}",
             address,
         )
+
+    def _status_bytes(self) -> bytes:
+        """The status; one made while others were waiting for theirs does for them, too."""
+        asked = self._system.monotonic()
+        with self._telling:
+            if self._told_at <= asked:
+                self._told_at = self._system.monotonic()
+                self._told = msgspec.json.encode(self.status())
+            return self._told
 
     def _get_version(self, request: pb.GetVersionRequest) -> pb.GetVersionResponse:
         # The log's tail is read, not the memory: an embedded process may have committed, and a replica that was
