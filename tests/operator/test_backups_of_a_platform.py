@@ -134,7 +134,7 @@ def test_a_backup_is_made_listed_and_deleted_with_its_object(shop: Shop) -> None
     """Under the name in the status; the store's other backups stay where they are."""
     epoch = shop.write(b"one")
     tend(f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME, [NewBackup("mine", "0" * 32, "")])
-    shop.objects.apply(backup_of_shop("once", comment="before the migration"))
+    shop.objects.apply(backup_of_shop("once", comment="before the migration", deletionPolicy="Delete"))
     assert shop.objects.await_reason("StateStoreBackup", "once", "Completed")["status"] == "True"
     status = shop.status("once")
     made = shop.backups()[status["backupName"]]
@@ -152,7 +152,8 @@ def test_a_backup_is_made_listed_and_deleted_with_its_object(shop: Shop) -> None
 @pytest.mark.slow
 def test_a_schedule_makes_backups_and_thins_them(shop: Shop) -> None:
     """Of three that it made before, retention leaves two; the next minute brings one more, and takes one more away."""
-    shop.objects.apply(backup_of_shop("hourly", schedule="* * * * *", retention={"count": 2}, suspend=True))
+    spec = {"schedule": "* * * * *", "retention": {"count": 2}, "deletionPolicy": "Delete"}
+    shop.objects.apply(backup_of_shop("hourly", **spec, suspend=True))
     shop.objects.await_reason("StateStoreBackup", "hourly", "Suspended")
     body = shop.objects.get("StateStoreBackup", "hourly")
     assert body is not None
@@ -162,7 +163,7 @@ def test_a_schedule_makes_backups_and_thins_them(shop: Shop) -> None:
         wanted = NewBackup(name, backup_id(backup, name), "")
         made = tend(f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME, [wanted])
         assert made.problem == ""
-    shop.objects.apply(backup_of_shop("hourly", schedule="* * * * *", retention={"count": 2}))
+    shop.objects.apply(backup_of_shop("hourly", **spec))
 
     def own() -> list[str]:
         return sorted(name for name in shop.backups() if name.startswith("hourly-"))

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from threading import Barrier
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ import pytest
 from minio import Minio
 
 from support.minio import BUCKET, MinioServer
+from support.operators import eventually
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
@@ -56,6 +58,9 @@ class OnMinio:
         self._client = Minio(host, access_key=server.user, secret_key=server.password, secure=False)
         self._prefix = f"prefixes/{next(_numbers)}"
         self._target = S3Target(server.endpoint, BUCKET, self._prefix, "", server.user, server.password)
+        # A server that has just started may answer slower than a probe waits.
+        warm = replace(self._target, prefix="prefixes/warm")
+        eventually("a server that answers", lambda: check(warm, OURS, "", write=False).reason is None)
 
     def check(self, owner: Owner, adopt: str = "", *, write: bool = False) -> BucketFact:
         return check(self._target, owner, adopt, write=write)
