@@ -106,7 +106,7 @@ def test_what_is_wrong_is_told_in_the_same_words_each_time(target: Target, monke
     """Story: the text held how long the attempts had taken, and each probe of an outage was a write of the status."""
     monkeypatch.setattr("tussock.operator.probes.cloud.ANSWER_SECONDS", 0.5)
     at = target(f"http://127.0.0.1:{free_port()}")
-    [found] = {check_cloud(at, OURS, SYSTEM, write=True) for _ in range(3)}
+    [found] = {check_cloud(at, OURS, "", SYSTEM, write=True) for _ in range(3)}
     assert "error sending request" in found.message
 
 

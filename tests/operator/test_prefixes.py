@@ -22,8 +22,9 @@ from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
-from tussock.operator.probes.marker import MARKER, Owner, marker_in
+from tussock.operator.probes.marker import Owner, marker_in
 from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.object_store import OWNER_MARKER
 from tussock.statestore.system import RealSystem
 
 SYSTEM = RealSystem()
@@ -76,7 +77,7 @@ class OnMinio:
             list(pool.map(one, names))
 
     def marker(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._client.get_object(BUCKET, f"{self._prefix}/{MARKER}").read())
+        found: dict[str, Any] = json.loads(self._client.get_object(BUCKET, f"{self._prefix}/{OWNER_MARKER}").read())
         return found
 
     def names(self) -> set[str]:
@@ -100,7 +101,7 @@ class InMemory:
             self._bucket.put(name, data)
 
     def marker(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._bucket.get(MARKER))
+        found: dict[str, Any] = json.loads(self._bucket.get(OWNER_MARKER))
         return found
 
     def names(self) -> set[str]:
@@ -163,7 +164,7 @@ def test_without_a_marker_nothing_is_deleted(place: Place) -> None:
     place.put(STORE)
     found = place.clean(OURS)
     assert (found.done, found.hopeless) == (False, True)
-    assert "its objects stay, for no object" in found.message
+    assert "its objects stay: no object" in found.message
     assert place.names() == STORE
 
 
@@ -174,14 +175,14 @@ def test_under_the_marker_of_another_nothing_is_deleted(place: Place) -> None:
     assert (found.done, found.hopeless) == (False, True)
     assert "belongs to StateStore far/away" in found.message
     assert place.clean(OURS, delete=False) == EmptiedFact(done=True)
-    assert place.names() == {MARKER, *STORE}
+    assert place.names() == {OWNER_MARKER, *STORE}
 
 
 def test_a_marker_that_cannot_be_understood_is_anothers(place: Place) -> None:
-    place.put([MARKER], b"{")
+    place.put([OWNER_MARKER], b"{")
     place.put(STORE)
     assert place.clean(OURS).hopeless
-    assert place.names() == {MARKER, *STORE}
+    assert place.names() == {OWNER_MARKER, *STORE}
     assert 'spec.adopt: "unknown"' in place.check(OURS).message
     assert place.check(OURS, "unknown") == BucketFact(None, has_store=True)
 

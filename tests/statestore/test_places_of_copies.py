@@ -61,6 +61,17 @@ def test_a_place_with_files_of_others_is_refused(source: str, tmp_path: Path, co
 
 
 @COPIES
+def test_a_place_that_an_operator_has_marked_is_taken(source: str, tmp_path: Path, copy: Copy) -> None:
+    """It marks a place before it restores into it: a restored StateStore never began."""
+    marker = tmp_path / "target" / "tussock-owner"
+    marker.parent.mkdir()
+    marker.write_text("{}")
+    copy(source, (tmp_path / "target").as_uri())
+    assert _keys((tmp_path / "target").as_uri()) == [b"0", b"1", b"2"]
+    assert marker.read_text() == "{}"
+
+
+@COPIES
 def test_a_place_in_the_store_or_around_it_is_refused(source: str, tmp_path: Path, copy: Copy) -> None:
     """Either of the two would have the other's objects in it."""
     before = sorted(tmp_path.rglob("*"))

@@ -39,7 +39,7 @@ from tussock.statestore.errors import (
     StoreNotEmpty,
 )
 from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.object_store import OWNER_MARKER, ObjectStore
 from tussock.statestore.sst.meta import LoadedMeta, decode_meta
 from tussock.statestore.system import System
 
@@ -146,8 +146,12 @@ def check_place(target: ObjectStore, wanted: Collection[str]) -> Mapping[str, in
     Only for a place without a log: with what lies there, it may be a store whose log was lost, or have other stores in
     its folders.
     """
-    # An attempt that was cut off leaves clocks, a meta service that waits there its lease.
-    listed = [info for info in target.list("") if not info.path.startswith(("tmp/clock-", "leader/"))]
+    # An attempt that was cut off leaves clocks, a meta service that waits there its lease, an operator its marker.
+    listed = [
+        info
+        for info in target.list("")
+        if not info.path.startswith(("tmp/clock-", "leader/")) and info.path != OWNER_MARKER
+    ]
     present = {info.path: info.size for info in listed}
     foreign = sorted(present.keys() - set(wanted))
     if foreign:

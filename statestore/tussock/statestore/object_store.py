@@ -6,7 +6,10 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["ObjectInfo", "ObjectStore"]
+__all__ = ["OWNER_MARKER", "ObjectInfo", "ObjectStore"]
+
+OWNER_MARKER = "tussock-owner"
+"""An operator's word, beside a store or before there is one, on whose the place is. No store reads or writes it."""
 
 
 class ObjectInfo(NamedTuple):

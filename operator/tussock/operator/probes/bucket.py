@@ -19,8 +19,9 @@ from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.bounded_http import BoundedPool
-from tussock.operator.probes.marker import MARKER, Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take
+from tussock.statestore.object_store import OWNER_MARKER
 from tussock.statestore.system import System
 
 __all__ = ["S3Target", "check", "clean"]
@@ -127,7 +128,7 @@ class _S3Place:
 
     def marker(self) -> Marker | None:
         try:
-            response = self._client.get_object(self._target.bucket, self.path(MARKER))
+            response = self._client.get_object(self._target.bucket, self.path(OWNER_MARKER))
         except S3Error as error:
             if error.code == "NoSuchKey":
                 return None
@@ -169,7 +170,7 @@ class _S3Place:
     def _put(self, marker: Marker, condition: dict[str, str]) -> None:
         headers: dict[str, str | list[str] | tuple[str]] = {"Content-Type": "application/json", **condition}
         # The public method of this library has no conditions.
-        self._client._put_object(self._target.bucket, self.path(MARKER), marker_of(marker), headers)  # noqa: SLF001
+        self._client._put_object(self._target.bucket, self.path(OWNER_MARKER), marker_of(marker), headers)  # noqa: SLF001
 
 
 def _pool() -> BoundedPool:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
-from tussock.operator.probes.marker import MARKER, Marker, Owner, marker_in, marker_of
+from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotWritable, give_back, take
 from tussock.statestore.buckets.failures import DENIED, NO_BUCKET
 from tussock.statestore.buckets.opening import open_bucket
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable, TussockError
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.object_store import OWNER_MARKER, ObjectStore
 from tussock.statestore.system import System
 
 __all__ = ["CloudTarget", "check_cloud", "clean_cloud"]
@@ -79,19 +79,19 @@ class _CloudPlace:
 
     def marker(self) -> Marker | None:
         try:
-            return marker_in(self._bucket.get(MARKER))
+            return marker_in(self._bucket.get(OWNER_MARKER))
         except ObjectNotFound:
             return None
 
     def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
         try:
             if replaced is None:
-                created = self._bucket.create(MARKER, marker_of(marker))
+                created = self._bucket.create(OWNER_MARKER, marker_of(marker))
                 # A create whose answer was lost is repeated by the library, and then meets itself.
                 return created or self.marker() == marker
             # The library replaces without a condition. Whoever was overtaken in the moment since it read sees that
             # here, or at the next look; only a former owner's marker is ever replaced by another's, at a user's word.
-            self._bucket.put(MARKER, marker_of(marker))
+            self._bucket.put(OWNER_MARKER, marker_of(marker))
             return self.marker() == marker
         except ObjectStoreUnavailable as error:
             if DENIED in str(error):

@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.facts import BucketFact
 
-__all__ = ["FOLDERS", "MARKER", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
+__all__ = ["FOLDERS", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
 
-MARKER = "tussock-owner"
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 """All that a store has (`docs/formats.md`), the truth first: what is left of a deletion that was broken off is garbage
 to the next store there, and not a store whose rows are missing."""

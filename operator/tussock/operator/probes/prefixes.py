@@ -13,7 +13,8 @@ from typing import Protocol
 from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
-from tussock.operator.probes.marker import FOLDERS, MARKER, Marker, Owner, claimed, in_use, is_of_store
+from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claimed, in_use, is_of_store
+from tussock.statestore.object_store import OWNER_MARKER
 from tussock.statestore.system import System
 
 __all__ = ["NotRemoved", "NotWritable", "Place", "give_back", "take"]
@@ -70,7 +71,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
         wanted = claimed(found, owner, adopt, has_store=foreign and _has_store(place))
         if wanted is None:
             assert found is not None
-            return in_use(place.url, place.path(MARKER), found.owner)
+            return in_use(place.url, place.path(OWNER_MARKER), found.owner)
         has_store = wanted.found != "nothing"
         if wanted == found and not write:
             return BucketFact(None, has_store=has_store)
@@ -81,7 +82,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
             return BucketFact(
                 Reason.BUCKET_NOT_WRITABLE, f"{place.url} can be read and not written: {str(error).rstrip('.')}."
             )
-    told = f"{place.url}: others write the object {place.path(MARKER)} at the same moment; it is looked at again."
+    told = f"{place.url}: others write the object {place.path(OWNER_MARKER)} at the same moment; it is looked at again."
     return BucketFact(Reason.BUCKET_UNREACHABLE, told)
 
 
@@ -94,7 +95,7 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
     if found is None:
         # Nothing shows whose the objects are. A deletion that had removed all, and then the marker, finds none.
         if delete and any(_own_names(place)):
-            return _kept(f"{place.url}: its objects stay, for no object {place.path(MARKER)} shows whose they are")
+            return _kept(f"{place.url}: its objects stay: no object {place.path(OWNER_MARKER)} shows whose they are")
         return EmptiedFact(done=True)
     if found.owner.uid != owner.uid:
         told = f"{place.url} belongs to {found.owner}, and nothing was touched there"
@@ -108,7 +109,7 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
         if more:
             told = f"{deleted} objects were removed just now, and more are left"
             return EmptiedFact(done=False, message=f"{place.url}: {told}.")
-    place.delete([MARKER])
+    place.delete([OWNER_MARKER])
     return _kept(keeps) if keeps else EmptiedFact(done=True)
 
 
