@@ -41,8 +41,9 @@ class Bucket(User):
 
     def rows(self, store: str, to: int = 0) -> dict[str, object]:
         """The rows of the table `kv`, after so many epochs of the client were written."""
-        role = "writer" if to else "reader"
-        return self.run("rows", store=store, role=role, environment={"TO": str(to)})
+        # The one pair of this bucket may write, so it is handed to no reader, who brings his own.
+        role, keys = ("writer", []) if to else ("reader", ["bucket"])
+        return self.run("rows", store=store, role=role, secret_names=keys, environment={"TO": str(to)})
 
     def objects(self, put: str = "") -> set[str]:
         """The names of all objects in the bucket; those of `put` are written first."""
