@@ -66,7 +66,9 @@ def test_a_bucket_that_trickles_ends_with_the_deadline(header: bytes, monkeypatc
     """Story: timeouts were for each read, so one endpoint kept a thread of the operator for as long as it liked."""
     monkeypatch.setattr(bucket, "CALL_SECONDS", 0.5)
     with server(trickle(header)) as address:
-        found = check(S3Target(f"http://{address}", "data", "p", "us-east-1", "user", "password"), OWNER, write=True)
+        found = check(
+            S3Target(f"http://{address}", "data", "p", "us-east-1", "user", "password"), OWNER, "", write=True
+        )
     assert found.reason is Reason.BUCKET_UNREACHABLE
     assert "it had not answered after 0.5 s" in found.message
 
@@ -80,7 +82,7 @@ def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatc
             connection.sendall(b"<" * 65536)
 
     with server(serve) as address:
-        found = check(S3Target(f"http://{address}", "data", "p", "us-east-1"), OWNER, write=True)
+        found = check(S3Target(f"http://{address}", "data", "p", "us-east-1"), OWNER, "", write=True)
     assert found.reason is Reason.BUCKET_UNREACHABLE
 
 
@@ -88,7 +90,9 @@ def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> No
     """Story: the text held the address of a Python object, another one at each probe, and each was a write."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    found = {check(S3Target(f"http://127.0.0.1:{port}", "data", "p", "us-east-1"), OWNER, write=True) for _ in range(3)}
+    found = {
+        check(S3Target(f"http://127.0.0.1:{port}", "data", "p", "us-east-1"), OWNER, "", write=True) for _ in range(3)
+    }
     [fact] = found
     assert " at 0x" not in fact.message
     assert "refused" in fact.message
