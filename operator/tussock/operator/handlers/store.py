@@ -12,6 +12,7 @@ from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.certificates import first_end_of
+from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining, untouched
 from tussock.operator.planning.model import Manifest, Observed
 from tussock.operator.planning.store import (
@@ -61,7 +62,7 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
 
 
 def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
-    """Stores with an overlapping place that were made before this one; of the same second, by their uid."""
+    """Stores with an overlapping place that were made before this one."""
     ours = _place(store)
     found = []
     for body in world.seen.all_of("StateStore"):
@@ -77,8 +78,11 @@ def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _age(store: StateStore) -> tuple[str, str]:
-    return store.metadata.creation_timestamp, store.metadata.uid
+def _age(store: StateStore) -> tuple[str, bool, str]:
+    """What orders stores by age: of those of one second, whoever has begun was first, and else the uid decides."""
+    told = [held["reason"] for held in store.status.get("conditions") or () if held["type"] == "Ready"]
+    has_begun = store.status.get("obstacle") is not None and Reason.PREFIX_IN_USE not in told
+    return store.metadata.creation_timestamp, not has_begun, store.metadata.uid
 
 
 def _place(store: StateStore) -> tuple[str, str]:
