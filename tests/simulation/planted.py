@@ -228,9 +228,9 @@ BUGS = [
         "pin written after the log is read",
         "the safe epoch may pass between",
         pins.PinKeeper._pinned,
-        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n',
+        "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
         "        check(self._log.refresh(), info)\n        check = lambda *_: None\n"
-        '        self._bucket.put(f"pins/{info.id}", encode_pin(info))\n',
+        "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
     ),
     Bug(
         "pins not renewed",
@@ -257,8 +257,10 @@ BUGS = [
         "own rows taken after the version",
         "a commit moves rows from the buffer to the version while they are looked for",
         reading.TableReader._with_view,
-        "    buffered = self._buffered(epoch)\n    view = self._view(epoch)\n",
-        "    view = self._view(epoch)\n    buffered = self._buffered(epoch)\n",
+        "    buffered = self.core.buffer.runs(self.table, epoch)\n"
+        "    view = self.core.view(self.table, self.name, epoch)\n",
+        "    view = self.core.view(self.table, self.name, epoch)\n"
+        "    buffered = self.core.buffer.runs(self.table, epoch)\n",
     ),
     Bug(
         "older run of an epoch wins",
