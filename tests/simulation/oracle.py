@@ -267,8 +267,8 @@ class Oracle:
                     f"guarantee 3: {pin.node} holds a pin on epoch {pin.epoch}, and a compaction has used the "
                     f"watermark {delta.watermark}"
                 )
-        if table_id is None:
-            return
+        if table_id is None or table_id not in self.version.tables:
+            return  # The same entry dropped the table.
         state = self.version.tables[table_id]
         readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch]
         epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *(pin.epoch for pin in self.pins.values())}

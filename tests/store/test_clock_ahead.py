@@ -147,6 +147,28 @@ def test_the_bucket_is_asked_for_the_time_only_where_that_matters(bucket: ModelB
         assert len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")}) == 1
 
 
+def test_a_client_that_asks_on_and_on_costs_the_bucket_one_question(bucket: ModelBucket, system: TickingSystem) -> None:
+    """Each question is three requests, made where commits are decided: a hundred of them held up all others."""
+    with open_on(bucket, system) as store:
+        store.create_table("kv")
+        _commit(store, b"1")
+    counted = FaultyBucket(bucket)
+
+    def asked() -> int:
+        return len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")})
+
+    with open_on(counted, system) as store:
+        store.table("kv").ingest_batch([(b"k", b"ahead")], MAX_EPOCH)
+        for _ in range(100):
+            with pytest.raises(ClockAhead):
+                store.commit_epoch(MAX_EPOCH)
+        assert asked() == 1
+        system.forward(60)
+        with pytest.raises(ClockAhead):
+            store.commit_epoch(MAX_EPOCH)
+        assert asked() == 2
+
+
 def test_the_limit_is_a_number_of_seconds() -> None:
     """Anything else is refused before a store is opened."""
     for value in (-1.0, float("nan"), "1"):

@@ -7,13 +7,15 @@ committed. Clocks that lag do no harm and are not asked about.
 The bucket's clock is the one that stamps its objects. Any object that is seen says that it is at least so late; from
 then on this machine's monotonic clock goes with it, which may stand still, but never runs ahead. So as a rule no
 request is made: only what would be refused by that is asked of the bucket, by an object that is written, listed and
-deleted.
+deleted. An answer serves all that is asked in the next seconds: a client that is ahead, and asks on and on, holds up
+nobody else.
 """
 
 import re
 from collections.abc import Sequence
 
 from tussock.meta.delta import TIMED, Delta
+from tussock.meta.recent_check import Moment
 from tussock.statestore.epochs import SERIAL_BITS, epoch_ms
 from tussock.statestore.errors import ClockAhead
 from tussock.statestore.object_store import ObjectStore
@@ -22,6 +24,8 @@ from tussock.statestore.system import System
 __all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms", "is_clock_path"]
 
 MAX_AHEAD_MS = 3_600_000
+ANSWER_SECONDS = 10.0
+"""So long this machine's clocks go on from an answer of the bucket's before it is asked again."""
 FOLLOWING_EPOCHS = 1 << SERIAL_BITS
 """Epochs above the newest committed one that are taken whatever the clock says: the store is that far ahead already."""
 
@@ -53,6 +57,8 @@ class BucketClock:
         self._system = system
         self._ahead_of_monotonic: float | None = None
         """Milliseconds by the bucket's clock less those by the monotonic one, at least."""
+        self._answered: Moment | None = None
+        """When the bucket was asked for the last time."""
 
     def heard(self, modified_ms: int) -> None:
         """The bucket has an object that was stamped so."""
@@ -106,8 +112,12 @@ class BucketClock:
         return ms - self._monotonic_ms() - self._ahead_of_monotonic > self.max_ahead_ms
 
     def _asked(self) -> int:
+        reckoned = self._ahead_of_monotonic
+        if reckoned is not None and self._answered and self._answered.is_within(ANSWER_SECONDS, self._system):
+            return int(self._monotonic_ms() + reckoned)
         bucket_ms = bucket_now_ms(self._bucket, self._system)
         self._ahead_of_monotonic = bucket_ms - self._monotonic_ms()
+        self._answered = Moment.now(self._system)
         return bucket_ms
 
     def _monotonic_ms(self) -> float:

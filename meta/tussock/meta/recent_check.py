@@ -25,6 +25,12 @@ class Moment(NamedTuple):
         """This one."""
         return cls(system.monotonic(), system.now_ms())
 
+    def is_within(self, seconds: float, system: System) -> bool:
+        """Whether it is less than that long ago, by both clocks."""
+        now = Moment.now(system)
+        # A wall clock that was set back says nothing.
+        return now.seconds - self.seconds < seconds and 0 <= now.ms - self.ms < seconds * 1000
+
 
 class RecentCheck:
     """Remembers when the newest entry was last known for certain to be the newest."""
@@ -39,11 +45,4 @@ class RecentCheck:
 
     def holds(self) -> bool:
         """Whether no marker can cover an entry that came after that check; to be asked after the answer in question."""
-        if self._began is None:
-            return False
-        now = Moment.now(self._system)
-        # A wall clock that was set back says nothing.
-        return (
-            now.seconds - self._began.seconds < BOUNDARY_CHECK_SECONDS
-            and 0 <= now.ms - self._began.ms < BOUNDARY_CHECK_SECONDS * 1000
-        )
+        return self._began is not None and self._began.is_within(BOUNDARY_CHECK_SECONDS, self._system)
