@@ -111,7 +111,7 @@ class Unauthenticated(TussockError, PermissionError):
 
 
 class AccessDenied(TussockError, PermissionError):
-    """The caller is known, and its role does not allow the call."""
+    """The caller is known, and its role does not allow the call, or brings no credentials of the bucket."""
 
 
 class StoreClosed(TussockError, RuntimeError):

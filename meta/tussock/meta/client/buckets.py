@@ -1,9 +1,17 @@
 """The bucket as a meta service says that it is reached: endpoint, region, and credentials where it hands them out."""
 
+import os
+
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.statestore.buckets import open_source
-from tussock.statestore.buckets.credentials import BucketCredentials, CredentialSource
+from tussock.statestore.buckets import open_source, refuse_bucket
+from tussock.statestore.buckets.credentials import (
+    FOLDER_VARIABLE,
+    BucketCredentials,
+    CredentialSource,
+    has_own_credentials,
+)
+from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.errors import MetaUnavailable
 from tussock.statestore.logs import get_logger
 from tussock.statestore.object_store import ObjectStore
@@ -22,15 +30,30 @@ LEFT_MS_MIN = 60_000
 def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: float, system: System) -> ObjectStore:
     """The bucket at `url`, which is the store's own or that of the one it was cloned from; the session is open.
 
-    Its credentials are asked for again before they expire, for as long as the session lives.
+    Its credentials are asked for again before they expire, for as long as the session lives. Where others are handed
+    some and this client is not, it has to be told where its own come from: to ask the machine's cloud for the role of
+    an instance takes 12 seconds where there is none. Without, each request is refused with `AccessDenied`.
     """
     opened = connection.opened
+    withheld = opened.withholds_credentials and parse_bucket_url(url).scheme == "s3"
+    if withheld and not has_own_credentials({**os.environ, **opened.store_options}):
+        return refuse_bucket(url, _withheld(url), system)
     return open_source(
         url,
         deadline_seconds=deadline_seconds,
         system=system,
         options=dict(opened.store_options),
         credentials=credentials_of(connection, system) if opened.hands_out_credentials else None,
+    )
+
+
+def _withheld(url: str) -> str:
+    return (
+        f"the meta service hands this client's role no keys of the bucket {url}, and it has none of its own. Bring "
+        "some, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or files of these names (in Kubernetes, a Secret) in "
+        f"the folder that {FOLDER_VARIABLE} names; where an instance has a role, set AWS_METADATA_ENDPOINT. Or give the "
+        "store a pair for readers: credentials.reader_access_key_id and credentials.reader_secret_access_key of the "
+        "service"
     )
 
 

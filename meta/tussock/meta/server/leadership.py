@@ -126,13 +126,15 @@ class Leadership:
         lost_pins = self.pinning.adopt(session, request.pins)
         lost_tasks = self.scheduler.progress(session, request.tasks)
         log.info("session opened", session=short_id(session.id), name=session.name, compactor=session.is_compactor)
+        has_keys = self._context.credentials is not None
+        is_handed_some = has_keys and (options.hands_out_to_readers or bool(caller.roles & _WRITING))
         return pb.OpenSessionResponse(
             lease_ms=int(options.session_lease * 1000),
             heartbeat_ms=int(options.session_lease * 1000 / 4),
             store_url=options.store_url,
             store_options=options.store_options,
-            hands_out_credentials=self._context.credentials is not None
-            and (options.hands_out_to_readers or bool(caller.roles & _WRITING)),
+            hands_out_credentials=is_handed_some,
+            withholds_credentials=has_keys and not is_handed_some,
             term=self.term,
             lost_pins=lost_pins,
             lost_tasks=lost_tasks,

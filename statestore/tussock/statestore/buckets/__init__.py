@@ -4,6 +4,6 @@ The rest of the store knows only the protocol `ObjectStore`; `open_bucket` picks
 """
 
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.buckets.opening import open_bucket, open_source
+from tussock.statestore.buckets.opening import open_bucket, open_source, refuse_bucket
 
-__all__ = ["RequestCounts", "open_bucket", "open_source"]
+__all__ = ["RequestCounts", "open_bucket", "open_source", "refuse_bucket"]

@@ -9,10 +9,30 @@ from typing import Any, TypeAlias
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.system import System
 
-__all__ = ["FOLDER_VARIABLE", "BucketCredentials", "CredentialSource", "for_library", "setting_files", "settings_in"]
+__all__ = [
+    "FOLDER_VARIABLE",
+    "BucketCredentials",
+    "CredentialSource",
+    "for_library",
+    "has_own_credentials",
+    "setting_files",
+    "settings_in",
+]
 
 FOLDER_VARIABLE = "TUSSOCK_BUCKET_CREDENTIALS"
 """Names a folder whose files are settings of the bucket: each is named like the variable that it stands in for."""
+
+_OWN = (
+    {"AWS_ACCESS_KEY_ID"},
+    {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"},
+    {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"},
+    {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"},
+    {"AWS_METADATA_ENDPOINT"},
+    {"AWS_SKIP_SIGNATURE"},
+)
+"""Each tells the library where credentials of an S3 bucket come from: a key, the identity of a pod or of a task, a
+server that is asked for them, or that none are needed. Without any of them it asks the cloud that the machine may be an
+instance of."""
 
 _EARLY_MS = 300_000
 """Renewed so long before they expire, so that no request begun with them outlives them."""
@@ -61,6 +81,16 @@ class _Provider:
             "token": found.session_token or None,
             "expires_at": datetime.fromtimestamp(min(due) / 1000, UTC) if due else None,
         }
+
+
+def has_own_credentials(environ: Mapping[str, str]) -> bool:
+    """Whether a process with these variables is told where its credentials of an S3 bucket come from.
+
+    It may have some without: an instance of a cloud has those of its role, and nothing in its environment says so.
+    """
+    folder = environ.get(FOLDER_VARIABLE)
+    told = {**environ, **settings_in(folder)} if folder else environ
+    return any(all(told.get(name) for name in names) for names in _OWN)
 
 
 def setting_files(folder: str) -> list[str]:

@@ -15,7 +15,7 @@ from obstore.store import ObjectStore as LibraryStore
 
 from tussock.statestore.buckets.failures import is_past_end, translate
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import InvalidOption, TussockError
 from tussock.statestore.object_store import ObjectInfo
 from tussock.statestore.system import System
 
@@ -154,6 +154,9 @@ class ObstoreBucket:
         started = self._system.monotonic()
         try:
             return work(*args, **kwargs)
+        except TussockError:
+            # Of whoever answers for the store to ask. Some are errors of the system as well, and translated already.
+            raise
         except (BaseError, OSError) as error:
             failure = translate(error, operation, path, self._where, self._system.monotonic() - started)
         # Raised outside the handler, so that the library's error, whose text may hold secrets, does not ride along

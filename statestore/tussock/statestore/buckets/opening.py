@@ -29,7 +29,7 @@ from tussock.statestore.buckets.credentials import (
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
-from tussock.statestore.errors import InvalidOption
+from tussock.statestore.errors import AccessDenied, InvalidOption
 from tussock.statestore.forks import ForkGuard
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem, System
@@ -38,7 +38,7 @@ from tussock.statestore.watched import Watched
 if TYPE_CHECKING:  # the library has this name for type checkers only
     from obstore.store import RetryConfig
 
-__all__ = ["open_bucket", "open_source"]
+__all__ = ["open_bucket", "open_source", "refuse_bucket"]
 
 CONNECT_MS_MAX = 5000
 
@@ -92,6 +92,15 @@ def open_bucket(
 
 open_source = functools.partial(open_bucket, make_folder=False)
 """`open_bucket` for a store that others were made from."""
+
+
+def refuse_bucket(url: str, why: str, system: System) -> ObjectStore:
+    """A bucket of which every request ends with `AccessDenied` and `why`, without one being sent."""
+
+    def refuse() -> LibraryStore:
+        raise AccessDenied(why, url)
+
+    return ObstoreBucket(refuse, url, system)
 
 
 def _memory(name: str) -> MemoryStore:
