@@ -1,6 +1,8 @@
 """Whose call is next, and what is not kept waiting by others: pure turns first, then a service whose bucket hangs."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -8,11 +10,14 @@ from support.guarded_meta import Caller, Refused
 from support.meta_process import MetaProcess
 from support.minio import MinioServer
 from support.waiting import eventually
+from tussock.meta.client.transport import CALLS_AT_ONCE, GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.call_turns import CALLERS_WAITING_MAX, WAITING_MAX, CallTurns
-from tussock.meta.server.grpc_server import CALL_THREADS
-from tussock.statestore.errors import RateLimited
+from tussock.meta.server.grpc_server import CALL_THREADS, CONNECTION_CALLS_MAX
+from tussock.statestore.errors import MetaUnavailable, RateLimited
+
+CALL_SECONDS = 120
 
 
 async def _order(calls: str, at_once: int) -> str:
@@ -94,13 +99,16 @@ def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
     lasting = ("--leader.lease-seconds", "600", "--session.lease-seconds", "600")
     session = "ab" * 16
     with MetaProcess(minio.fresh_url(), *lasting, environment=minio.environment) as process:
-        caller = Caller(process.wait_until_it_leads().address, None)
+        address = process.wait_until_it_leads().address
+        caller, *others = (Caller(address, None) for _ in range(3))
         caller.call("OpenSession", pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="x"))
         made = pb.OpenWriterRequest(writer="w").SerializeToString()
-        open_writer = caller.channel.unary_unary(METHODS["OpenWriter"].path)
+        stubs = [other.channel.unary_unary(METHODS["OpenWriter"].path) for other in others]
         minio.pause()
         try:
-            calls = [open_writer.future(made, metadata=caller.metadata, timeout=60) for _ in range(2 * CALL_THREADS)]
+            calls = [
+                stub.future(made, metadata=caller.metadata, timeout=60) for stub in stubs for _ in range(CALL_THREADS)
+            ]
 
             def waits() -> bool:
                 """Whether a call that asks the bucket nothing has to wait, too."""
@@ -118,4 +126,39 @@ def test_heartbeats_wait_for_no_commit(minio: MinioServer) -> None:
             minio.resume()
         for call in calls:
             call.result(120)
-        caller.close()
+        for one in (caller, *others):
+            one.close()
+
+
+@pytest.mark.minio
+def test_a_client_keeps_room_for_heartbeats_on_its_connection(minio: MinioServer) -> None:
+    """It makes fewer calls at once than the service takes of one connection; more of them wait, and not for ever."""
+    session = "ab" * 16
+    lasting = ("--leader.lease-seconds", "600", "--session.lease-seconds", "600")
+    with MetaProcess(minio.fresh_url(), *lasting, environment=minio.environment) as process:
+        transport = GrpcTransport(process.wait_until_it_leads().address)
+        transport.call(
+            METHODS["OpenSession"], pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="x"), CALL_SECONDS
+        )
+        minio.pause()
+        try:
+            with ThreadPoolExecutor(CONNECTION_CALLS_MAX) as pool:
+                call = partial(transport.call, METHODS["OpenWriter"], pb.OpenWriterRequest(writer="w"))
+                calls = [pool.submit(call, CALL_SECONDS) for _ in range(CONNECTION_CALLS_MAX)]
+
+                def is_full() -> bool:
+                    try:
+                        transport.call(METHODS["AllocateEpoch"], pb.AllocateEpochRequest(), 0.5)
+                    except MetaUnavailable as error:
+                        return f"{CALLS_AT_ONCE} calls of this client wait" in str(error)
+                    return False
+
+                eventually(is_full)
+                transport.call(METHODS["Heartbeat"], pb.HeartbeatRequest(session_id=session), 20)
+                assert not any(call.done() for call in calls)
+                minio.resume()
+                for one in calls:
+                    one.result(CALL_SECONDS)
+        finally:
+            minio.resume()
+        transport.close()

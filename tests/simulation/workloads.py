@@ -159,6 +159,7 @@ def _commit(process: Process, job: Job, batch: Batch) -> None:
         if process.world.plan.dawdle and random.random() < 0.5:
             process.system.sleep(random.random() * process.world.plan.dawdle)
         attempts = random.choice([1, 2, 4])
+        unanswered: Exception | None = None
         for attempt in range(1, attempts + 1):
             try:
                 committed = store.commit_epoch(
@@ -168,10 +169,12 @@ def _commit(process: Process, job: Job, batch: Batch) -> None:
                     expect=batch.expect or None,
                 )
                 break
-            except (*UNAVAILABLE, EpochOutOfOrder):
-                # Out of order: another writer of this process holds older rows of the same table.
+            except (*UNAVAILABLE, EpochOutOfOrder) as error:
+                # Out of order: another writer of this process holds older rows of the same table. If that came after
+                # a call without an answer, it says nothing of what became of that one.
+                unanswered = error if isinstance(error, UNAVAILABLE) else unanswered
                 if attempt == attempts:
-                    raise
+                    raise unanswered or error  # noqa: B904  # the one is no cause of the other
                 process.system.sleep(random.random())
     except InvalidBatch as error:
         if batch.writer is not None or batch.epoch is None:

@@ -1,7 +1,8 @@
 """`python -m support.hostile_load ADDRESS RATE SECONDS TOKEN...`: hostile calls at a rate, from a process of their own.
 
-A third of them have no token, the others those given, in turn. Tells on standard output, as JSON, how many were made
-and how they ended. What was not answered when it is over is given up.
+A third of them have no token, the others those given, in turn. Tells on standard output, as JSON, how many calls the
+rate came to (`offered`), how many were made (`calls`; none while a connection waits for as many as it may), and how
+they ended. What was not answered when it is over is given up.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ MADE = 400
 """Requests of each caller, made before: what is measured is the service."""
 
 
-async def _attack(address: str, token: str, rate: float, seconds: float) -> tuple[int, collections.Counter[str]]:
+async def _attack(address: str, token: str, rate: float, seconds: float) -> tuple[int, int, collections.Counter[str]]:
     metadata = (("tussock-protocol", "1"), *((("authorization", f"Bearer {token}"),) if token else ()))
     session = f"{hash(token) & (2**128 - 1):032x}"
     made = Hostile(token, [session, "nothing"])
@@ -70,7 +71,7 @@ async def _attack(address: str, token: str, rate: float, seconds: float) -> tupl
             await asyncio.sleep(0.005)
         for task in running:
             task.cancel()
-    return count, ends
+    return tried, count, ends
 
 
 async def _main(address: str, rate: float, seconds: float, tokens: list[str]) -> None:
@@ -79,9 +80,10 @@ async def _main(address: str, rate: float, seconds: float, tokens: list[str]) ->
         *(_attack(address, token, rate * 2 / 3 / len(tokens), seconds) for token in tokens),
     )
     ends: collections.Counter[str] = collections.Counter()
-    for _, some in found:
+    for _, _, some in found:
         ends += some
-    print(json.dumps({"calls": sum(count for count, _ in found), "ends": ends}))
+    offered, calls = (sum(one[at] for one in found) for at in (0, 1))
+    print(json.dumps({"offered": offered, "calls": calls, "ends": ends}))
 
 
 if __name__ == "__main__":

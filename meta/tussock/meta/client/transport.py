@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -12,10 +13,18 @@ from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA, FAILED, TOO_MANY_CALLS, decode_error
-from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX, PROTOCOL_VERSION, Method, common_protocol
+from tussock.meta.rpc.methods import (
+    KEEPING_ALIVE,
+    METHODS,
+    PIECE_BYTES_MAX,
+    PROTOCOL_VERSION,
+    Method,
+    common_protocol,
+)
 from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, ProtocolMismatch, TussockError
+from tussock.statestore.system import RealSystem
 
-__all__ = ["Dial", "GrpcTransport", "Stream", "Transport"]
+__all__ = ["CALLS_AT_ONCE", "Dial", "GrpcTransport", "Stream", "Transport"]
 
 
 class Stream(Protocol):
@@ -65,6 +74,10 @@ _CHANNEL_OPTIONS = [
 ]
 
 
+CALLS_AT_ONCE = 48
+"""On one connection: the service takes 64, and a heartbeat must not wait for commits that wait for the bucket."""
+
+
 class GrpcTransport:
     """A gRPC channel to one address."""
 
@@ -104,6 +117,8 @@ class GrpcTransport:
             if not method.bytes_max or method.bytes_max > PIECE_BYTES_MAX
         }
         self._protocol = PROTOCOL_VERSION
+        self._system = RealSystem()
+        self._room = threading.BoundedSemaphore(CALLS_AT_ONCE)
         subscribe = METHODS["Subscribe"]
         self._subscribe = self._channel.unary_stream(
             subscribe.path,
@@ -112,7 +127,22 @@ class GrpcTransport:
         )
 
     def call(self, method: Method, request: Message, timeout: float) -> Message:
-        """One unary call."""
+        """One unary call; those that keep a session alive wait for no others."""
+        if method.name in KEEPING_ALIVE:
+            return self._call(method, request, timeout)
+        began = self._system.monotonic()
+        if not self._room.acquire(timeout=timeout):
+            raise MetaUnavailable(
+                f"{method.name} on the meta service at {self.address}: {CALLS_AT_ONCE} calls of this client wait for "
+                "their answers already",
+                self.address,
+            )
+        try:
+            return self._call(method, request, max(0.0, timeout - (self._system.monotonic() - began)))
+        finally:
+            self._room.release()
+
+    def _call(self, method: Method, request: Message, timeout: float) -> Message:
         data = request.SerializeToString()
         try:
             return self._once(method, data, timeout)

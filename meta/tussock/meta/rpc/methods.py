@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from tussock.meta.rpc import meta_pb2
 
 __all__ = [
+    "KEEPING_ALIVE",
     "METHODS",
     "OLDEST_PROTOCOL",
     "PIECE_BYTES_MAX",
@@ -20,6 +21,8 @@ __all__ = [
 ]
 
 SERVICE = "tussock.meta.v1.Meta"
+KEEPING_ALIVE = frozenset({"CloseSession", "Heartbeat", "OpenSession", "Unpin"})
+"""Methods that no other call may keep waiting, in the service or in a client."""
 PROTOCOL_VERSION = 1
 """The newest protocol that this release speaks; raised when an old client could misunderstand a new service."""
 OLDEST_PROTOCOL = 1

@@ -158,14 +158,16 @@ class Call:
     def _end(self, code: str, error: str, *, trace: bool = False) -> None:
         seconds = self._gate.system.monotonic() - self._began
         self._gate.metrics.ended(self.method, code, seconds)
-        if code == "OK" and not log.isEnabledFor(logging.DEBUG):
+        # Lines cost more than the refusal that they tell of, so they are not made to be thrown away.
+        is_quiet = code in _QUIET or error.startswith("NotLeader") or (not trace and not self._gate.may_tell(self.host))
+        if is_quiet and not trace and not log.isEnabledFor(logging.DEBUG):
             return
         told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
             told["error"] = clipped(error, ERROR_BYTES_MAX)
         if trace:
             log.error("call", exc_info=True, **told)
-        elif code in _QUIET or error.startswith("NotLeader") or not self._gate.may_tell(self.host):
+        elif is_quiet:
             log.debug("call", **told)
         elif code in _LOUD:
             log.warning("call", **told)

@@ -22,11 +22,10 @@ from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clipped, encode_error
-from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX, SERVICE, Method
+from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
 from tussock.meta.server.call_turns import CallTurns
 from tussock.meta.server.gate import REQUEST_METADATA, Arrival, Call, Gate
 from tussock.meta.server.intake import Body, Intake, decoded, is_large
-from tussock.meta.server.limits import KEEPING_ALIVE
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
@@ -41,15 +40,17 @@ CALL_THREADS = 64
 """Heartbeats ask the bucket nothing, so they never wait for what does; nor do sessions for commits."""
 CALLS_MAX = 4096
 """At once, with subscriptions; gRPC refuses more before anything here has seen them."""
-CONNECTION_CALLS_MAX = 256
+CONNECTION_CALLS_MAX = 64
+"""Of one connection at once; a client waits with more, and ours has fewer. What has come and not begun stands in one
+queue, whoever sent it, and gRPC drops calls from a thousand on: this bounds how long a call waits for a flood."""
 CONNECTIONS_MAX = 4096
 IDLE_SECONDS = 300
 """A connection without a call for so long is closed; one with a session has its heartbeats."""
 HELD_MAX = 2000
 HOST_HELD_MAX = 1000
-HELD_SECONDS_MAX = 1.0
+HELD_SECONDS_MAX = 3.0
 """Calls that came too often and wait for their refusal: it would be asked for again at once, and a connection that
-waits for many has no room for more."""
+waits for many has no room for more. Each waits behind those of its caller that wait already."""
 LARGE_BYTES = 512 << 10
 LARGE_AT_ONCE = 4
 LARGE_SECONDS_MAX = 30.0
@@ -246,7 +247,7 @@ class GrpcServer:
             return
         self._held[host] += 1
         try:
-            await asyncio.sleep(min(int(error.args[1]) / 1000, HELD_SECONDS_MAX))
+            await asyncio.sleep(min(self._held[host] * int(error.args[1]) / 1000, HELD_SECONDS_MAX))
         finally:
             self._held[host] -= 1
             if not self._held[host]:

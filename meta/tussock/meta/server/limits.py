@@ -8,6 +8,7 @@ commits too fast is slowed down, and does not lose its pins for it.
 import threading
 from dataclasses import dataclass
 
+from tussock.meta.rpc.methods import KEEPING_ALIVE
 from tussock.statestore.errors import RateLimited
 from tussock.statestore.system import System
 
@@ -16,7 +17,6 @@ __all__ = ["RateLimits", "TokenBucket"]
 Who = tuple[str, str]
 """An identity, empty where the service asks for none, and the host that it calls from."""
 
-KEEPING_ALIVE = frozenset({"CloseSession", "Heartbeat", "OpenSession", "Unpin"})
 CALLERS_MAX = 10_000
 
 
