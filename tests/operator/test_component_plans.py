@@ -165,6 +165,48 @@ def test_meta_nodes_serve_when_one_leads_and_answers(
     assert told(found) == (reason, statuses)
 
 
+AWAY = wrong(Reason.BUCKET_UNREACHABLE, "s3://b does not answer.")
+OUTAGE: list[tuple[Verdict | None, int, PlatformFact, str, str]] = [
+    # The store's bucket, ready pods of two, the nodes' answer; then what is told.
+    (None, 2, LED, "Ready", "TFF"),
+    (None, 1, LED, "RollingOut", "TTF"),
+    (None, 1, PlatformFact("", times=1), "RollingOut", "TTF"),
+    (None, 2, PlatformFact("", times=2), "NoLeader", "FTF"),
+    (None, 1, PlatformFact("", times=2), "NoLeader", "FTF"),
+    (None, 1, PlatformFact("", times=3), "NoLeader", "FFT"),
+    (AWAY, 1, PlatformFact("", times=3), "BucketUnreachable", "FFT"),
+    (AWAY, 2, PlatformFact("refused.", times=3), "BucketUnreachable", "FFT"),
+    (None, 1, PlatformFact("refused.", times=3), "ProbeFailed", "FFT"),
+    (None, 2, PlatformFact("refused.", times=1), "RollingOut", "FTF"),
+    (None, 1, PlatformFact("", times=1), "NoLeader", "FTF"),
+    (None, 0, PlatformFact("", times=2), "RollingOut", "FTF"),
+    (None, 1, LED, "RollingOut", "TTF"),
+    (None, 2, LED, "Ready", "TFF"),
+]
+
+
+def test_an_outage_of_the_bucket_makes_ready_go_once_and_come_once() -> None:
+    """Story: the readiness of pods comes and goes meanwhile, and `Ready` went with it, on a node three times."""
+    status: Any = {}
+    for verdict, ready_replicas, platform, reason, statuses in OUTAGE:
+        body = store_body(verdict)
+        facts = MetaFacts(parse_store(body), DEFAULTS, platform)
+        observed = Observed(facts, made(plan_of_meta(), ready_replicas), others_of(body))
+        found = plan_meta(parse_meta({**resource("Meta", replicas=2), "status": status}), observed, NOW)
+        assert told(found) == (reason, statuses)
+        status = found.status
+
+
+def test_pods_that_cannot_run_are_told_before_a_leader_that_is_missed() -> None:
+    """And nothing serves from before."""
+    children = made(plan_of_meta(), 1)
+    container = {"name": "meta", "image": "node:2", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    pod = {"kind": "Pod", "metadata": {"name": "m-1"}, "status": {"containerStatuses": [container]}}
+    found = plan_of_meta(children={**children, Ref("Pod", "m-1"): pod}, platform=PlatformFact("", times=3))
+    assert told(found) == ("ImagePullFailed", "FTT")
+    assert "serve" not in found.status["conditions"][0]["message"]
+
+
 @pytest.mark.parametrize("ready_replicas", [0, 1, 2])
 @pytest.mark.parametrize("platform", [None, PlatformFact("refused.", times=1), PlatformFact("", times=3)])
 def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(

@@ -95,6 +95,7 @@ def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> No
     }
     [fact] = found
     assert " at 0x" not in fact.message
+    assert "host=" not in fact.message, "how Python writes a connection"
     assert "refused" in fact.message
 
 

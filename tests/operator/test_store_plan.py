@@ -192,6 +192,15 @@ def test_a_store_is_as_its_parts_are(
     assert found.status["observedGeneration"] == 3
 
 
+def test_a_store_that_does_not_serve_looks_at_its_bucket_again_soon() -> None:
+    """Story: a full bucket was found by a write that the next pass asked for, and that came half a minute later."""
+    leaderless = component("Meta", progressing(Reason.NO_LEADER, "The leader is gone."))
+    assert plan(store(), others={**secret(), **leaderless}).again_seconds == 10.0
+    assert (
+        plan(store(), others={**secret(), **component("Meta", ready("All 1 meta nodes serve."))}).again_seconds is None
+    )
+
+
 def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
     others = {**secret(), **component("Meta", ready("x"), generation=0), **component("Compactor", ready("x"))}
     assert told(plan(store(), GOOD, others)) == ("WaitingForMeta", "TTF")

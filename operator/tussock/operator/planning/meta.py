@@ -113,6 +113,10 @@ def _verdict(
     if changing and found.done:
         return progressing(Reason.ROLLING_OUT, changing, serving=True)
     verdict = verdict_of(found, "meta nodes", image)
+    if verdict.ready and verdict.reason is not Reason.READY and platform is not None and _is_out(meta, platform):
+        if verdict.reason in (Reason.ROLLING_OUT, Reason.PROBE_FAILED):
+            return _silent(meta, verdict, platform) if platform.problem else _leaderless(meta, platform)
+        return verdict_of(found._replace(ready=0), "meta nodes", image)
     if verdict.reason is not Reason.READY:
         return verdict
     if platform is None:
@@ -153,12 +157,28 @@ def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manif
     return wrong(Reason(held[0]["reason"]), f"No meta node leads, for want of the bucket: {status['obstacle']}")
 
 
+def _is_out(meta: Meta, platform: PlatformFact) -> bool:
+    """Whether nobody leads, although pods are ready: without a bucket their readiness comes and goes.
+
+    A leader that is missed for the first time may be changing hands, as at the end of a roll. But who was not `Ready`
+    is so again only with a leader.
+    """
+    if platform.is_blind or (platform.leader and not platform.problem):
+        return False
+    return platform.times >= LASTING_TIMES or not _was_ready(meta)
+
+
+def _was_ready(meta: Meta) -> bool:
+    held = meta.status.get("conditions") or ()
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in held)
+
+
 def _silent(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
     """Nodes that run and do not answer; for a moment that may be the network's."""
     if platform.times >= LASTING_TIMES:
         told = f"The meta nodes run and do not answer: {platform.problem} Clients cannot use them either."
         return wrong(Reason.PROBE_FAILED, told)
-    if "term" in meta.status:
+    if "term" in meta.status and _was_ready(meta):
         return verdict
     told = f"The meta nodes run and have not answered yet: {platform.problem}"
     return progressing(Reason.ROLLING_OUT, told)

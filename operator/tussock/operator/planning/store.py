@@ -129,6 +129,9 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
+    if obstacle is None and not serving:
+        # The bucket is tried meanwhile, and nothing else may happen that asks for its answer.
+        again = RETRY_SECONDS
     status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
         status["restoredFrom"] = restoring.done

@@ -31,7 +31,8 @@ ANSWER_SECONDS = 6.0
 CALL_SECONDS = 15.0
 """All of a check or a cleaning: below what the probes' cache gives one (`cache.PROBE_SECONDS`)."""
 
-_ADDRESS = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?")
+_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?|\b\w+\(host=[^()]*\):? ?")
+"""A connection, as texts of the library show it: an address in memory, or a call of Python."""
 _DENIED = {
     "AccessDenied": "the credentials may not use it; give them a policy for the bucket, to read, write and delete",
     "AllAccessDisabled": "all access to it is disabled",
@@ -199,9 +200,9 @@ def _refused(target: S3Target, error: S3Error) -> BucketFact:
 
 
 def _words(error: BaseException, pool: BoundedPool) -> str:
-    """What is wrong, without the addresses of objects in memory that texts of the library hold: new ones each time."""
+    """What is wrong, without the objects of Python that texts of the library hold: addresses differ each time."""
     if pool.is_over:
         return f"it had not answered after {CALL_SECONDS:g} s"
     # Of some errors the text is that of a tuple, of which the last part speaks.
     said = str(error.args[-1]) if len(error.args) > 1 and isinstance(error.args[-1], str) else str(error)
-    return _ADDRESS.sub("", said).strip().rstrip(".") or type(error).__name__
+    return _OBJECT.sub("", said).strip().rstrip(".") or type(error).__name__
