@@ -121,8 +121,7 @@ class Cluster:
         When the test fails, what went on in it is printed first.
         """
         name = f"{prefix}-{os.getpid()}-{next(self._numbers)}"
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        self.make_namespace(name)
         try:
             yield name
         except BaseException:
@@ -130,6 +129,11 @@ class Cluster:
             raise
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def make_namespace(self, name: str) -> None:
+        """A namespace for pods of the restricted profile, which nobody deletes in the end."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def kill(self, pod: str, namespace: str) -> None:
         """End a pod's processes by SIGKILL; on a cluster that is not ours the pod, which gets no time to end."""

@@ -4,66 +4,22 @@ All stores are in one bucket of a MinIO that is nobody's. No stream runs here; r
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from cluster.client import Cluster
-from cluster.pods import secret
 from support.boards import QUICK_START
-from support.programs_in_pods import BucketServer, start_minio
-from support.users import User, resource
+from support.bucket_users import Bucket, bucket_in
+from support.users import resource
 
 WRONG = "a-password-that-nobody-may-see"
-
-
-class Bucket(User):
-    """A namespace with a bucket server, on which stores come and go."""
-
-    def __init__(self, cluster: Cluster, namespace: str, node_image: str, server: BucketServer) -> None:
-        super().__init__(cluster, namespace, node_image)
-        self.server = server
-
-    def store(self, name: str, *, bucket: str = "tussock", keys: str = "keys", **spec: Any) -> dict[str, Any]:
-        """A store below the prefix of its name."""
-        s3 = {
-            "bucket": bucket,
-            "prefix": name,
-            "endpoint": self.server.endpoint,
-            "allowHttp": True,
-            "credentialsSecret": {"name": keys},
-        }
-        return resource("StateStore", name, objectStore={"s3": s3}, **{"meta": {}, **spec})
-
-    def keys(self, name: str, password: str = "") -> dict[str, Any]:
-        """The secret of a store, with the right password if none is given."""
-        return secret(name, {"access-key-id": self.server.user, "secret-access-key": password or self.server.password})
-
-    def rows(self, store: str, to: int = 0) -> dict[str, object]:
-        """The rows of the table `kv`, after so many epochs of the client were written."""
-        # The one pair of this bucket may write, so it is handed to no reader, who brings his own.
-        role, keys = ("writer", []) if to else ("reader", ["bucket"])
-        return self.run("rows", store=store, role=role, secret_names=keys, environment={"TO": str(to)})
-
-    def objects(self, put: str = "") -> set[str]:
-        """The names of all objects in the bucket; those of `put` are written first."""
-        found = self.run("bucket_keys", secret_names=["bucket"], environment={"PUT": put})["keys"]
-        assert isinstance(found, list)
-        return set(found)
 
 
 @pytest.fixture(scope="module")
 def bucket(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iterator[Bucket]:
     """A namespace with a MinIO and its bucket."""
-    with cluster.namespace("stores") as namespace:
-        server = start_minio(cluster, namespace, image_names)
-        found = Bucket(cluster, namespace, image_names["node"], server)
-        cluster.apply(found.keys("keys"), namespace=namespace)
-        try:
-            yield found
-        finally:
-            with cluster.phase("stores: delete"):
-                found.kubectl("delete", "tsb,tsx,tss", "--all", "--timeout=200s", seconds=240)
+    with cluster.namespace("stores") as namespace, bucket_in(cluster, namespace, image_names) as found:
+        yield found
 
 
 @pytest.mark.spark

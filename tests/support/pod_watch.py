@@ -1,13 +1,11 @@
 """What happened to the pods of a namespace, in its order: a watch sees every state, where asking again misses some."""
 
-import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.client import Cluster
+from support.watches import watched
 
 __all__ = ["PodWatch", "Sight", "watched_pods"]
 
@@ -56,32 +54,9 @@ class PodWatch:
 def watched_pods(cluster: Cluster, namespace: str) -> Iterator[PodWatch]:
     """Watch while it lasts; the sights are there when it has ended well."""
     found = PodWatch()
-    where = f"--namespace={namespace}"
-    with tempfile.NamedTemporaryFile("r+") as output:
-
-        def seen() -> str:
-            return Path(output.name).read_text()
-
-        watch = ["kubectl", "get", "pods", where, "--watch", "--output-watch-events", "--output=json"]
-        with cluster.running(*watch, output=output):  # type: ignore[arg-type]
-            cluster.wait_for("first sight", seen)
-            yield found
-            # What has happened by now has to be told, too.
-            last = [pod["metadata"]["resourceVersion"] for pod in cluster.list("pods", namespace)]
-            cluster.wait_for("last sights", lambda: all(f'"{one}"' in seen() for one in last))
-            text = seen()
-    found.sights = list(_sights(text))
-
-
-def _sights(text: str) -> Iterator[Sight]:
-    """The events of a watch, JSON objects one after the other, of which the last may be half."""
-    decoder, place = json.JSONDecoder(), 0
-    while start := text.find("{", place) + 1:
-        try:
-            event, place = decoder.raw_decode(text, start - 1)
-        except json.JSONDecodeError:
-            return
-        yield _sight(event["type"], event["object"])
+    with watched(cluster, namespace, "pods") as events:
+        yield found
+    found.sights = [_sight(event, body) for event, body in events]
 
 
 def _sight(event: str, pod: dict[str, Any]) -> Sight:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cluster.client import Cluster
 from cluster.pods import claim, pod, secret, service
 
-__all__ = ["PROGRAMS", "BucketServer", "result_of", "run_program", "start_minio"]
+__all__ = ["PROGRAMS", "BucketServer", "minio_pod", "result_of", "run_program", "start_minio"]
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 
@@ -27,8 +27,8 @@ class BucketServer(NamedTuple):
         return {**keys, "AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
 
 
-def start_minio(cluster: Cluster, namespace: str, image_names: Mapping[str, str]) -> BucketServer:
-    """MinIO on a volume, then its bucket; pods of the namespace find its variables in the secret `bucket`."""
+def start_minio(cluster: Cluster, namespace: str, image_names: Mapping[str, str], small: str = "") -> BucketServer:
+    """MinIO and its bucket; pods of the namespace find its variables in the secret `bucket`; `small` of `minio_pod`."""
     user, password = "user" + secrets.token_hex(4), secrets.token_hex(16)
     server = BucketServer(f"http://minio.{namespace}.svc:9000", user, password)
     cluster.apply(
@@ -36,19 +36,35 @@ def start_minio(cluster: Cluster, namespace: str, image_names: Mapping[str, str]
         secret("bucket", server.environment()),
         claim("minio"),
         service("minio", 9000),
-        pod(
-            "minio",
-            image_names["minio"],
-            arguments=["server", "--address=:9000", "/data"],
-            secrets=["minio"],
-            ready=(9000, "/minio/health/ready"),
-            volumes={"/data": {"persistentVolumeClaim": {"claimName": "minio"}}},
-        ),
+        minio_pod(image_names, small),
         namespace=namespace,
     )
     cluster.wait_ready("pod/minio", namespace=namespace)
     run_program(cluster, namespace, "make_bucket", image_names["node"], secret_names=["bucket"])
     return server
+
+
+def minio_pod(image_names: Mapping[str, str], small: str = "") -> dict[str, Any]:
+    """The pod of the server, on the volume of a claim.
+
+    With `small`, such as `200Mi`, it is on a disk of that size in memory, which the container `beside`, a Python that
+    sleeps, can write, too.
+    """
+    data = {"emptyDir": {"medium": "Memory", "sizeLimit": small}} if small else None
+    volumes = {"/data": data or {"persistentVolumeClaim": {"claimName": "minio"}}}
+    found = pod(
+        "minio",
+        image_names["minio"],
+        arguments=["server", "--address=:9000", "/data"],
+        secrets=["minio"],
+        ready=(9000, "/minio/health/ready"),
+        volumes=volumes,
+    )
+    if small:
+        sleeping = ["python", "-c", "import time; time.sleep(1e6)"]
+        beside = pod("minio", image_names["node"], command=sleeping, volumes=volumes)
+        found["spec"]["containers"].append({**beside["spec"]["containers"][0], "name": "beside"})
+    return found
 
 
 def run_program(

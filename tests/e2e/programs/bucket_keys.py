@@ -1,4 +1,4 @@
-"""Runs in a pod: put the objects of `PUT` into the bucket of the tests, then list it."""
+"""Runs in a pod: put the objects of `PUT` into the bucket of the tests, remove those of `REMOVE`, then list it."""
 
 import io
 import json
@@ -14,4 +14,6 @@ server = Minio(
 )
 for name in os.environ.get("PUT", "").split():
     server.put_object("tussock", name, io.BytesIO(b"not a store's"), 13)
+for name in os.environ.get("REMOVE", "").split():
+    server.remove_object("tussock", name)
 print(json.dumps({"keys": [found.object_name for found in server.list_objects("tussock", recursive=True)]}))
