@@ -41,7 +41,7 @@ CASES = Path(__file__).parent
 NOT_OF_USERS = {
     "store", "listen", "advertise", "http_listen", "versions", "compaction", "bucket", "tls", "tokens",
     "credentials.access_key_id", "credentials.secret_access_key",
-    "credentials.reader_access_key_id", "credentials.reader_secret_access_key",
+    "credentials.reader_access_key_id", "credentials.reader_secret_access_key", "credentials.reader_folder",
 }  # fmt: skip
 
 

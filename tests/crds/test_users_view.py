@@ -230,6 +230,7 @@ def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
     [
         ("statestore.spec.objectStore", "exactly one of s3, gcs, azure, volume"),
         ("statestore.spec.objectStore.s3.credentialsSecret", "A Secret of the same namespace with a key pair."),
+        ("statestore.spec.objectStore.s3.readerCredentialsSecret", "Meta nodes hand it to clients that may only read"),
         ("tsm.spec.config.leader.lease_seconds", "Seconds that a leader leads without renewing its lease"),
         ("tsc.spec.podTemplate", "as kubectl patch"),
         ("tsx.spec.executor.replicas", "kubectl scale and autoscalers change this field"),

@@ -191,6 +191,25 @@ def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
     assert holders("identity") == holders("volume") == set()
 
 
+def test_only_meta_has_the_pair_of_readers() -> None:
+    """It hands it out; the ConfigMap tells where it is, and nothing of it."""
+    holders = {name for name, one in pod_templates("production").items() if "bucket-readers" in json.dumps(one)}
+    assert holders == {"Deployment/shop-meta"}
+    (found,) = [one for one in manifests_of("production") if one["kind"] == "ConfigMap"]
+    assert 'reader_folder = "/etc/tussock/readers"' in found["data"]["meta.toml"]
+    assert 'mode = "static"' in found["data"]["meta.toml"]
+
+
+@pytest.mark.parametrize("mode", ["none", "assume-role"])
+def test_a_pair_of_readers_that_nobody_is_handed_is_refused(mode: str) -> None:
+    """In other modes it would be kept and never used."""
+    keys = {"credentialsSecret": {"name": "keys"}, "readerCredentialsSecret": {"name": "readers"}}
+    store = store_with({"s3": {"bucket": "b", "region": "eu-central-1", **keys}})
+    with pytest.raises(InvalidResource, match=f"mode is '{mode}', and only the mode static hands out the pair"):
+        meta_manifests(meta_with(config={"credentials": {"mode": mode}}), store, DEFAULTS)
+    meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
+
+
 def test_an_identity_is_the_account_of_all_pods() -> None:
     """And no account is made beside it."""
     accounts = {one["spec"]["serviceAccountName"] for one in pod_templates("identity").values()}

@@ -57,6 +57,31 @@ def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects
     assert minio.password not in seen
 
 
+def test_pair_for_readers_is_missed_and_mounted(
+    store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess
+) -> None:
+    """No Secret of readers, no key in it: each is told; then meta nodes mount it, and nobody shows what is in it."""
+    name = store["metadata"]["name"]
+    readers, password = f"{name}-readers", f"only-for-reading-{name}"
+    store["spec"]["objectStore"]["s3"]["readerCredentialsSecret"] = {"name": readers, "secretAccessKeyKey": "password"}
+    shared.apply(store)
+    expect_nothing_started(shared, name, "SecretNotFound", readers, "access-key-id, password")
+    shared.apply(secret(readers, **{"access-key-id": "reader"}))
+    expect_nothing_started(shared, name, "SecretKeyMissing", readers, "password")
+    shared.apply(secret(readers, **{"access-key-id": "reader", "password": password}))
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    pod = shared.get("Deployment", f"{name}-meta")["spec"]["template"]["spec"]
+    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "readers"]
+    assert mounted["secretName"] == readers
+    assert {item["key"]: item["path"] for item in mounted["items"]} == {
+        "access-key-id": "AWS_ACCESS_KEY_ID",
+        "password": "AWS_SECRET_ACCESS_KEY",
+    }
+    seen = [shared.get("StateStore", name), shared.events(name), shared.list("Meta"), shared.list("ConfigMap"), pod]
+    assert password not in str(seen)
+    assert password not in operator.log()
+
+
 def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess) -> None:
     name = serving(shared, store)
     assert name in operator.log()

@@ -17,6 +17,7 @@ from tussock.operator.resources.store import StateStore, parse_store
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DEFAULTS = Defaults(node_image="node:1", minio_image="minio:1")
 S3 = {"s3": {"bucket": "b", "prefix": "p", "credentialsSecret": {"name": "keys"}}}
+READERS = {"s3": {**S3["s3"], "readerCredentialsSecret": {"name": "readers"}}}
 KEYS = {"access-key-id": "", "secret-access-key": ""}
 GOOD = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": {"slots": 2}}, bucket=BucketFact(None))
 
@@ -68,6 +69,14 @@ OBSTACLES: dict[str, tuple[dict[str, Any], Any, StoreFacts, str, str]] = {
     "bucket not looked at": ({}, secret(), replace(GOOD, bucket=None), "Reconciling", "FTF"),
     "rival": ({}, secret(), replace(GOOD, rivals=("n/first",)), "PrefixInUse", "FFT"),
     "rival before secret": ({}, {}, replace(GOOD, rivals=("n/first",)), "PrefixInUse", "FFT"),
+    "no readers' secret": ({"objectStore": READERS}, secret(), GOOD, "SecretNotFound", "FFT"),
+    "no readers' key": (
+        {"objectStore": READERS},
+        secret() | secret("readers", {"access-key-id": ""}),
+        GOOD,
+        "SecretKeyMissing",
+        "FFT",
+    ),
     "no user's certificates": ({"tls": {"mode": "secret", "secretName": "t"}}, secret(), GOOD, "SecretNotFound", "FFT"),
     "a user's certificate without key": (
         {"tls": {"mode": "secret", "secretName": "t"}},

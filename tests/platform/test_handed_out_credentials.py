@@ -144,6 +144,44 @@ def test_static_readers_are_not_handed_what_writes() -> None:
         load_settings({**given, "credentials.mode": "none", "credentials.reader_access_key_id": "readers"}, secret)
 
 
+def test_readers_pair_is_read_from_files_again(tmp_path: Path) -> None:
+    """A rotation restarts nothing: what the files say is handed out, and asked for again soon."""
+    keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+    given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": str(tmp_path)}
+    settings, system = load_settings(given, {}), FakeSystem()
+    with pytest.raises(InvalidOption, match=f"{tmp_path}.* has no file"):
+        credential_source(settings, keys, system)
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("readers\n")
+    with pytest.raises(InvalidOption, match=r"credentials\.reader_folder: .* has no AWS_SECRET_ACCESS_KEY"):
+        credential_source(settings, keys, system)
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("readers-secret\n")
+    ask = credential_source(settings, keys, system)
+    assert ask is not None
+    handed = ask(Role.READER, ())
+    assert (handed.access_key_id, handed.secret_access_key, handed.renew_ms) == ("readers", "readers-secret", 20_000)
+    assert ask(Role.WRITER, ()).access_key_id == "own"
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("others")
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("others-secret")
+    system.forward(2)
+    assert ask(Role.READER, ()).secret_access_key == "others-secret"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"credentials.reader_access_key_id": "readers"}, "which holds"),
+        ({"credentials.mode": "assume-role"}, "only the mode `static`"),
+        ({"credentials.mode": "none"}, "only the mode `static`"),
+    ],
+)
+def test_readers_pair_has_one_place(other: dict[str, str], told: str) -> None:
+    """Files or settings, and a mode that hands them out."""
+    secret = {"TUSSOCK_META_CREDENTIALS__READER_SECRET_ACCESS_KEY": "s"} if told == "which holds" else {}
+    given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": "/etc/readers"}
+    with pytest.raises(InvalidOption, match=told):
+        load_settings({**given, **other}, secret)
+
+
 def test_credentials_do_not_show() -> None:
     """Not in a representation, which ends up in logs and traces."""
     one = BucketCredentials("AKIA", "s3cret", "t0ken", 5)

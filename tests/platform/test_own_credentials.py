@@ -1,8 +1,9 @@
-"""Clients that are handed no credentials of the bucket: they bring keys or an identity, or are told so at once."""
+"""Readers and credentials of the bucket: a pair for readers, keys or an identity of their own, or an error at once."""
 
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from minio.credentials.providers import StaticProvider
+from minio.minioadmin import MinioAdmin
 
 from support.meta_process import MetaProcess
 from support.minio import MinioServer
@@ -20,7 +23,9 @@ from tussock.meta.server.credentials import credential_source
 from tussock.meta.server.sources import load_settings
 from tussock.meta.server.tokens import create_token
 from tussock.statestore import connect
-from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, has_own_credentials
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, BucketCredentials, has_own_credentials
+from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.errors import AccessDenied, ObjectStoreUnavailable
 from tussock.statestore.system import RealSystem
 
@@ -159,6 +164,62 @@ def test_reader_without_keys_is_told_at_once(
                 for told in (url, *KEYS, FOLDER_VARIABLE, "credentials.reader_access_key_id"):
                     assert told in str(raised.value)
                 assert raised.value.args[1] == url
+
+
+def make_reader(minio: MinioServer, url: str, folder: Path) -> None:
+    """A user who may do just what docs/security.md says that readers need, and his pair in files."""
+    where = parse_bucket_url(url)
+    user, password = f"reader-{where.prefix}", secrets.token_hex(16)
+    host = minio.endpoint.removeprefix("http://")
+    admin = MinioAdmin(endpoint=host, credentials=StaticProvider(minio.user, minio.password), secure=False)
+    bucket = f"arn:aws:s3:::{where.bucket}"
+    objects = [f"{bucket}/{where.prefix}/{folder}/*" for folder in ("sst", "log")]
+    statements = [
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": objects},
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket]},
+    ]
+    admin.user_add(user, password)
+    admin.policy_add(user, policy={"Version": "2012-10-17", "Statement": statements})
+    admin.policy_set(user, user)
+    folder.mkdir()
+    for name, value in zip(KEYS, (user, password), strict=True):
+        (folder / name).write_text(value)
+
+
+@pytest.mark.minio
+def test_reader_is_handed_the_pair_of_readers(
+    minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads small SSTs, which lie in the log, and large ones; the pair writes nothing."""
+    url, folder = minio.fresh_url(), tmp_path / "readers"
+    make_reader(minio, url, folder)
+    lines, tokens = [], {}
+    for role in ("writer", "reader"):
+        tokens[role], line = create_token(role, role, SYSTEM)
+        lines.append(line)
+    (tmp_path / "tokens").write_text("\n".join(lines))
+    arguments = ("--tokens.file", str(tmp_path / "tokens"), "--credentials.mode", "static")
+    arguments += ("--credentials.reader_folder", str(folder))
+    set_environment(monkeypatch, minio)
+    large = secrets.token_bytes(200_000)
+    with MetaProcess(url, *arguments, environment=minio.environment) as process:
+        process.wait_until_it_leads()
+        with connect(process.url, token=tokens["writer"]) as store:
+            table = store.create_table("kv")
+            for batch, row in enumerate([(b"a", b"1"), (b"b", large)]):
+                epoch = store.new_epoch()
+                table.ingest_batch([row], epoch)
+                store.commit_epoch(epoch, writer="job", batch_id=batch)
+        with connect(process.url, token=tokens["reader"]) as store:
+            assert store.table("kv").get(b"a") == b"1"
+            assert store.table("kv").get(b"b") == large
+        for text in process.raw:
+            assert (folder / KEYS[1]).read_text() not in text
+    handed = BucketCredentials(*((folder / name).read_text() for name in KEYS))
+    bucket = open_bucket(url, credentials=lambda: handed, deadline_seconds=5)
+    for attempt in (lambda: bucket.put("sst/x.data", b"x"), lambda: bucket.delete(["sst/x.data"])):
+        with pytest.raises(ObjectStoreUnavailable, match="access was denied"):
+            attempt()
 
 
 @pytest.mark.parametrize(

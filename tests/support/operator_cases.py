@@ -16,6 +16,7 @@ _PRODUCTION: dict[str, Any] = {
     "prefix": "stores/shop",
     "region": "eu-central-1",
     "credentialsSecret": {"name": "bucket-keys", "accessKeyIdKey": "user", "secretAccessKeyKey": "password"},
+    "readerCredentialsSecret": {"name": "bucket-readers"},
 }
 _RESOURCES = {"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
 _TEMPLATE = {

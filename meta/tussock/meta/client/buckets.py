@@ -53,7 +53,7 @@ def _withheld(url: str) -> str:
         "some, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or files of these names (in Kubernetes, a Secret) in "
         f"the folder that {FOLDER_VARIABLE} names; where an instance has a role, set AWS_METADATA_ENDPOINT. Or give "
         "the store a pair for readers: credentials.reader_access_key_id and credentials.reader_secret_access_key of "
-        "the service"
+        "the service, or objectStore.s3.readerCredentialsSecret of a StateStore"
     )
 
 

@@ -37,6 +37,7 @@ RENEW_MS = 20_000
 STS_SECONDS_MAX = 1.0
 """Each of two attempts; a client takes a replica that is silent for some seconds for dead."""
 
+_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 Pair = tuple[str, str]
 """An access key's id, and its secret."""
 
@@ -50,10 +51,11 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
         return None
     pair, renew_ms = _pair(settings, environ, system)
     if chosen.mode == "static":
+        for_readers = _for_readers(settings, system)
 
         def hand_out(roles: Role, _: Sequence[str]) -> pb.GetCredentialsResponse:
             if not roles & _WRITING:
-                return _for_readers(settings)
+                return for_readers()
             key, secret = pair()
             return pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret, renew_ms=renew_ms)
 
@@ -95,19 +97,43 @@ def credential_source(settings: MetaSettings, environ: Mapping[str, str], system
     return _Remembered(ask, pair, system, chosen.duration_seconds * 500)
 
 
-def _for_readers(settings: MetaSettings) -> pb.GetCredentialsResponse:
-    """The pair of readers; `AccessDenied` if there is none: the other one may write, and delete the store."""
+def _for_readers(settings: MetaSettings, system: System) -> Callable[[], pb.GetCredentialsResponse]:
+    """Asks for the pair of readers; `AccessDenied` if there is none: the other one may write, and delete the store.
+
+    `InvalidOption` if its files cannot be read.
+    """
     chosen = settings.credentials
-    if not chosen.reader_access_key_id:
-        raise AccessDenied(
-            "a reader is handed no credentials of the bucket by this service: set credentials.reader_access_key_id and "
-            "credentials.reader_secret_access_key to a pair that may only read, use the mode assume-role, or connect "
-            "with a role that writes"
+    if chosen.reader_folder:
+        folder = chosen.reader_folder
+        files = Watched(setting_files(folder), lambda _: _reader_pair(folder), system)
+
+        def of_files() -> pb.GetCredentialsResponse:
+            key, secret = files.current()
+            return pb.GetCredentialsResponse(access_key_id=key, secret_access_key=secret, renew_ms=RENEW_MS)
+
+        return of_files
+
+    def of_settings() -> pb.GetCredentialsResponse:
+        if not chosen.reader_access_key_id:
+            raise AccessDenied(
+                "a reader is handed no credentials of the bucket by this service: set credentials.reader_access_key_id "
+                "and credentials.reader_secret_access_key to a pair that may only read, use the mode assume-role, or "
+                "connect with a role that writes"
+            )
+        return pb.GetCredentialsResponse(
+            access_key_id=chosen.reader_access_key_id,
+            secret_access_key=chosen.reader_secret_access_key.get_secret_value(),
         )
-    return pb.GetCredentialsResponse(
-        access_key_id=chosen.reader_access_key_id,
-        secret_access_key=chosen.reader_secret_access_key.get_secret_value(),
-    )
+
+    return of_settings
+
+
+def _reader_pair(folder: str) -> Pair:
+    found = settings_in(folder)
+    missing = [name for name in _PAIR if not found.get(name)]
+    if missing:
+        raise InvalidOption(f"credentials.reader_folder: {folder} has no {' and no '.join(missing)}", folder)
+    return found[_PAIR[0]], found[_PAIR[1]]
 
 
 def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) -> tuple[Callable[[], Pair], int]:
@@ -116,18 +142,17 @@ def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) ->
     The settings come first, then the files that the bucket is opened with, then the environment.
     """
     chosen = settings.credentials
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     given = (chosen.access_key_id, chosen.secret_access_key.get_secret_value())
     folder = environ.get(FOLDER_VARIABLE, "")
 
     def told(found: Mapping[str, str]) -> Pair:
         key, secret = (
-            value or found.get(name) or environ.get(name, "") for value, name in zip(given, names, strict=True)
+            value or found.get(name) or environ.get(name, "") for value, name in zip(given, _PAIR, strict=True)
         )
         if not key or not secret:
             raise InvalidOption(
                 f"credentials.mode is {chosen.mode!r} and there is no key: set credentials.access_key_id and "
-                f"credentials.secret_access_key, or {' and '.join(names)}, as variables or as files in the folder that "
+                f"credentials.secret_access_key, or {' and '.join(_PAIR)}, as variables or as files in the folder that "
                 f"{FOLDER_VARIABLE} names"
             )
         return key, secret

@@ -143,6 +143,11 @@ class CredentialSettings(_Group):
         default="", description="`static`: handed out to readers, who get nothing if it is empty"
     )
     reader_secret_access_key: SecretStr = Field(default=SecretStr(""), description="its secret; never a flag")
+    reader_folder: str = Field(
+        default="",
+        description="`static`: folder with that pair in two files, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, "
+        "read again when they change",
+    )
     sts_endpoint: str = Field(default="", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
     role_arn: str = Field(default="", description="`assume-role`: the role; MinIO needs none")
     duration_seconds: int = Field(
@@ -256,8 +261,15 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
         found.append(
             ("credentials.reader_access_key_id", "it and credentials.reader_secret_access_key belong together")
         )
-    if handed.reader_access_key_id and handed.mode != "static":
-        found.append(("credentials.reader_access_key_id", "only the mode `static` hands it out"))
+    found += [
+        (f"credentials.{name}", "only the mode `static` hands it out")
+        for name in ("reader_access_key_id", "reader_folder")
+        if getattr(handed, name) and handed.mode != "static"
+    ]
+    if handed.reader_access_key_id and handed.reader_folder:
+        found.append(
+            ("credentials.reader_folder", "readers' pair is in credentials.reader_access_key_id; which holds?")
+        )
     if settings.credentials.mode != "none" and not settings.store.startswith("s3://"):
         found.append(("credentials.mode", "credentials can be handed out for s3:// stores only"))
     return found
@@ -269,7 +281,8 @@ def node_options(settings: MetaSettings, address: str, store_options: dict[str, 
     return NodeOptions(
         store_url=settings.store,
         store_options=store_options,
-        hands_out_to_readers=settings.credentials.mode != "static" or bool(settings.credentials.reader_access_key_id),
+        hands_out_to_readers=settings.credentials.mode != "static"
+        or bool(settings.credentials.reader_access_key_id or settings.credentials.reader_folder),
         address=address,
         message_bytes_max=settings.limits.message_bytes,
         leader_lease=settings.leader.lease_seconds,

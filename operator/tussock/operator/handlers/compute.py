@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from tussock.operator.cluster.api import Api
-from tussock.operator.cluster.errors import ApiConflict, ApiNotFound
+from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
 from tussock.operator.handlers.components import settled_metas, store_of
-from tussock.operator.handlers.world import Controller, World
+from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.compute_conf import STATUS_PORT
 from tussock.operator.manifests.compute_pods import ROLE_LABEL
@@ -106,10 +106,7 @@ def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverF
 async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
     """Draw what driver and executors know each other by; what was drawn before stays."""
     secret = spark_secret(compute, world.system.random_bytes(SECRET_BYTES).hex())
-    try:
-        world.seen.put("Secret", await world.api.create(secret, compute.namespace))
-    except ApiConflict:
-        return
+    await make_once(world, secret, compute.namespace)
 
 
 COMPUTE = Controller(

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import key_of
 from tussock.operator.handlers.asking import bucket_fact, emptied_fact
 from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
-from tussock.operator.handlers.world import Controller, World
+from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
@@ -116,10 +115,7 @@ def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
 async def _make_minio_secret(world: World, store: StateStore, _: Mapping[str, Any]) -> None:
     """Draw user and password of a managed object store, once: a second draw would lock everybody out."""
     secret = minio_secret(store, f"tussock-{world.system.random_bytes(4).hex()}", world.system.random_bytes(24).hex())
-    try:
-        world.seen.put("Secret", await world.api.create(secret, store.namespace))
-    except ApiConflict:
-        return
+    await make_once(world, secret, store.namespace)
 
 
 STATE_STORE = Controller(

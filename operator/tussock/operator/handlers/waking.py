@@ -40,7 +40,9 @@ def _secrets_of(part: Any) -> Iterator[str]:
         for field, value in part.items():
             if field == "secretName" and isinstance(value, str):
                 yield value
-            elif field in ("credentialsSecret", "secretKeyRef", "secretRef") and isinstance(value, Mapping):
+            elif field in ("credentialsSecret", "readerCredentialsSecret", "secretKeyRef", "secretRef") and isinstance(
+                value, Mapping
+            ):
                 yield value.get("name", "")
             else:
                 yield from _secrets_of(value)

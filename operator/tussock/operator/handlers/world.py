@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import Metrics
@@ -18,7 +19,7 @@ from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
 from tussock.statestore.system import System
 
-__all__ = ["Controller", "World"]
+__all__ = ["Controller", "World", "make_once"]
 
 AnyResource = TypeVar("AnyResource", bound=Resource)
 Facts = TypeVar("Facts")
@@ -52,6 +53,14 @@ class World:
         return {
             Ref(kind, body["metadata"]["name"]): body for kind in kinds for body in self.seen.all_of(kind, namespace)
         }
+
+
+async def make_once(world: World, secret: Manifest, namespace: str) -> None:
+    """Make a Secret of what was just drawn; one that is there stays, since others may know what is in it already."""
+    try:
+        world.seen.put("Secret", await world.api.create(secret, namespace))
+    except ApiConflict:
+        return
 
 
 Work = Callable[[World, AnyResource, Mapping[str, Any]], Awaitable[None]]

@@ -15,6 +15,7 @@ from tussock.operator.resources.object_store import (
     AzureStore,
     GcsStore,
     ManagedStore,
+    S3Credentials,
     S3Store,
     VolumeStore,
 )
@@ -22,16 +23,22 @@ from tussock.operator.resources.store import StateStore
 
 __all__ = [
     "MINIO_PORT",
+    "READER_FOLDER",
     "BucketAccess",
     "bucket_secret",
     "client_access",
     "managed_name",
     "meta_access",
     "minio_endpoint",
+    "reader_secret",
+    "reader_volume",
+    "secrets_of_bucket",
     "volume_claim",
 ]
 
 _FOLDER = "/etc/tussock/bucket"
+READER_FOLDER = "/etc/tussock/readers"
+"""Where meta nodes have the pair that they hand to readers."""
 MINIO_PORT = 9000
 
 
@@ -73,10 +80,7 @@ def bucket_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
     """
     match store.spec.object_store.backend:
         case S3Store(credentials_secret=found) if found is not None:
-            return found.name, {
-                "AWS_ACCESS_KEY_ID": found.access_key_id_key,
-                "AWS_SECRET_ACCESS_KEY": found.secret_access_key_key,
-            }
+            return found.name, _pair_in(found)
         case GcsStore(credentials_secret=found) if found is not None:
             return found.name, {"GOOGLE_SERVICE_ACCOUNT_KEY": found.key}
         case AzureStore(credentials_secret=found) if found is not None:
@@ -87,6 +91,22 @@ def bucket_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
                 "AWS_SECRET_ACCESS_KEY": "secret-access-key",
             }
     return None
+
+
+def reader_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
+    """The same of the pair for readers; `None` where the user gives none."""
+    backend = store.spec.object_store.backend
+    found = backend.reader_credentials_secret if isinstance(backend, S3Store) else None
+    return None if found is None else (found.name, _pair_in(found))
+
+
+def secrets_of_bucket(store: StateStore) -> list[tuple[str, dict[str, str]]]:
+    """All secrets that meta nodes mount to reach the bucket, and to hand out, each with its keys by setting."""
+    return [found for found in (bucket_secret(store), reader_secret(store)) if found is not None]
+
+
+def _pair_in(secret: S3Credentials) -> dict[str, str]:
+    return {"AWS_ACCESS_KEY_ID": secret.access_key_id_key, "AWS_SECRET_ACCESS_KEY": secret.secret_access_key_key}
 
 
 def meta_access(store: StateStore) -> BucketAccess:
@@ -116,12 +136,27 @@ def _access(store: StateStore, *, with_secret: bool) -> BucketAccess:
     secret = bucket_secret(store)
     if secret is None or not with_secret:
         return BucketAccess(env=env, service_account=account)
-    name, keys = secret
-    items = [{"key": key, "path": setting} for setting, key in keys.items()]
+    volume, mount = _files("bucket", secret, _FOLDER)
     return BucketAccess(
         env=(*env, {"name": "TUSSOCK_BUCKET_CREDENTIALS", "value": _FOLDER}),
-        # 0440: for the group that the volume is given, which is our processes' own.
-        volumes=({"name": "bucket", "secret": {"secretName": name, "items": items, "defaultMode": 0o440}},),
-        mounts=({"name": "bucket", "mountPath": _FOLDER, "readOnly": True},),
+        volumes=(volume,),
+        mounts=(mount,),
         service_account=account,
     )
+
+
+def reader_volume(store: StateStore) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+    """Volumes and mounts of a meta node with the pair for readers; none without one."""
+    secret = reader_secret(store)
+    if secret is None:
+        return (), ()
+    volume, mount = _files("readers", secret, READER_FOLDER)
+    return (volume,), (mount,)
+
+
+def _files(volume: str, secret: tuple[str, dict[str, str]], folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The volume of a secret whose files are named like the settings that its keys are, and its mount."""
+    items = [{"key": key, "path": setting} for setting, key in secret[1].items()]
+    # 0440: for the group that the volume is given, which is our processes' own.
+    source = {"secretName": secret[0], "items": items, "defaultMode": 0o440}
+    return {"name": volume, "secret": source}, {"name": volume, "mountPath": folder, "readOnly": True}

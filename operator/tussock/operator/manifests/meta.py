@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import meta_access
+from tussock.operator.manifests.bucket_access import meta_access, reader_volume
 from tussock.operator.manifests.deployments import deployment, service_account
 from tussock.operator.manifests.disruption import disruption_budget
 from tussock.operator.manifests.labels import CONFIG_HASH, Manifest, digest, metadata, selector
@@ -40,6 +40,7 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
     access = meta_access(store)
     config = meta_config(meta, store)
     text = to_toml(config)
+    volumes, mounts = reader_volume(store)
     main = Main(
         component="meta",
         image=image,
@@ -54,8 +55,8 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
         drain_seconds=float(config["drain_seconds"]),
         access=access,
         tls=mounted(store, "meta"),
-        volumes=({"name": "config", "configMap": {"name": name}},),
-        mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True},),
+        volumes=({"name": "config", "configMap": {"name": name}}, *volumes),
+        mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}, *mounts),
         annotations={CONFIG_HASH: digest(text)},
         service_account=access.service_account or name,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tussock.operator.manifests.bucket_access import bucket_secret, minio_endpoint
+from tussock.operator.manifests.bucket_access import READER_FOLDER, bucket_secret, minio_endpoint, reader_secret
 from tussock.operator.manifests.merging import strategic_merge
 from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_patterns
 from tussock.operator.resources.common import InvalidResource
@@ -22,7 +22,7 @@ __all__ = ["GRPC_PORT", "HTTP_PORT", "meta_config", "to_toml"]
 GRPC_PORT = 7370
 HTTP_PORT = 7371
 
-_SECRETS = ("access_key_id", "secret_access_key")
+_SECRETS = ("access_key_id", "secret_access_key", "reader_access_key_id", "reader_secret_access_key")
 
 
 def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
@@ -48,6 +48,12 @@ def _check_credentials(meta: Meta, store: StateStore) -> None:
         raise InvalidResource(
             f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
             "only objectStore.managed, and s3 with a credentialsSecret, have one. Leave the mode out"
+        )
+    mode = given.get("mode", "static")
+    if mode != "static" and reader_secret(store):
+        raise InvalidResource(
+            f"Meta {meta.name}: config.credentials.mode is {mode!r}, and only the mode static hands out the pair of "
+            f"objectStore.s3.readerCredentialsSecret of StateStore {store.name}. Leave one of the two out"
         )
 
 
@@ -79,6 +85,8 @@ def _insisted(store: StateStore) -> dict[str, Any]:
             "client_ca": f"{MOUNT}/ca.crt",
             "roles": role_patterns(store),
         }
+    if reader_secret(store):
+        config["credentials"] = {"reader_folder": READER_FOLDER}
     return _without_nothing(config)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import bucket_secret
+from tussock.operator.manifests.bucket_access import secrets_of_bucket
 from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
@@ -216,8 +216,7 @@ def _kept(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
 
 def _secrets(store: StateStore) -> list[str]:
     """The secrets that meta nodes mount."""
-    credentials = bucket_secret(store)
-    names = [credentials[0]] if credentials else []
+    names = [name for name, _ in secrets_of_bucket(store)]
     return [*names, tls_secret(store, "meta")] if has_tls(store) else names
 
 

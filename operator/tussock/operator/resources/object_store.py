@@ -15,6 +15,7 @@ __all__ = [
     "GcsStore",
     "ManagedStore",
     "ObjectStore",
+    "S3Credentials",
     "S3Store",
     "VolumeStore",
     "bucket_url",
@@ -44,6 +45,8 @@ class S3Store(CamelStruct, frozen=True, kw_only=True):
     region: str = ""
     allow_http: bool = False
     credentials_secret: S3Credentials | None = None
+    reader_credentials_secret: S3Credentials | None = None
+    """What meta nodes hand to clients that may only read."""
     service_account: str = ""
     """Workload identity: pods run under this account instead of being given a key pair."""
 
