@@ -65,9 +65,9 @@ class World:
         objects: dict[str, tuple[bytes, int]] = {}
         self.oracle = Oracle(objects, bank_total=len(BANKS) * ACCOUNTS * OPENING_BALANCE)
         # A node that is ten times slower than the others may lose at the log for as long as a lease lasts, and so may
-        # any if each of the some ten requests of an append takes seconds.
+        # any if each of the some ten requests of an append takes seconds. One whose clock is years ahead renews none.
         slow = self.plan.slow_nodes or self.plan.faults.latency > 1
-        trouble = self.plan.crashes or self.plan.jumps or slow
+        trouble = self.plan.crashes or self.plan.jumps or self.plan.ahead or slow
         self.oracle.tasks_are_kept = not self.may_lose_pins() and not trouble
         self.bucket = SimBucket(self.scheduler, self.oracle, self.plan.bucket_clock)
         self.bucket.objects = objects
