@@ -1,9 +1,11 @@
 """A store with certificates of cert-manager: its own controllers issue them, at an API server of the test's own."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from cluster.binaries import BUILD_SECONDS_MAX, PROGRAMS, NoCluster, build
 from support.api_server import running_api_server
@@ -13,6 +15,7 @@ from support.kubectl import Kubectl
 from support.minio import MinioServer
 from support.operators import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
 from support.stores_in_cluster import serving, store_on
+from tussock.operator.certificates.issuing import certificates_in
 from tussock.operator.planning.components import SECRETS_SEEN
 from tussock.operator.resources.store import parse_store
 from tussock.statestore.errors import AccessDenied
@@ -69,6 +72,8 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
                 with opened("client-reader") as store, pytest.raises(AccessDenied):
                     store.create_table("other")
 
+            _one_for_a_job(objects)
+
             former, pod = _secret(objects, "meta"), _pod_of(objects, "s-meta")
             seen = eventually("a stamp of what the pod has", lambda: _stamp(objects, pod))
             objects.delete("Secret", "s-meta-tls")
@@ -82,6 +87,23 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
     finally:
         if process in OperatorProcess.running:
             process.kill()
+
+
+def _one_for_a_job(objects: Objects) -> None:
+    """Issued into a Secret of the job's, by its name; and nothing is left of it, though cert-manager leaves Secrets."""
+    spec = {"storeRef": {"name": "s"}, "application": {"file": "/opt/app.py"}, "checkpoint": {"emptyDir": {}}}
+    about = {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": {"name": "job"}}
+    objects.apply({**about, "spec": spec})
+    secret = eventually("a certificate of the job", lambda: objects.get("Secret", "job-driver-tls"), PUT_RIGHT_SECONDS)
+    leaf = certificates_in(base64.b64decode(secret["data"]["tls.crt"]).decode())[0]
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["tussock://shop/s/writer/job"]
+    assert secret["data"]["tls.key"] != _secret(objects, "client-writer")["data"]["tls.key"]
+    eventually("its driver", lambda: objects.get("Pod", "job-driver"))
+    objects.delete("Compute", "job")
+    eventually("no job", lambda: objects.get("Compute", "job") is None, PUT_RIGHT_SECONDS)
+    eventually("no certificate", lambda: objects.get("Certificate", "job-driver-tls") is None, PUT_RIGHT_SECONDS)
+    eventually("no secret", lambda: objects.get("Secret", "job-driver-tls") is None, PUT_RIGHT_SECONDS)
 
 
 def _pod_of(objects: Objects, deployment: str) -> str:

@@ -191,6 +191,17 @@ def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
     assert holders("identity") == holders("volume") == set()
 
 
+def test_a_revoked_certificate_is_told_to_the_service() -> None:
+    """Beside what the store says of certificates; without any it makes no sense."""
+    meta = meta_with(config={"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}})
+    found = meta_manifests(meta, store_with({"managed": {}}), DEFAULTS).manifests
+    (text,) = [one["data"]["meta.toml"] for one in found if one["kind"] == "ConfigMap"]
+    assert 'revoked = ["URI:tussock://data/shop/writer/totals"]' in text
+    assert 'client_ca = "/etc/tussock/tls/ca.crt"' in text
+    with pytest.raises(InvalidResource, match=r"config\.tls\.revoked is about certificates"):
+        meta_manifests(meta, store_with({"managed": {}}, tls={"mode": "none"}), DEFAULTS)
+
+
 def test_only_meta_has_the_pair_of_readers() -> None:
     """It hands it out; the ConfigMap tells where it is, and nothing of it."""
     holders = {name for name, one in pod_templates("production").items() if "bucket-readers" in json.dumps(one)}

@@ -125,6 +125,7 @@ def test_file_that_is_missing_is_named() -> None:
         ({"tls.client_ca": "ca"}, "tls.client_ca", "over TLS"),
         ({"tls.certificate": "c", "tls.key": "k", "tls.client_ca": "ca"}, "tls.roles", "no certificate would have"),
         ({"tls.roles.reader": "CN:a"}, "tls.roles", "not asked for"),
+        ({"tls.revoked": "CN:a"}, "tls.revoked", "not asked for"),
         ({"compaction.l0_merge_max": "3"}, "--compaction.l0-merge-max", "less than"),
         ({"compaction.l0_stall_runs": "12"}, "--compaction.l0-stall-runs", "before L0 is full"),
         ({"credentials.mode": "static"}, "--credentials.mode", "s3:// stores only"),

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tussock.operator.manifests.certificates import ca_secret, certificate_secret, job_certificate
 from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION, compute_manifests
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
@@ -75,10 +76,12 @@ class World:
         ]
         self.others = {ref_of(found): found for found in bodies}
         self.draw_secret()
+        self.issue_certificate()
         self.children: dict[Ref, Manifest] = {}
         self.settled = {Ref("Meta", "s"): True, Ref("Compactor", "s"): True}
         self.application: str | None = ""
         self.missing = ""
+        self.has_cert_manager = False
 
     def draw_secret(self) -> None:
         """Of Spark; an operator does so when the plan asks for it."""
@@ -86,9 +89,21 @@ class World:
         secret["metadata"]["uid"] = SECRET_UID
         self.others[ref_of(secret)] = secret
 
+    def issue_certificate(self) -> None:
+        """Of the store's CA, and of the job; with `managed` an operator does so when plans ask for it."""
+        owner = parse_compute(self.job)
+        state_store = parse_store(self.others[Ref("StateStore", "s")])
+        files = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
+        secret = certificate_secret(owner, "s", job_certificate(owner, state_store), files)
+        self.others[ref_of(secret)] = secret
+        ca = body("Secret", ca_secret(state_store), {})
+        self.others[ref_of(ca)] = ca
+
     def plan(self) -> Plan:
         """The plan of now."""
-        facts = ComputeFacts(DEFAULTS, self.application, self.missing, None, self.settled)
+        facts = ComputeFacts(
+            DEFAULTS, self.application, self.missing, None, self.settled, has_cert_manager=self.has_cert_manager
+        )
         return plan_compute(parse_compute(self.job), Observed(facts, self.children, self.others), self.now)
 
     def settle(self) -> Plan:

@@ -32,21 +32,14 @@ def certificate_names(auth_context: Mapping[str, Sequence[bytes]]) -> tuple[str,
 
 
 class CertificateRules:
-    """The patterns of `tls.roles`."""
+    """The patterns of `tls.roles` and `tls.revoked`."""
 
-    def __init__(self, patterns: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, patterns: Mapping[str, Sequence[str]], revoked: Sequence[str] = ()) -> None:
         """Patterns by role; `InvalidOption` for one of no known kind, or that would match every name of a kind."""
-        self._patterns: list[tuple[str, Role]] = []
-        for role, some in patterns.items():
-            for pattern in some:
-                kind, separator, name = pattern.partition(":")
-                if not separator or kind not in KINDS or name in ("", "*"):
-                    raise InvalidOption(
-                        f"tls.roles.{role}: {pattern!r} should be one of {', '.join(KINDS)}, a colon, and a name or "
-                        "the beginning of one with '*' after it",
-                        pattern,
-                    )
-                self._patterns.append((pattern, ROLES[role]))
+        self._patterns = [
+            (_checked(pattern, f"tls.roles.{role}"), ROLES[role]) for role, some in patterns.items() for pattern in some
+        ]
+        self._revoked = [_checked(pattern, "tls.revoked") for pattern in revoked]
 
     def __bool__(self) -> bool:
         """Whether there is any rule."""
@@ -60,6 +53,10 @@ class CertificateRules:
                 roles |= granted
         return roles
 
+    def is_revoked(self, names: Sequence[str]) -> bool:
+        """Whether a certificate with these names is taken no more, whichever roles it would have."""
+        return any(_fits(pattern, name) for pattern in self._revoked for name in names)
+
     def identity(self, names: Sequence[str]) -> str:
         """Which of `names`, at least one, the caller goes by: a URI that gives it a role, else the first.
 
@@ -68,6 +65,17 @@ class CertificateRules:
         """
         uris = (name for name in names if name.startswith("URI:"))
         return next((uri for uri in uris if self.roles([uri])), names[0]).partition(":")[2]
+
+
+def _checked(pattern: str, option: str) -> str:
+    kind, separator, name = pattern.partition(":")
+    if not separator or kind not in KINDS or name in ("", "*"):
+        raise InvalidOption(
+            f"{option}: {pattern!r} should be one of {', '.join(KINDS)}, a colon, and a name or the beginning of one "
+            "with '*' after it",
+            pattern,
+        )
+    return pattern
 
 
 def _fits(pattern: str, name: str) -> bool:

@@ -7,6 +7,7 @@
 | `tls.client_ca`, `tls.roles` | its URI that a pattern fits, else its first name, with the roles of all that fit |
 | both | the name of its token, with the roles that token *and* certificate have |
 | both, without `tls.roles` | as with tokens alone; the certificate only opens the connection |
+| `tls.revoked` that fits its certificate | nobody, whatever else it shows |
 
 Every refusal is a typed error whose text has names, never a secret, nor any part of one.
 """
@@ -50,13 +51,14 @@ class Authenticator:
         tokens_file: str = "",
         certificates_required: bool = False,
         certificate_roles: Mapping[str, Sequence[str]] | None = None,
+        revoked: Sequence[str] = (),
     ) -> None:
         """Reads the file; `InvalidOption` if it, or a pattern, cannot be used."""
         self._tokens: Watched[tuple[Token, ...]] | None = None
         if tokens_file:
             self._tokens = Watched([tokens_file], read_tokens, system)
         self._certificates_required = certificates_required
-        self._rules = CertificateRules(certificate_roles or {})
+        self._rules = CertificateRules(certificate_roles or {}, revoked)
 
     @property
     def is_open(self) -> bool:
@@ -69,6 +71,11 @@ class Authenticator:
             return ANYONE
         if self._certificates_required and not presented.names:
             raise Unauthenticated("the client shows no certificate that says who it is: give it tls_cert and tls_key")
+        if self._rules.is_revoked(presented.names):
+            raise Unauthenticated(
+                f"the certificate of {self._rules.identity(presented.names)!r} is taken no more: a pattern of "
+                "tls.revoked in the service's settings fits it"
+            )
         of_certificate = self._rules.roles(presented.names) if self._rules else None
         if self._tokens is None:
             return Caller(self._rules.identity(presented.names), of_certificate or Role(0))

@@ -148,6 +148,7 @@ def _authenticator(settings: MetaSettings, system: System) -> Authenticator:
         tokens_file=settings.tokens.file,
         certificates_required=bool(settings.tls.client_ca),
         certificate_roles=settings.tls.roles.model_dump(),
+        revoked=settings.tls.revoked,
     )
 
 

@@ -174,6 +174,10 @@ class TlsSettings(_Group):
     client_ca: str = Field(
         default="", description="file with the CAs of clients (PEM); every client then needs a certificate"
     )
+    revoked: Patterns = Field(
+        default=(),
+        description="certificates that are taken no more, though they have not ended: patterns like those of roles",
+    )
     roles: RoleRules = RoleRules()
 
 
@@ -248,6 +252,8 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
     rules = [pattern for patterns in tls.roles.model_dump().values() for pattern in patterns]
     if rules and not tls.client_ca:
         found.append(("tls.roles", "certificates of clients are not asked for: set tls.client_ca"))
+    if tls.revoked and not tls.client_ca:
+        found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
     if tls.client_ca and not rules and not settings.tokens.file:
         found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
     if compaction.l0_merge_max < compaction.l0_merge_min:

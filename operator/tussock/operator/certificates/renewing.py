@@ -24,9 +24,10 @@ from cryptography.hazmat.primitives import serialization
 from tussock.operator.certificates.issuing import Pair, certificates_in, issue, new_authority, pem, was_issued_by
 from tussock.operator.manifests.certificates import CA_SECONDS, Certificate, ca_secret, certificate_secret
 from tussock.operator.manifests.labels import Manifest, encoded, metadata
+from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["SETTLE", "first_end", "is_due", "renewed"]
+__all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renewed", "renewed_for_job"]
 
 SETTLE = timedelta(days=1)
 """How long a CA is trusted before it issues. Kubelets bring files to pods within minutes; the rest is for mishaps."""
@@ -81,12 +82,36 @@ def renewed(store: StateStore, wanted: Sequence[Certificate], secrets: Secrets, 
                 "data": encoded(authorities.files()),
             }
         )
-    for one in wanted:
-        if not _fits(_texts(secrets.get(one.secret, {})), one, authorities, now):
-            pair = issue(authorities.issuer, one, now)
-            files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": "".join(authorities.trusted)}
-            manifests.append(certificate_secret(store, one, files))
+    manifests += [
+        certificate_secret(store, store.name, one, _issued(authorities, one, now))
+        for one in wanted
+        if not _fits(_texts(secrets.get(one.secret, {})), one, authorities, now)
+    ]
     return tuple(manifests)
+
+
+def is_due_for_job(store: StateStore, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
+    """Whether the certificate of a job has to be made or renewed: not while the store has no CA to issue it.
+
+    The CA is the store's affair, which also changes it; so a job follows by what is in its secret.
+    """
+    found = _read(_texts(secrets.get(ca_secret(store), {})), now)
+    return found is not None and not _fits(_texts(secrets.get(wanted.secret, {})), wanted, found, now)
+
+
+def renewed_for_job(
+    compute: Compute, store: StateStore, wanted: Certificate, secrets: Secrets, now: datetime
+) -> Manifest | None:
+    """The secret of a job that has to be applied; `None` if nothing is due, or can be issued yet."""
+    found = _read(_texts(secrets.get(ca_secret(store), {})), now)
+    if found is None or not is_due_for_job(store, wanted, secrets, now):
+        return None
+    return certificate_secret(compute, store.name, wanted, _issued(found, wanted, now))
+
+
+def _issued(authorities: _Authorities, wanted: Certificate, now: datetime) -> dict[str, str]:
+    pair = issue(authorities.issuer, wanted, now)
+    return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": "".join(authorities.trusted)}
 
 
 def first_end(wanted: Sequence[Certificate], secrets: Secrets) -> datetime | None:

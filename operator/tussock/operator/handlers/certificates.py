@@ -1,4 +1,4 @@
-"""The certificates of a store: whether they are due, and issuing them.
+"""The certificates of a store and of its jobs: whether they are due, and issuing them.
 
 What is due follows from the content of secrets, which the operator does not keep in memory. So it reads them when one
 has changed, and once an hour.
@@ -7,16 +7,24 @@ has changed, and once an hour.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tussock.operator.certificates.renewing import first_end, is_due, renewed
+from tussock.operator.certificates.renewing import first_end, is_due, is_due_for_job, renewed, renewed_for_job
 from tussock.operator.cluster.applying import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
+from tussock.operator.handlers.components import store_of
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates
+from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
 from tussock.operator.planning.ownership import holder_of
+from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["CertificatesFact", "certificates_fact", "issue_certificates"]
+__all__ = [
+    "CertificatesFact",
+    "certificates_fact",
+    "is_job_certificate_due",
+    "issue_certificates",
+    "issue_job_certificate",
+]
 
 LOOK_SECONDS = 3600.0
 """Certificates live for months."""
@@ -35,32 +43,64 @@ def certificates_fact(world: World, store: StateStore, metas: Sequence[str]) -> 
     if store.spec.tls.mode != "managed":
         return None
     wanted = desired_certificates(store, metas, world.defaults)
-    found = [world.seen.get("Secret", store.namespace, name) for name in _names(store, wanted)]
-    versions = tuple(body["metadata"].get("resourceVersion", "") if body else "" for body in found)
+    names = _names(store, wanted)
 
     async def run() -> CertificatesFact:
-        secrets = await _secrets(world, store, wanted)
+        secrets = await _secrets(world, store.namespace, names)
         ends = first_end(wanted, secrets)
         expire = ends.strftime("%Y-%m-%dT%H:%M:%SZ") if ends else ""
         return CertificatesFact(is_due(store, wanted, secrets, world.now()), expire)
 
-    about = ("certificates", store.metadata.uid, wanted, versions)
+    about = ("certificates", store.metadata.uid, wanted, _versions(world, store.namespace, names))
     return world.probes.fact(Key("StateStore", store.namespace, store.name), about, run, LOOK_SECONDS)
 
 
 async def issue_certificates(world: World, store: StateStore, arguments: Mapping[str, Any]) -> None:
     """Make and renew what is due, for the `Meta` objects called `metas`; the CA's secret is written first."""
     wanted = desired_certificates(store, arguments["metas"], world.defaults)
-    secrets = await _secrets(world, store, wanted)
+    secrets = await _secrets(world, store.namespace, _names(store, wanted))
     for manifest in renewed(store, wanted, secrets, world.now()):
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
-async def _secrets(world: World, store: StateStore, wanted: Sequence[Certificate]) -> dict[str, dict[str, str]]:
+def is_job_certificate_due(world: World, compute: Compute, store: StateStore) -> bool:
+    """Whether the certificate of a job is to be issued: not if others do that, and not before somebody has looked."""
+    if store.spec.tls.mode != "managed":
+        return False
+    wanted = job_certificate(compute, store)
+    names = _names(store, (wanted,))
+
+    async def run() -> bool:
+        secrets = await _secrets(world, compute.namespace, names)
+        return is_due_for_job(store, wanted, secrets, world.now())
+
+    about = ("certificate", compute.metadata.uid, wanted, _versions(world, compute.namespace, names))
+    return bool(world.probes.fact(Key("Compute", compute.namespace, compute.name), about, run, LOOK_SECONDS))
+
+
+async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
+    """Make or renew the certificate of a job; nothing while its store has no CA."""
+    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    if store is None or store.spec.tls.mode != "managed":
+        return
+    wanted = job_certificate(compute, store)
+    secrets = await _secrets(world, compute.namespace, _names(store, (wanted,)))
+    manifest = renewed_for_job(compute, store, wanted, secrets, world.now())
+    if manifest is not None:
+        made = await apply_child(world.api, manifest, compute.namespace, holder_of(compute))
+        world.seen.put("Secret", made)
+
+
+def _versions(world: World, namespace: str, names: Sequence[str]) -> tuple[str, ...]:
+    found = [world.seen.get("Secret", namespace, name) for name in names]
+    return tuple(body["metadata"].get("resourceVersion", "") if body else "" for body in found)
+
+
+async def _secrets(world: World, namespace: str, names: Sequence[str]) -> dict[str, dict[str, str]]:
     found = {}
-    for name in _names(store, wanted):
+    for name in names:
         try:
-            found[name] = (await world.api.get("Secret", store.namespace, name)).get("data") or {}
+            found[name] = (await world.api.get("Secret", namespace, name)).get("data") or {}
         except ApiNotFound:
             continue
     return found

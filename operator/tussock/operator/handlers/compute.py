@@ -7,6 +7,7 @@ from typing import Any
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key, key_of
+from tussock.operator.handlers.certificates import is_job_certificate_due, issue_job_certificate
 from tussock.operator.handlers.components import settled_metas, store_of
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.compactor import compactor_manifests
@@ -18,6 +19,7 @@ from tussock.operator.manifests.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.planning.components import is_settled
 from tussock.operator.planning.compute import PROGRAM_SECONDS, ComputeFacts, plan_compute
 from tussock.operator.planning.facts import DriverFact
+from tussock.operator.planning.job_certificates import ISSUE_JOB_CERTIFICATE
 from tussock.operator.planning.model import Manifest, Observed, Ref
 from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET
 from tussock.operator.probes.driver import ask_driver
@@ -43,8 +45,15 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
         missing=missing,
         driver=_driver(world, key, children),
         settled=_settled(world, compute),
+        certificate_due=_is_certificate_due(world, compute),
+        has_cert_manager=world.has_cert_manager,
     )
     return Observed(facts, children, others)
+
+
+def _is_certificate_due(world: World, compute: Compute) -> bool:
+    store = store_of(world, compute.namespace, compute.spec.store_ref.name)
+    return store is not None and not compute.is_being_deleted and is_job_certificate_due(world, compute, store)
 
 
 def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
@@ -114,6 +123,6 @@ COMPUTE = Controller(
     parse=parse_compute,
     observe=_observe,
     plan=plan_compute,
-    works={DRAW_SPARK_SECRET: _draw_secret},
+    works={DRAW_SPARK_SECRET: _draw_secret, ISSUE_JOB_CERTIFICATE: issue_job_certificate},
 )
 """What is done for a `Compute`."""

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 from tussock.operator.manifests.labels import Component, Manifest, encoded, labels, metadata
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.manifests.transport_security import Identity, common_name, role_uri, server_name, tls_secret
+from tussock.operator.manifests.transport_security import (
+    Identity,
+    common_name,
+    job_common_name,
+    job_secret,
+    job_uri,
+    role_uri,
+    server_name,
+    tls_secret,
+)
+from tussock.operator.resources.common import Resource
+from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 
 __all__ = [
@@ -21,6 +32,8 @@ __all__ = [
     "cert_manager_manifests",
     "certificate_secret",
     "desired_certificates",
+    "issues_certificates",
+    "job_certificate",
 ]
 
 LEAF_SECONDS = 90 * 86400
@@ -56,9 +69,24 @@ def ca_secret(store: StateStore) -> str:
     return f"{store.name}-ca"
 
 
+def issues_certificates(store: StateStore) -> bool:
+    """Whether the operator, or cert-manager for it, makes certificates; else there are none, or the user's one."""
+    return store.spec.tls.mode not in ("none", "secret")
+
+
+def job_certificate(compute: Compute, store: StateStore) -> Certificate:
+    """The certificate of a job of `store`, where certificates are issued. By its URI the service tells jobs apart."""
+    return Certificate(
+        *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
+        *((), (job_uri(store, compute.name),)),
+        is_server=False,
+        seconds=LEAF_SECONDS,
+    )
+
+
 def desired_certificates(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
     """The certificates of `store`, whose `Meta` objects are called `metas`; none where the operator issues none."""
-    if store.spec.tls.mode in ("none", "secret"):
+    if not issues_certificates(store):
         return ()
     server = Certificate(
         tls_secret(store, "meta"), "meta", "tussock-meta", _server_names(store, metas, defaults), (), True, LEAF_SECONDS
@@ -84,27 +112,29 @@ def _server_names(store: StateStore, metas: Sequence[str], defaults: Defaults) -
     return tuple(dict.fromkeys([*names, "localhost"]))
 
 
-def certificate_secret(store: StateStore, wanted: Certificate, files: dict[str, str]) -> Manifest:
-    """The secret of an issued certificate; `files` are its three, in PEM."""
+def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: dict[str, str]) -> Manifest:
+    """The secret of an issued certificate, of the store called so; `files` are its three, in PEM."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(store, wanted.secret, store.name, wanted.component),
+        "metadata": metadata(owner, wanted.secret, store, wanted.component),
         "type": "kubernetes.io/tls",
         "data": encoded(files),
     }
 
 
-def cert_manager_manifests(store: StateStore, wanted: Sequence[Certificate]) -> tuple[Manifest, ...]:
-    """`wanted` as requests to cert-manager; none unless the store asks for that."""
+def cert_manager_manifests(
+    store: StateStore, wanted: Sequence[Certificate], owner: Resource | None = None
+) -> tuple[Manifest, ...]:
+    """`wanted` as requests to cert-manager, of the store's own or of `owner`'s; none unless the store asks for that."""
     issuer = store.spec.tls.issuer_ref
     if store.spec.tls.mode != "certManager" or issuer is None:
         return ()
     reference = {"name": issuer.name, "kind": issuer.kind, "group": issuer.group}
-    return tuple(_request(store, certificate, reference) for certificate in wanted)
+    return tuple(_request(owner or store, store.name, certificate, reference) for certificate in wanted)
 
 
-def _request(store: StateStore, wanted: Certificate, issuer: dict[str, str]) -> Manifest:
+def _request(owner: Resource, store: str, wanted: Certificate, issuer: dict[str, str]) -> Manifest:
     spec: dict[str, Any] = {
         "secretName": wanted.secret,
         "commonName": wanted.common_name,
@@ -113,13 +143,13 @@ def _request(store: StateStore, wanted: Certificate, issuer: dict[str, str]) -> 
         "renewBefore": f"{wanted.seconds // 3 // 3600}h",
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
         # By its labels a change of the secret is known to be the store's business.
-        "secretTemplate": {"labels": labels(store, store.name, wanted.component)},
+        "secretTemplate": {"labels": labels(owner, store, wanted.component)},
         "usages": ["digital signature", "server auth" if wanted.is_server else "client auth"],
         "issuerRef": issuer,
     }
     return {
         "apiVersion": "cert-manager.io/v1",
         "kind": "Certificate",
-        "metadata": metadata(store, wanted.secret, store.name, wanted.component),
+        "metadata": metadata(owner, wanted.secret, store, wanted.component),
         "spec": spec,
     }

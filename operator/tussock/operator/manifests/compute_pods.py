@@ -22,7 +22,7 @@ from tussock.operator.manifests.pods import Main, http_probe, node_template, pla
 from tussock.operator.manifests.quantities import bytes_of
 from tussock.operator.manifests.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.spark_security import spark_secret_volume, start_options
-from tussock.operator.manifests.transport_security import client_identity
+from tussock.operator.manifests.transport_security import job_identity
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 
@@ -96,7 +96,7 @@ def driver_template(
         resources=requirements(compute.spec.driver.resources, _driver_resources(compute)),
         drain_seconds=DRAIN_SECONDS,
         access=access,
-        tls=client_identity(store, "client-writer"),
+        tls=job_identity(store, compute.name),
         volumes=(
             {"name": "compute", "configMap": {"name": driver_name(compute.name)}},
             {"name": "checkpoint", **_checkpoint_volume(compute)},
@@ -129,7 +129,7 @@ def executor_template(
         resources={},
         drain_seconds=_EXECUTOR_DRAIN_SECONDS,
         access=access,
-        tls=client_identity(store, "client-writer"),
+        tls=job_identity(store, compute.name),
         volumes=(secret,),
         mounts=(secret_mount,),
         service_account=access.service_account,

@@ -49,6 +49,11 @@ def _check_credentials(meta: Meta, store: StateStore) -> None:
             f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
             "only objectStore.managed, and s3 with a credentialsSecret, have one. Leave the mode out"
         )
+    if meta.spec.config.get("tls") and not has_tls(store):
+        raise InvalidResource(
+            f"Meta {meta.name}: config.tls.revoked is about certificates, and spec.tls.mode of StateStore {store.name} "
+            "is none. Leave it out"
+        )
     mode = given.get("mode", "static")
     if mode != "static" and reader_secret(store):
         raise InvalidResource(

@@ -12,6 +12,10 @@ __all__ = [
     "client_identity",
     "common_name",
     "has_tls",
+    "job_common_name",
+    "job_identity",
+    "job_secret",
+    "job_uri",
     "mounted",
     "role_patterns",
     "role_uri",
@@ -50,6 +54,13 @@ def tls_secret(store: StateStore, identity: Identity) -> str:
     return f"{store.name}-{identity}-tls"
 
 
+def job_secret(store: StateStore, compute: str) -> str:
+    """The same of one job, the `Compute` called so: it has a certificate of its own."""
+    if store.spec.tls.mode == "secret":
+        return store.spec.tls.secret_name
+    return f"{compute}-driver-tls"
+
+
 def server_name(store: StateStore) -> str:
     """The name that every meta node's certificate has, whatever address it is reached at."""
     return f"{store.name}-meta.{store.namespace}.svc"
@@ -78,6 +89,16 @@ def role_uri(store: StateStore, role: str) -> str:
     return f"tussock://{store.namespace}/{store.name}/{role}"
 
 
+def job_uri(store: StateStore, compute: str) -> str:
+    """The name by which the meta service knows a job: it has the role of a writer, and limits and log lines its own."""
+    return f"{role_uri(store, 'writer')}/{compute}"
+
+
+def job_common_name(compute: str) -> str:
+    """For people. No pattern fits it, whatever the job is called, so nobody is a job or an admin by a common name."""
+    return f"tussock-job-{compute}"
+
+
 def common_name(role: str) -> str:
     """The name by which people tell certificates of clients apart; the same in all stores."""
     return f"tussock-{role}"
@@ -85,23 +106,33 @@ def common_name(role: str) -> str:
 
 def mounted(store: StateStore, identity: Identity) -> Mounted:
     """The certificate of `identity` as files, renewed under a running process; nothing without TLS."""
-    if not has_tls(store):
-        return Mounted()
-    secret = {"secretName": tls_secret(store, identity), "defaultMode": 0o440}
+    return _mounted(tls_secret(store, identity)) if has_tls(store) else Mounted()
+
+
+def client_identity(store: StateStore, identity: Identity) -> Mounted:
+    """The same with the variables by which every client finds it (`docs/security.md`)."""
+    return _client(store, tls_secret(store, identity))
+
+
+def job_identity(store: StateStore, compute: str) -> Mounted:
+    """The same of the job called so, for its driver and its executors."""
+    return _client(store, job_secret(store, compute))
+
+
+def _mounted(name: str) -> Mounted:
+    secret = {"secretName": name, "defaultMode": 0o440}
     return Mounted(
         volumes=({"name": "tls", "secret": secret},), mounts=({"name": "tls", "mountPath": MOUNT, "readOnly": True},)
     )
 
 
-def client_identity(store: StateStore, identity: Identity) -> Mounted:
-    """The same with the variables by which every client finds it (`docs/security.md`)."""
-    found = mounted(store, identity)
+def _client(store: StateStore, secret: str) -> Mounted:
     if not has_tls(store):
-        return found
+        return Mounted()
     values = {
         "TUSSOCK_TLS_CA": f"{MOUNT}/ca.crt",
         "TUSSOCK_TLS_CERT": f"{MOUNT}/tls.crt",
         "TUSSOCK_TLS_KEY": f"{MOUNT}/tls.key",
         "TUSSOCK_TLS_SERVER_NAME": server_name(store),
     }
-    return found._replace(env=tuple({"name": name, "value": value} for name, value in values.items()))
+    return _mounted(secret)._replace(env=tuple({"name": name, "value": value} for name, value in values.items()))

@@ -18,7 +18,7 @@ from tussock.operator.planning.ownership import belongs, holder_of, uses
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "writes_into"]
+__all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "not_issued", "writes_into"]
 
 SLOW_SECONDS = 60.0
 """An issuer within the cluster takes a second or two; one far away may take longer, and the message goes again."""
@@ -48,7 +48,7 @@ def missing_certificates(
                 "spec.tls asks cert-manager for certificates, and the operator sees none of its Certificates. Install "
                 "cert-manager, which is noticed within a minute, or take another spec.tls.mode.",
             )
-        return _of_an_issuer(store, wanted, absent, children, others, now)
+        return not_issued(store, wanted, children, others, now)
     if absent:
         return progressing(Reason.RECONCILING, f"Waiting until the operator has issued {', '.join(absent)}.")
     return None
@@ -96,16 +96,17 @@ def _of_the_user(store: StateStore, others: Mapping[Ref, Manifest]) -> Verdict |
     return None
 
 
-def _of_an_issuer(
+def not_issued(
     store: StateStore,
-    wanted: list[str],
-    absent: list[str],
+    wanted: Sequence[str],
     children: Mapping[Ref, Manifest],
     others: Mapping[Ref, Manifest],
     now: datetime,
 ) -> Verdict | None:
+    """What keeps cert-manager from having issued certificates into the secrets `wanted`; `None` if all are there."""
     issuer = store.spec.tls.issuer_ref
     assert issuer is not None
+    absent = [name for name in wanted if Ref("Secret", name) not in others]
     by = f"{issuer.kind} {issuer.name}"
     if absent:
         child = children.get(Ref("Certificate", absent[0]))

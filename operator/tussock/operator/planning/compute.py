@@ -14,7 +14,8 @@ from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, Job, comput
 from tussock.operator.manifests.compute_pods import DRAIN_SECONDS, ROLE_LABEL, checkpoint_claim, trial_name
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.manifests.transport_security import has_tls, tls_secret
+from tussock.operator.manifests.spark_security import spark_secret_name
+from tussock.operator.manifests.transport_security import has_tls, job_secret
 from tussock.operator.planning.comparing import applies, prunes
 from tussock.operator.planning.components import stamps, status_conditions
 from tussock.operator.planning.compute_gates import Gates, gates_of, stores_metas, writer_conflict
@@ -24,6 +25,7 @@ from tussock.operator.planning.driver_runs import Run, has_ended, run_of, stamp
 from tussock.operator.planning.drivers import Driving, drive, stop
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.planning.image_trials import try_image
+from tussock.operator.planning.job_certificates import JobCertificate, issued_to, plan_certificate
 from tussock.operator.planning.model import (
     Action,
     Annotate,
@@ -65,6 +67,10 @@ class ComputeFacts:
     driver: DriverFact | None = None
     settled: Mapping[Ref, bool] = field(default_factory=dict)
     """The store's Metas and Compactors, and whether each has rolled out what is asked for now."""
+    certificate_due: bool = False
+    """The job's certificate is one that the operator issues, and has to be made or renewed."""
+    has_cert_manager: bool = False
+    """Whether certificates can be asked of it."""
 
 
 def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
@@ -93,16 +99,19 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     secret = secret_version(compute, observed.others)
     job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
-    driving = _driving(compute, store, job, observed, gates, runs, now)
-    applied = applies(job.manifests, observed.children)
-    actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children)]
+    due, has_cert_manager = facts.certificate_due, facts.has_cert_manager
+    certificate = plan_certificate(compute, store, observed, now, due=due, has_cert_manager=has_cert_manager)
+    driving = _driving(compute, store, job, observed, gates, certificate, runs, now)
+    wanted = [*job.manifests, *certificate.manifests]
+    applied = applies(wanted, observed.children)
+    actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children), *certificate.actions]
     if secret is None:
         # Not before it is there: it is of what the driver's pod is made, and a running one goes on with the former.
         actions.append(Work(DRAW_SPARK_SECRET, {}))
         told = "The secret that driver and executors share is being made."
         driving = Driving(progressing(Reason.RECONCILING, told, serving=_is_serving(runs)))
-    actions += [*prunes([*job.manifests, *observed.pods()], observed.children), *driving.actions]
-    actions += _refreshed(job, store, observed, driving)
+    actions += [*prunes([*wanted, *observed.pods()], observed.children), *driving.actions]
+    actions += _refreshed(compute, job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)
         actions.append(Emit("Warning", "PodTemplateKept", f"Of the pod templates these were not taken over: {told}."))
@@ -115,13 +124,17 @@ def _driving(
     job: Job,
     observed: Observed[ComputeFacts],
     gates: Gates,
+    certificate: JobCertificate,
     runs: Sequence[Run],
     now: datetime,
 ) -> Driving:
     """What to do with the driver."""
-    conflict = writer_conflict(compute, observed.others) or foreign_secret(compute, observed.others)
+    foreign = foreign_secret(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
+    conflict = writer_conflict(compute, observed.others) or foreign
     if conflict is not None:
         return Driving(conflict, _stopping(runs))
+    if certificate.missing is not None:
+        gates = Gates(gates.first or certificate.missing, gates.again or certificate.missing)
     if observed.facts.missing:
         missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
         gates = Gates(missing, missing)
@@ -157,11 +170,13 @@ def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
     return tuple(stop(run) for run in runs if not run.is_leaving)
 
 
-def _refreshed(job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving) -> list[Action]:
+def _refreshed(
+    compute: Compute, job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving
+) -> list[Action]:
     """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
     pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
-    secrets = [tls_secret(store, "client-writer")] if has_tls(store) else []
+    secrets = [job_secret(store, compute.name)] if has_tls(store) else []
     found: list[Action] = list(stamps(pods, secrets, observed.others))
     if job.executors is None:
         return found
@@ -181,7 +196,7 @@ def _leaving(
     """Let drivers end in order; executors go with them, by their owner references. Then let go."""
     if not runs:
         verdict = progressing(Reason.DELETING, "The driver has ended; the rest goes with this object.")
-        return _plan(compute, observed, (Release(),), Driving(verdict), None, now)
+        return _plan(compute, observed, (*issued_to(observed), Release()), Driving(verdict), None, now)
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
     # A driver may use its own time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
@@ -189,7 +204,8 @@ def _leaving(
         told = (
             f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be gone. This object goes without it."
         )
-        give_up = (Emit("Warning", str(Reason.DELETION_GAVE_UP), told), Release())
+        end = Emit("Warning", str(Reason.DELETION_GAVE_UP), told)
+        give_up: tuple[Action, ...] = (end, *issued_to(observed), Release())
         return _plan(compute, observed, give_up, Driving(wrong(Reason.DELETION_GAVE_UP, told)), None, now)
     verdict = progressing(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
     return _plan(compute, observed, _stopping(runs), Driving(verdict, again_seconds=left), None, now)

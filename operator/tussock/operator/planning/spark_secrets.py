@@ -22,9 +22,9 @@ def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | No
     return None if found is None else str(found["metadata"].get("uid", ""))
 
 
-def foreign_secret(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """The verdict where a Secret of that name is somebody else's; it is neither used nor touched."""
-    ref = Ref("Secret", spark_secret_name(compute.name))
+def foreign_secret(compute: Compute, name: str, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    """The verdict where a Secret with a name of the job's is somebody else's; it is neither used nor touched."""
+    ref = Ref("Secret", name)
     holder = holder_of(compute)
     if ref not in others or belongs(others[ref], holder):
         return None
