@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ __all__ = ["History", "run_history"]
 Rows = dict[Any, bytes]
 OPERATIONS = 8000
 """Of one history."""
+SEEDS_A_POOL = 30
 _KEPT = 12
 """Committed states that the model keeps for reads at old epochs."""
 
@@ -400,14 +402,17 @@ def main(arguments: list[str], run: Callable[[int], int] = run_history) -> int:
         print(f"{run(given.seed)} operations of seed {given.seed}: all answers right")
         return 0
     began, done, failed = time.monotonic(), 0, 0
-    with ProcessPoolExecutor(max_tasks_per_child=20) as pool:
-        futures = [pool.submit(run, seed) for seed in _seeds(given.first, given.operations)]
-        for future in futures:
-            try:
-                done += future.result()
-            except AssertionError as error:
-                failed += 1
-                print(error, file=sys.stderr)
+    seeds = _seeds(given.first, given.operations)
+    # New processes now and then, which hold no more than they need. The pool's own `max_tasks_per_child` may wait for
+    # ever for a worker that has ended (CPython issue 115634).
+    while some := list(itertools.islice(seeds, SEEDS_A_POOL)):
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            for future in [pool.submit(run, seed) for seed in some]:
+                try:
+                    done += future.result()
+                except AssertionError as error:
+                    failed += 1
+                    print(error, file=sys.stderr)
     print(f"{done} operations in {time.monotonic() - began:.0f} s; {failed} histories failed")
     return 1 if failed else 0
 
