@@ -44,10 +44,13 @@ class Board(User):
             self.await_reason(what, "Ready", status="True")
         self.await_batches()
 
+    def driver_pod(self) -> str:
+        """The name of the driver's pod, which is another one while a lost pod has the usual one."""
+        return str(self.get("tsx/board")["status"].get("driverPod", "board-driver"))
+
     def driver(self) -> dict[str, Any]:
         """What the driver says of itself, through the API server's proxy."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/board-driver:7372/proxy/status"
-        found = self.cluster.answer(path)
+        found = self.cluster.answer(f"/api/v1/namespaces/{self.namespace}/pods/{self.driver_pod()}:7372/proxy/status")
         assert isinstance(found, dict)
         return found
 

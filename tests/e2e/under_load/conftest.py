@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.client import Cluster
+from cluster.node import Node
 from support.boards import Board
 from support.users import resource
 
@@ -26,3 +27,11 @@ def board(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Itera
         finally:
             with cluster.phase("under load: delete"):
                 found.kubectl("delete", "tsx,tss", "--all", "--timeout=200s", seconds=240)
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Node:
+    """The node, which has to be ours."""
+    if cluster.node is None:
+        pytest.skip("the nodes of another cluster are not ours to harm")
+    return cluster.node

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,14 +30,6 @@ QUIET = "networkpolicies,poddisruptionbudgets,roles,rolebindings,serviceaccounts
 AWAY_SECONDS = 10
 """Longer than an operator leads that cannot renew its Lease."""
 STATUS = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
-
-
-@pytest.fixture
-def node(cluster: Cluster) -> Node:
-    """The node, which has to be ours."""
-    if cluster.node is None:
-        pytest.skip("the nodes of another cluster are not ours to harm")
-    return cluster.node
 
 
 @pytest.fixture
@@ -137,13 +130,17 @@ def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
 @pytest.mark.usefixtures("same_driver")
 def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, operator: str) -> None:
     """Three times, each a little later after it was given work: whoever comes next ends it."""
+    killed = ""
     for moment, compactors in ((0.0, 2), (0.2, 3), (0.5, 1)):
+        # One that was too late for its work to be interrupted is not the one to kill next.
+        leading_operator(cluster, operator, since=killed)
         before = children(board, QUIET)
         with cluster.phase(f"faults: operator killed {moment} s after it got work, to all done"):
             board.kubectl("scale", "tsc/board", f"--replicas={compactors}")
             board.kubectl("delete", *before, "--wait=false")
             time.sleep(moment)
-            cluster.kill(leading_operator(cluster, operator), operator)
+            cluster.kill(leading_operator(cluster, operator, since=killed), operator)
+            killed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             cluster.wait_for("all children", lambda: others_for(before, children(board, QUIET)), SECONDS)  # noqa: B023
             cluster.wait_for(
                 f"{compactors} compactors",
@@ -153,11 +150,14 @@ def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, op
             board.settle()
 
 
-def leading_operator(cluster: Cluster, operator: str) -> str:
-    """The pod of the operator that works."""
-    lease = cluster.get("lease", "tussock-operator", operator)
-    assert lease is not None
-    return str(lease["spec"]["holderIdentity"])
+def leading_operator(cluster: Cluster, operator: str, since: str) -> str:
+    """The pod of the operator that works, and has said so since a moment, as a Lease has it."""
+
+    def holder() -> str | None:
+        lease = cluster.get("lease", "tussock-operator", operator)
+        return lease["spec"]["holderIdentity"] if lease and lease["spec"]["renewTime"] > since else None
+
+    return cluster.wait_for("an operator that leads", holder, SECONDS)
 
 
 def others_for(before: dict[str, str], now: dict[str, str]) -> bool:
