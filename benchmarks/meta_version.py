@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import ClaimCompaction, CreateTable, Delta, ReportCompaction, advance
-from tussock.meta.framing import decode_snapshot, encode_snapshot
-from tussock.meta.ranges import overlap_in_run
-from tussock.meta.version import CompactionTask, DroppedSst, Version
+from tussock.meta.log.format import decode_snapshot, encode_snapshot
+from tussock.meta.version.commits import AlreadyCommitted, stamp
+from tussock.meta.version.delta import ClaimCompaction, CreateTable, Delta, ReportCompaction, advance
+from tussock.meta.version.ranges import overlap_in_run
+from tussock.meta.version.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
 

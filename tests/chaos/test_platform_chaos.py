@@ -10,7 +10,7 @@ from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
 from support.chaos_child import FENCED, TABLE
 from support.chaos_verdict import is_telling, judge, longest_pause
 from support.minio import MinioServer, free_port
-from tussock.meta.framing import decode_lease, sequence_of
+from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.statestore import StateStore, connect
 from tussock.statestore.buckets import open_bucket
 

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.command import ORDERS, Tussock, order
-from tussock.meta.commits import CommitEpoch
-from tussock.meta.framing import (
+from tussock.meta.log.format import (
     Lease,
     decode_entry,
     decode_snapshot,
@@ -23,6 +22,7 @@ from tussock.meta.framing import (
     marker_path,
     snapshot_path,
 )
+from tussock.meta.version.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.sst import bloom

@@ -8,7 +8,7 @@ import pytest
 
 from support.command import Tussock
 from support.platforms import QUIET, Platform
-from tussock.meta.version import Version
+from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.catalog import data_object, stored_bytes

@@ -7,8 +7,8 @@ import pytest
 
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
-from tussock.meta.picking import PickerConfig
-from tussock.meta.version import CompactionTask
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore import CorruptSst, Fenced, StateStore, connect
 from tussock.statestore.catalog import SstInfo, data_path
 from tussock.statestore.system import RealSystem

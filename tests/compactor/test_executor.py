@@ -14,7 +14,7 @@ from support.faulty_bucket import Fate, FaultyBucket, where
 from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
 from support.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUnavailable

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from support.stores import TickingSystem, kill, open_on, sst_objects
 from support.versions import ModelBucket
 from tussock.compactor import embedded
-from tussock.meta.delta import ClaimCompaction, ReleaseCompaction
-from tussock.meta.picking import PickerConfig
-from tussock.meta.recovery import read_entry
-from tussock.meta.tasks import validate_claim
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.log.recovery import read_entry
+from tussock.meta.version.delta import ClaimCompaction, ReleaseCompaction
+from tussock.meta.version.tasks import validate_claim
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
 from tussock.statestore.catalog import data_path
 

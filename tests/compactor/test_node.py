@@ -18,10 +18,10 @@ from tussock.compactor.parts import Part
 from tussock.compactor.slots import Slot, SlotCrashed
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport
-from tussock.meta.picking import PickerConfig
+from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo, data_object
 from tussock.statestore.errors import (

@@ -11,7 +11,7 @@ from support.versions import FakeSystem
 from tussock.compactor import execute, parts
 from tussock.compactor.jobs import Job, Jobs
 from tussock.compactor.parts import Part, borders, cut
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.object_store import ObjectStore

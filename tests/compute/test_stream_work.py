@@ -18,8 +18,8 @@ import tussock.compute.spark as ts
 from tussock.compute.spark import listener
 from tussock.compute.spark.identity import default_writer
 from tussock.compute.spark.notes import NOTES_FOLDER
-from tussock.meta.commits import CommitEpoch
-from tussock.meta.framing import decode_entry, sequence_of
+from tussock.meta.log.format import decode_entry, sequence_of
+from tussock.meta.version.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import stored_bytes

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from tussock.meta.server.settings import CompactionSettings, MetaSettings, VersionSettings
+from tussock.meta.server.settings.model import CompactionSettings, MetaSettings, VersionSettings
 from tussock.operator.manifests.compute_conf import spark_conf
 from tussock.operator.manifests.transport_security import ROLES
 from tussock.operator.resources import backup, compactor, compute, meta, parse_compute, parse_store, store

@@ -11,9 +11,21 @@ from pathlib import Path
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tussock.meta.backup_changes import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
-from tussock.meta.commits import CommitEpoch, with_payloads
-from tussock.meta.delta import (
+from tussock.meta.log.format import (
+    SSTS_START,
+    BackupContent,
+    Lease,
+    LogEntry,
+    encode_backup,
+    encode_entry,
+    encode_lease,
+    encode_pin,
+    encode_snapshot,
+    with_ssts,
+)
+from tussock.meta.version.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
+from tussock.meta.version.commits import CommitEpoch, with_payloads
+from tussock.meta.version.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     AlterTable,
@@ -30,20 +42,8 @@ from tussock.meta.delta import (
     StartTerm,
     advance,
 )
-from tussock.meta.framing import (
-    SSTS_START,
-    BackupContent,
-    Lease,
-    LogEntry,
-    encode_backup,
-    encode_entry,
-    encode_lease,
-    encode_pin,
-    encode_snapshot,
-    with_ssts,
-)
-from tussock.meta.tasks import ClaimCompaction
-from tussock.meta.version import CompactionTask, Origin, Version
+from tussock.meta.version.tasks import ClaimCompaction
+from tussock.meta.version.version import CompactionTask, Origin, Version
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
 

@@ -7,12 +7,12 @@ import pytest
 
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
-from tussock.meta.backups import BACKUP_LEASE_MS, Backups
-from tussock.meta.delta import BeginBackup, BeginStore, DetachSource, FinishBackup, advance
-from tussock.meta.framing import backup_path, decode_backup, snapshot_path
-from tussock.meta.picker import PickerConfig
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.version import Origin, Version
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.log.format import backup_path, decode_backup, snapshot_path
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.retention.backups import BACKUP_LEASE_MS, Backups
+from tussock.meta.version.delta import BeginBackup, BeginStore, DetachSource, FinishBackup, advance
+from tussock.meta.version.version import Origin, Version
 from tussock.statestore.backend import BackupInfo
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
 from tussock.statestore.errors import (

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from support.versions import sst
-from tussock.meta import barriers
-from tussock.meta.checkpoint_job import CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints import barriers
+from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
 from tussock.statestore.barriers import JobOptions
 from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from support.versions import sst
-from tussock.meta import barriers
-from tussock.meta.barriers import collect, committed, join, leave, lose, refused, tick
-from tussock.meta.checkpoint_job import CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints import barriers
+from tussock.meta.checkpoints.barriers import collect, committed, join, leave, lose, refused, tick
+from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
 from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.catalog import SubLevel
 from tussock.statestore.errors import DuplicateName, Fenced

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
 from support.stores import InlineExecutor, TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.meta.backups import BACKUP_LEASE_MS
-from tussock.meta.cloning import clone, hold_name
-from tussock.meta.framing import entry_path
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.restoring import restore
-from tussock.meta.version import Origin, Version
+from tussock.meta.log.format import entry_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.backups import BACKUP_LEASE_MS
+from tussock.meta.retention.clone import clone, hold_name
+from tussock.meta.retention.restore import restore
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Origin, Version
 from tussock.statestore import StateStore
 from tussock.statestore.errors import (
     BackupExists,

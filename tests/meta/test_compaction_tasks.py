@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from support.versions import make_id, run, spec, sst
-from tussock.meta.delta import AdvanceHorizon, DropTable, ReleaseCompaction, ReportCompaction, advance
-from tussock.meta.invariants import problems
-from tussock.meta.tasks import ClaimCompaction
-from tussock.meta.version import CompactionTask, Version
+from tussock.meta.version.delta import AdvanceHorizon, DropTable, ReleaseCompaction, ReportCompaction, advance
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.tasks import ClaimCompaction
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.catalog import SstInfo, TableLevels, TableState
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, StaleUpload, TableNotFound
 

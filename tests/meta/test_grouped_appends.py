@@ -7,15 +7,15 @@ import pytest
 
 from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.versions import ModelBucket, request, spec, sst
-from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import CreateTable, Delta, advance
-from tussock.meta.framing import decode_entry, entry_path, marker_path, snapshot_path
-from tussock.meta.grouping import AnyCall, Call, CallQueue
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.recovery import apply_entry
-from tussock.meta.terms import StartTerm
-from tussock.meta.version import Version
+from tussock.meta.log.format import decode_entry, entry_path, marker_path, snapshot_path
+from tussock.meta.log.group_commit import AnyCall, Call, CallQueue
+from tussock.meta.log.log import VersionLog
+from tussock.meta.log.recovery import apply_entry
+from tussock.meta.version.commits import AlreadyCommitted, stamp
+from tussock.meta.version.delta import CreateTable, Delta, advance
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.terms import StartTerm
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.errors import (
     Conflict,
@@ -234,7 +234,7 @@ def test_an_interrupted_appender_leaves_nobody_waiting(bucket: ModelBucket) -> N
 
 def test_at_most_so_many_calls_share_an_entry(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest goes into the entries after it, and nobody is left behind."""
-    monkeypatch.setattr("tussock.meta.grouping.CALLS_AN_ENTRY_MAX", 4)
+    monkeypatch.setattr("tussock.meta.log.group_commit.CALLS_AN_ENTRY_MAX", 4)
     store = Store(bucket)
     store.create("kv")
     epochs = store.together(*(lambda: store.commit(request(5)) for _ in range(10)))

@@ -4,10 +4,10 @@ import pytest
 
 from support.versions import FakeSystem
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.gate import FAULTS_BURST, FAULTS_PER_SECOND, Arrival, Gate
-from tussock.meta.server.limits import RateLimits
-from tussock.meta.server.metrics import Metrics
-from tussock.meta.server.security import Authenticator
+from tussock.meta.server.auth.authentication import Authenticator
+from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.wire.gate import FAULTS_BURST, FAULTS_PER_SECOND, Arrival, Gate
+from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.errors import InvalidOption, RateLimited
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from support.faulty_bucket import Call, Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, spec
-from tussock.meta.delta import CreateTable, Delta
-from tussock.meta.framing import Lease, decode_lease, encode_lease, lease_path
-from tussock.meta.leader import Action, Held, LeaderLease, Seen, judge
-from tussock.meta.log import VersionLog
-from tussock.meta.version import Version
+from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.server.election import Action, Held, LeaderLease, Seen, judge
+from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.version.version import Version
 from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
 
 LEASE = 3.0

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from support.versions import request, spec
-from tussock.meta.commits import AlreadyCommitted, CommitEpoch, stamp
-from tussock.meta.delta import CreateTable, DropTable, advance
-from tussock.meta.invariants import problems
-from tussock.meta.ledger import BATCHES_REMEMBERED, RANGES_MAX
-from tussock.meta.version import Version
+from tussock.meta.version.commits import AlreadyCommitted, CommitEpoch, stamp
+from tussock.meta.version.delta import CreateTable, DropTable, advance
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.ledger import BATCHES_REMEMBERED, RANGES_MAX
+from tussock.meta.version.version import Version
 from tussock.statestore.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.errors import Fenced, InvalidOption

@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from tussock.meta.delta import AlterTable, CommitEpoch, Delta, RepairClock, advance
-from tussock.meta.framing import (
+from tussock.meta.log.format import (
     decode_backup,
     decode_entry,
     decode_holder,
@@ -27,8 +26,9 @@ from tussock.meta.framing import (
     snapshot_path,
     with_ssts,
 )
-from tussock.meta.invariants import problems
-from tussock.meta.version import Version
+from tussock.meta.version.delta import AlterTable, CommitEpoch, Delta, RepairClock, advance
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.errors import CorruptLog, NewerFormat
 

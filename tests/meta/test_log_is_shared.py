@@ -6,12 +6,12 @@ from simulation.bucket import Faults, NodeBucket, SimBucket
 from simulation.scheduler import Node, Scheduler
 from simulation.system import SimSystem
 from support.versions import FakeSystem, ModelBucket
-from tussock.meta import log as log_module
-from tussock.meta.delta import Configure, CreateTable, Delta
-from tussock.meta.framing import entry_path
-from tussock.meta.log import VersionLog
-from tussock.meta.turns import Turns
-from tussock.meta.version import Version
+from tussock.meta.log import log as log_module
+from tussock.meta.log.format import entry_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.log.turns import Turns
+from tussock.meta.version.delta import Configure, CreateTable, Delta
+from tussock.meta.version.version import Version
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout
 

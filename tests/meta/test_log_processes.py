@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.versions import make_id, run, sst
-from tussock.meta.invariants import problems
-from tussock.meta.service import EmbeddedMeta
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.version.invariants import problems
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.catalog import TableSpec

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from support.faulty_bucket import Call, Fate, FaultyBucket, Script, where
 from support.versions import ModelBucket, make_id, request, run, spec, sst
-from tussock.meta.invariants import problems
-from tussock.meta.picker import PickerConfig
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.version import CompactionTask
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo
 from tussock.statestore.errors import (

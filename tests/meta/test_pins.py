@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from support.faulty_bucket import Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
-from tussock.meta.framing import encode_pin
-from tussock.meta.log import VersionLog
-from tussock.meta.picker import PickerConfig
-from tussock.meta.pins import PinKeeper, live_pins, smallest_live_pin
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.watermark import low_watermark
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.compaction.watermark import low_watermark
+from tussock.meta.log.format import encode_pin
+from tussock.meta.log.log import VersionLog
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.retention.pins import PinKeeper, live_pins, smallest_live_pin
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed

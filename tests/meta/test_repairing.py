@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
-from tussock.meta.backup_changes import BeginStore
-from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import CommitEpoch, CreateTable, DropTable, RepairClock, advance, apply
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.pins import PinKeeper
-from tussock.meta.repairing import Numbers, epochs_ahead, named_epochs
-from tussock.meta.version import Origin, Version
+from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.pins import PinKeeper
+from tussock.meta.version.backups import BeginStore
+from tussock.meta.version.commits import AlreadyCommitted, stamp
+from tussock.meta.version.delta import CommitEpoch, CreateTable, DropTable, RepairClock, advance, apply
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.repair import Numbers, epochs_ahead, named_epochs
+from tussock.meta.version.version import Origin, Version
 from tussock.statestore.errors import Conflict, InvalidBatch, SnapshotExpired, StaleUpload
 
 FAR = 1 << 62

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.stores import InlineExecutor, TickingSystem, open_on, pairs
 from support.versions import ModelBucket
-from tussock.meta.framing import backup_path, decode_backup, encode_backup, entry_path
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.restoring import restore
-from tussock.meta.version import Origin
+from tussock.meta.log.format import backup_path, decode_backup, encode_backup, entry_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.restore import restore
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Origin
 from tussock.statestore import StateStore
 from tussock.statestore.catalog import SstInfo, SubLevel, data_path, object_sizes
 from tussock.statestore.errors import (

@@ -4,10 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from support.versions import make_id, run, sst
-from tussock.meta.claims import Chosen
-from tussock.meta.delta import ClaimCompaction, DropTable, ReleaseCompaction, ReportCompaction, advance
-from tussock.meta.picking import PickerConfig
-from tussock.meta.scheduling import (
+from tussock.meta.compaction.assignment import (
     IDLE_SECONDS_MAX,
     ORPHANED,
     SESSION_OVER,
@@ -16,7 +13,10 @@ from tussock.meta.scheduling import (
     owner_of,
     worker_of,
 )
-from tussock.meta.version import CompactionTask, Version
+from tussock.meta.compaction.claims import Chosen
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.version.delta import ClaimCompaction, DropTable, ReleaseCompaction, ReportCompaction, advance
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.catalog import SstInfo, TableLevels, TableSpec, TableState
 
 PICKER = PickerConfig(l0_small_bytes=1, base_bytes=10**9, l0_runs_max=10**6)

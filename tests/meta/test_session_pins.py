@@ -4,16 +4,16 @@ import pytest
 
 from support.faulty_bucket import Call, Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, request, spec
-from tussock.meta.log import VersionLog
-from tussock.meta.pins import PinKeeper
+from tussock.meta.log.log import VersionLog
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.retention.pins import PinKeeper
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message
-from tussock.meta.server.caller import ANYONE
+from tussock.meta.server.auth.caller import ANYONE
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.leadership import Leadership
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.service import EmbeddedMeta
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.errors import ObjectStoreUnavailable
 
 SESSION = "0123456789abcdef" * 2

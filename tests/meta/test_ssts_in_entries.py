@@ -5,15 +5,15 @@ from msgspec.structs import replace
 
 from support.faulty_bucket import Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
-from tussock.meta import grouping
-from tussock.meta.commits import stamp
-from tussock.meta.delta import CreateTable, Delta, advance
-from tussock.meta.framing import entry_path, marker_path
-from tussock.meta.grouping import Call, CallQueue, plan_entry
-from tussock.meta.invariants import problems
-from tussock.meta.picker import PickerConfig
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.version import Version
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.log import group_commit as grouping
+from tussock.meta.log.format import entry_path, marker_path
+from tussock.meta.log.group_commit import Call, CallQueue, plan_entry
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.version.commits import stamp
+from tussock.meta.version.delta import CreateTable, Delta, advance
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, data_object
 from tussock.statestore.errors import Conflict, InvalidBatch, ObjectStoreUnavailable

@@ -4,10 +4,10 @@ import pytest
 
 from support.faulty_bucket import Call, Fate, FaultyBucket
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
-from tussock.meta.delta import AdvanceHorizon
-from tussock.meta.framing import encode_snapshot, marker_path, snapshot_path
-from tussock.meta.picker import PickerConfig
-from tussock.meta.service import EmbeddedMeta
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.log.format import encode_snapshot, marker_path, snapshot_path
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.version.delta import AdvanceHorizon
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from support.versions import FakeSystem
-from tussock.meta.upkeep import JITTER_PARTS, RETRY_SECONDS_MIN, Schedule
+from tussock.meta.retention.recurring import JITTER_PARTS, RETRY_SECONDS_MIN, Schedule
 
 INTERVAL = 300.0
 

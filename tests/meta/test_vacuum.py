@@ -6,9 +6,9 @@ import pytest
 
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.versions import FakeSystem, ModelBucket, make_id, request, spec, sst
-from tussock.meta.framing import entry_path, marker_path, snapshot_path
-from tussock.meta.picker import PickerConfig
-from tussock.meta.service import EmbeddedMeta
+from tussock.meta.compaction.picker import PickerConfig
+from tussock.meta.log.format import entry_path, marker_path, snapshot_path
+from tussock.meta.meta_store import EmbeddedMeta
 from tussock.statestore.catalog import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptLog, Fenced, StaleUpload
 from tussock.statestore.ids import new_sst_id

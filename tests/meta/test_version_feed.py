@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from support.versions import FakeSystem, ModelBucket, spec
+from tussock.meta.client.follower import followed
 from tussock.meta.client.versions import PushedVersion
-from tussock.meta.delta import CreateTable
-from tussock.meta.follower import followed
-from tussock.meta.framing import encode_snapshot
-from tussock.meta.log import VersionLog
+from tussock.meta.log.format import encode_snapshot
+from tussock.meta.log.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
-from tussock.meta.server.grpc_server import events_of
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
-from tussock.meta.version import Version
+from tussock.meta.server.wire.grpc_server import events_of
+from tussock.meta.version.delta import CreateTable
+from tussock.meta.version.version import Version
 from tussock.statestore.errors import CorruptLog
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, at_calls, where
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
-from tussock.meta.commits import AlreadyCommitted, stamp
-from tussock.meta.delta import CreateTable, Delta, DropTable
-from tussock.meta.framing import entry_path, marker_path, snapshot_path
-from tussock.meta.log import VersionLog
-from tussock.meta.version import Version
+from tussock.meta.log.format import entry_path, marker_path, snapshot_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.commits import AlreadyCommitted, stamp
+from tussock.meta.version.delta import CreateTable, Delta, DropTable
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TableExists, TableNotFound
 

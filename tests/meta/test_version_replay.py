@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.versions import FakeSystem, ModelBucket, make_id, request, run, spec, sst
-from tussock.meta.commits import CommitEpoch, stamp
-from tussock.meta.delta import (
+from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
+from tussock.meta.log.format import LogEntry, decode_entry, decode_snapshot, encode_entry, encode_snapshot
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.commits import CommitEpoch, stamp
+from tussock.meta.version.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     CreateTable,
@@ -20,12 +23,9 @@ from tussock.meta.delta import (
     ReportCompaction,
     advance,
 )
-from tussock.meta.framing import LogEntry, decode_entry, decode_snapshot, encode_entry, encode_snapshot
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.picker import PickerConfig, pick, pick_manual
-from tussock.meta.tasks import ClaimCompaction
-from tussock.meta.version import CompactionTask, Version
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.tasks import ClaimCompaction
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
 from tussock.statestore.chunks import Chunked

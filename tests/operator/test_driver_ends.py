@@ -3,7 +3,7 @@
 import pytest
 
 from support.computes import World, at, compute, conditions
-from tussock.meta.ledger import find_batch, record
+from tussock.meta.version.ledger import find_batch, record
 from tussock.operator.planning.model import Apply, Emit, Ref
 from tussock.statestore.errors import Fenced
 

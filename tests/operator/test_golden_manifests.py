@@ -11,7 +11,7 @@ import yaml
 from golden.write_manifests import FOLDER, text_of
 from support.operator_cases import CASES, manifests_of, pod_templates
 from support.operator_stores import DEFAULTS, compactor_with, meta_with, store_with
-from tussock.meta.server.sources import load_settings
+from tussock.meta.server.settings.sources import load_settings
 from tussock.operator.manifests.bucket_access import bucket_secret
 from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.labels import digest, selector

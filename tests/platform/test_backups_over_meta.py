@@ -10,7 +10,7 @@ from support.minio import MinioServer
 from support.platforms import Platform
 from support.stores import pairs
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.caller import ANYONE
+from tussock.meta.server.auth.caller import ANYONE
 from tussock.statestore import clone, connect, restore
 from tussock.statestore.errors import BackupExists, BackupNotFound
 

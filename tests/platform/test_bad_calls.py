@@ -14,12 +14,12 @@ import pytest
 from google.protobuf.message import Message
 
 from support.platforms import QUIET, Platform
-from tussock.meta.delta import AdvanceHorizon
-from tussock.meta.log import VersionLog
+from tussock.meta.log.log import VersionLog
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS
+from tussock.meta.version.delta import AdvanceHorizon
 from tussock.statestore import errors
 from tussock.statestore.catalog import SstInfo, data_object, data_path
 from tussock.statestore.client import StateStore

@@ -8,11 +8,12 @@ import pytest
 from support.guarded_meta import GuardedMeta
 from support.statuses import bare_status
 from support.versions import spec
-from tussock.meta import bounds
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server import pinning, sessions
-from tussock.meta.server.status import LISTED_MAX, SessionStatus, shortened
-from tussock.meta.version import Version
+from tussock.meta.server import sessions
+from tussock.meta.server.handlers import pins as pinning
+from tussock.meta.server.status.document import LISTED_MAX, SessionStatus, shortened
+from tussock.meta.version import bounds
+from tussock.meta.version.version import Version
 from tussock.statestore.catalog import TableState
 from tussock.statestore.errors import (
     AccessDenied,

@@ -19,10 +19,10 @@ from support.pictures import png_pixels
 from support.platforms import Platform
 from support.statuses import StoreStatus
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.caller import ANYONE, Caller
-from tussock.meta.server.http import make_app, start_http
-from tussock.meta.server.security import Presented
-from tussock.meta.server.status import Status
+from tussock.meta.server.auth.authentication import Presented
+from tussock.meta.server.auth.caller import ANYONE, Caller
+from tussock.meta.server.status.document import Status
+from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import Unauthenticated
 

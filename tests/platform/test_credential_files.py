@@ -17,8 +17,8 @@ from tussock.meta.client.buckets import credentials_of
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.credentials import RENEW_MS, credential_source
-from tussock.meta.server.sources import load_settings
+from tussock.meta.server.auth.bucket_credentials import RENEW_MS, credential_source
+from tussock.meta.server.settings.sources import load_settings
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import (

@@ -15,7 +15,7 @@ from support.meta_process import MetaProcess
 from support.minio import MinioServer
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, SERVICE
-from tussock.meta.server.grpc_server import LEADER_SERVICE
+from tussock.meta.server.wire.grpc_server import LEADER_SERVICE
 from tussock.statestore import connect
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

@@ -19,12 +19,12 @@ from yarl import URL
 
 from support.statuses import bare_status
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.caller import ANYONE, Caller
-from tussock.meta.server.http import make_app, start_http
+from tussock.meta.server.auth.authentication import Presented
+from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.node import MetaNode
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.server.security import Presented
-from tussock.meta.server.status import Status
+from tussock.meta.server.settings.node_options import NodeOptions
+from tussock.meta.server.status.document import Status
+from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.errors import Unauthenticated
 from tussock.statestore.system import RealSystem

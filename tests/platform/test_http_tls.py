@@ -12,9 +12,9 @@ import pytest
 
 from support.statuses import bare_status
 from support.versions import FakeSystem
-from tussock.meta.server.http import make_app, start_http
-from tussock.meta.server.http_tls import http_tls
-from tussock.meta.server.security import Authenticator
+from tussock.meta.server.auth.authentication import Authenticator
+from tussock.meta.server.auth.http_tls import http_tls
+from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.statestore.errors import InvalidOption
 
 DAYS = "2"

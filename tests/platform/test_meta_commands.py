@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.meta_process import TUSSOCK
-from tussock.meta.server.tokens import find_token, read_tokens
+from tussock.meta.server.auth.tokens import find_token, read_tokens
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

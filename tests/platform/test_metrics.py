@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.meta_process import MetaProcess
 from support.statuses import bare_status
-from tussock.meta.server.metrics import Metrics
-from tussock.meta.server.status import Status, TableStatus
-from tussock.meta.server.status_metrics import OTHER_TABLES, TABLES_MAX, StatusCollector
+from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.status.document import Status, TableStatus
+from tussock.meta.server.status.metrics import OTHER_TABLES, TABLES_MAX, StatusCollector
 from tussock.statestore import connect
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"

@@ -11,7 +11,7 @@ import pytest
 from support.platforms import Platform
 from support.waiting import eventually
 from tussock.meta.client import transport
-from tussock.meta.framing import FORMAT_VERSION, entry_path
+from tussock.meta.log.format import FORMAT_VERSION, entry_path
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc import methods
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error

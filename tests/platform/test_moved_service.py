@@ -11,7 +11,7 @@ from support.platforms import Replica
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.options import NodeOptions
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.errors import MetaUnavailable
 
 NOBODY = "127.0.0.99"

@@ -19,9 +19,9 @@ from support.minio import MinioServer
 from support.waiting import WAIT_SECONDS
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.credentials import credential_source
-from tussock.meta.server.sources import load_settings
-from tussock.meta.server.tokens import create_token
+from tussock.meta.server.auth.bucket_credentials import credential_source
+from tussock.meta.server.auth.tokens import create_token
+from tussock.meta.server.settings.sources import load_settings
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, BucketCredentials, has_own_credentials

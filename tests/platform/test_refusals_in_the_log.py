@@ -6,7 +6,7 @@ import pytest
 
 from support.guarded_meta import GuardedMeta
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.server.gate import ERROR_BYTES_MAX, LINES_BURST
+from tussock.meta.server.wire.gate import ERROR_BYTES_MAX, LINES_BURST
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
 

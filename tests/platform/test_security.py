@@ -17,9 +17,9 @@ from support.versions import FakeSystem
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA
 from tussock.meta.rpc.methods import METHODS, Role
-from tussock.meta.server.certificates import CertificateRules, certificate_names
-from tussock.meta.server.security import Authenticator, Presented
-from tussock.meta.server.tokens import ROLES, create_token, find_token, read_tokens
+from tussock.meta.server.auth.authentication import Authenticator, Presented
+from tussock.meta.server.auth.certificates import CertificateRules, certificate_names
+from tussock.meta.server.auth.tokens import ROLES, create_token, find_token, read_tokens
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import (
     AccessDenied,

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import asdict
 
 from support.meta_process import TUSSOCK
-from tussock.meta.picking import PickerConfig
-from tussock.meta.server.settings import MetaSettings, node_options
-from tussock.meta.server.sources import load_settings, options, parse_flags, shown
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.settings.model import MetaSettings, node_options
+from tussock.meta.server.settings.sources import load_settings, options, parse_flags, shown
 from tussock.statestore.errors import InvalidOption
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "meta-service.md"

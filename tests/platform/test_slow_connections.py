@@ -8,7 +8,7 @@ from support.proxies import SlowPort
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.options import NodeOptions
+from tussock.meta.server.settings.node_options import NodeOptions
 
 ANSWER_SECONDS = 60
 

@@ -12,7 +12,7 @@ from support.minio import free_port
 from support.platforms import Platform
 from support.waiting import eventually
 from tussock.cli.main import main
-from tussock.meta.server.status import Status
+from tussock.meta.server.status.document import Status
 
 
 @pytest.fixture

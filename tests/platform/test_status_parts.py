@@ -11,13 +11,9 @@ from msgspec.structs import replace
 
 from support.statuses import bare_status
 from support.versions import make_id, run, spec, sst
-from tussock.meta.commits import CommitEpoch
-from tussock.meta.delta import CreateTable, Delta
-from tussock.meta.picking import PickerConfig
-from tussock.meta.server import problems
-from tussock.meta.server.problems import with_problems
-from tussock.meta.server.rates import Rates
-from tussock.meta.server.status import (
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.status import problems
+from tussock.meta.server.status.document import (
     CompactionStatus,
     JobStatus,
     ParticipantStatus,
@@ -26,8 +22,18 @@ from tussock.meta.server.status import (
     UpkeepStatus,
     VacuumStatus,
 )
-from tussock.meta.server.status_parts import LevelSums, pin_statuses, table_statuses, task_statuses, version_status
-from tussock.meta.version import CompactionTask, Version
+from tussock.meta.server.status.problems import with_problems
+from tussock.meta.server.status.rates import Rates
+from tussock.meta.server.status.version_parts import (
+    LevelSums,
+    pin_statuses,
+    table_statuses,
+    task_statuses,
+    version_status,
+)
+from tussock.meta.version.commits import CommitEpoch
+from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.catalog import TableLevels, TableState
 

@@ -18,10 +18,10 @@ from tussock.meta.client.access import dial_with
 from tussock.meta.client.transport import Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.server.security import Authenticator, Presented
-from tussock.meta.server.tls import server_credentials
-from tussock.meta.server.tokens import create_token, read_tokens
+from tussock.meta.server.auth.authentication import Authenticator, Presented
+from tussock.meta.server.auth.tls import server_credentials
+from tussock.meta.server.auth.tokens import create_token, read_tokens
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.access import Access
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, Unauthenticated
 from tussock.statestore.system import RealSystem

@@ -12,8 +12,8 @@ from support.platforms import Replica
 from support.versions import FakeSystem
 from support.waiting import eventually
 from tussock.cli.main import main
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.server.tls import server_credentials
+from tussock.meta.server.auth.tls import server_credentials
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore import StateStore, connect
 from tussock.statestore.access import access_from
 from tussock.statestore.errors import InvalidOption, MetaUnavailable

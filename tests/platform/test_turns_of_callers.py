@@ -13,8 +13,8 @@ from support.waiting import eventually
 from tussock.meta.client.transport import CALLS_AT_ONCE, GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.server.call_turns import CALLERS_WAITING_MAX, WAITING_MAX, CallTurns
-from tussock.meta.server.grpc_server import CALL_THREADS, CONNECTION_CALLS_MAX
+from tussock.meta.server.wire.call_turns import CALLERS_WAITING_MAX, WAITING_MAX, CallTurns
+from tussock.meta.server.wire.grpc_server import CALL_THREADS, CONNECTION_CALLS_MAX
 from tussock.statestore.errors import MetaUnavailable, RateLimited
 
 CALL_SECONDS = 120

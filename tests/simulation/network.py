@@ -16,7 +16,7 @@ from tussock.meta.client.transport import Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import decode_error, encode_error
 from tussock.meta.rpc.methods import Method
-from tussock.meta.server.caller import ANYONE
+from tussock.meta.server.auth.caller import ANYONE
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.statestore.errors import MetaUnavailable, TussockError

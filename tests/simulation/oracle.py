@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from simulation.contents import SstContents
 from simulation.scheduler import Violation
-from tussock.meta.clock import MAX_AHEAD_MS
-from tussock.meta.delta import (
+from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
+from tussock.meta.log.format import decode_entry, sequence_of
+from tussock.meta.log.recovery import apply_entry
+from tussock.meta.version.delta import (
     ClaimCompaction,
     CommitEpoch,
     CreateTable,
@@ -20,10 +22,8 @@ from tussock.meta.delta import (
     ReportCompaction,
     extend,
 )
-from tussock.meta.framing import decode_entry, sequence_of
-from tussock.meta.invariants import problems
-from tussock.meta.recovery import apply_entry
-from tussock.meta.version import Version
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
 from tussock.statestore.catalog import SstInfo, data_object, object_sizes, stored_bytes
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import TussockError

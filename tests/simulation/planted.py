@@ -28,8 +28,9 @@ from tussock.meta import (
     vacuum,
 )
 from tussock.meta.client import backend
-from tussock.meta.server import commits as server_commits
-from tussock.meta.server import node, pinning
+from tussock.meta.server import node
+from tussock.meta.server.handlers import commits as server_commits
+from tussock.meta.server.handlers import pins as pinning
 from tussock.statestore import core, shared_buffer, snapshot
 from tussock.statestore.tables import reading
 

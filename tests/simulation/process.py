@@ -8,7 +8,7 @@ from simulation.bucket import NodeBucket
 from simulation.oracle import Batch, State
 from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
-from tussock.meta.picker import PickerConfig
+from tussock.meta.compaction.picker import PickerConfig
 from tussock.statestore.client import StateStore
 from tussock.statestore.connecting import open_store
 from tussock.statestore.core import Settings

@@ -14,7 +14,7 @@ from tussock.meta.client.backend import PlatformBackend
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.node import MetaNode
-from tussock.meta.server.options import NodeOptions
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core

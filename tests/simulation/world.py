@@ -16,9 +16,9 @@ from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from tussock.compactor import executor
-from tussock.meta.clock import MAX_AHEAD_MS
-from tussock.meta.picker import pick
-from tussock.meta.version import Version
+from tussock.meta.compaction.picker import pick
+from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
+from tussock.meta.version.version import Version
 from tussock.statestore import core
 from tussock.statestore.catalog import data_object
 from tussock.statestore.epochs import epoch_ms

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from support.change_history import History, changes_in
-from tussock.meta import own_tasks
-from tussock.meta.picking import Pick
+from tussock.meta.compaction import own_tasks
+from tussock.meta.compaction.picker_config import Pick
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
 
 

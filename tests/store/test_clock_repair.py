@@ -12,10 +12,10 @@ from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.compactor.clock_repair import repair_clock as carry_out
-from tussock.meta.framing import Lease, encode_lease, lease_path
-from tussock.meta.invariants import problems
-from tussock.meta.log import VersionLog
-from tussock.meta.version import Version
+from tussock.meta.log.format import Lease, encode_lease, lease_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
 from tussock.statestore import (
     ClockAhead,
     Conflict,

@@ -12,7 +12,7 @@ from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.compactor import execute
-from tussock.meta.framing import entry_path
+from tussock.meta.log.format import entry_path
 from tussock.statestore import Fenced, StateStore
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from support.stores import TickingSystem, open_on, pairs, sst_objects
 from support.versions import ModelBucket, live_objects
-from tussock.meta.picker import PickerConfig
+from tussock.meta.compaction.picker import PickerConfig
 from tussock.statestore import connect
 
 COMMITS = 1000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from support.stores import pairs
-from tussock.meta.invariants import problems
+from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore, connect
 
 ACCOUNTS = 20

@@ -14,7 +14,7 @@ import pytest
 from support.minio import MinioServer
 from support.store_child import rows_of
 from support.stores import pairs
-from tussock.meta.invariants import problems
+from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore, connect
 
 CHILD = Path(__file__).parent.parent / "support" / "store_child.py"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from support.chaos_child import COUNTER, KEYS, TABLE, scanned
 from support.linearizability import Operation, check
-from tussock.meta.invariants import problems
+from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore
 
 ALL_KEYS = [*KEYS, COUNTER]

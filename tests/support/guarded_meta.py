@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from support.meta_process import MetaProcess
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
-from tussock.meta.server.tokens import ROLES, create_token
+from tussock.meta.server.auth.tokens import ROLES, create_token
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import TussockError
 from tussock.statestore.system import RealSystem

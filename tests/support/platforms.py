@@ -14,15 +14,15 @@ import grpc
 
 from support.compactors import start_compactor
 from support.minio import free_port
-from tussock.meta.picking import PickerConfig
-from tussock.meta.server.gate import Gate
-from tussock.meta.server.grpc_server import GrpcServer
-from tussock.meta.server.limits import RateLimits
-from tussock.meta.server.metrics import Metrics
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.auth.authentication import Authenticator
 from tussock.meta.server.node import MetaNode
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.server.report import Report
-from tussock.meta.server.security import Authenticator
+from tussock.meta.server.settings.node_options import NodeOptions
+from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.status.report import Report
+from tussock.meta.server.wire.gate import Gate
+from tussock.meta.server.wire.grpc_server import GrpcServer
+from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.client import StateStore
 from tussock.statestore.connecting import connect

@@ -5,14 +5,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tussock.meta.framing import decode_entry, entry_path
-from tussock.meta.log import VersionLog
-from tussock.meta.picking import PickerConfig
-from tussock.meta.server.problems import with_problems
-from tussock.meta.server.rates import Rates
-from tussock.meta.server.status import CompactionStatus, PeerStatus, RatesStatus, ReplicaStatus, Status, VersionStatus
-from tussock.meta.server.status_parts import LevelSums, table_statuses, task_statuses, version_status
-from tussock.meta.version import Version
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.log.format import decode_entry, entry_path
+from tussock.meta.log.log import VersionLog
+from tussock.meta.server.status.document import (
+    CompactionStatus,
+    PeerStatus,
+    RatesStatus,
+    ReplicaStatus,
+    Status,
+    VersionStatus,
+)
+from tussock.meta.server.status.problems import with_problems
+from tussock.meta.server.status.rates import Rates
+from tussock.meta.server.status.version_parts import LevelSums, table_statuses, task_statuses, version_status
+from tussock.meta.version.version import Version
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.system import RealSystem
 

@@ -17,7 +17,7 @@ from support.store_machine_base import BATCHES, CLIENTS, FAULTS, INDEX, NAMES, V
 from support.store_model import TYPED_SCHEMA, Batch, TableModel, face
 from support.stores import TickingSystem
 from support.versions import ModelBucket, live_objects
-from tussock.meta.invariants import problems
+from tussock.meta.version.invariants import problems
 from tussock.statestore import (
     Conflict,
     EpochOutOfOrder,

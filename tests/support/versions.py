@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tussock.meta.version import Version
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec, object_sizes
 from tussock.statestore.errors import ObjectNotFound

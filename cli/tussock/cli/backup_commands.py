@@ -9,7 +9,7 @@ import typer
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, note, number, progress, show
 from tussock.cli.places import opened_bucket, opened_store
-from tussock.meta.restoring import find_backup
+from tussock.meta.retention.restore import find_backup
 from tussock.statestore import StateStore, connect
 from tussock.statestore import clone as clone_store
 from tussock.statestore import restore as restore_store

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tussock.cli.findings import Findings
-from tussock.meta.framing import backup_path, decode_backup, is_backup_path
-from tussock.meta.version import Version
+from tussock.meta.log.format import backup_path, decode_backup, is_backup_path
+from tussock.meta.version.version import Version
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 from tussock.statestore.object_store import ObjectInfo, ObjectStore

@@ -13,9 +13,9 @@ from tussock.cli.findings import Findings
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, number, plural, progress, show
 from tussock.cli.places import opened_bucket
-from tussock.meta.invariants import problems
-from tussock.meta.vacuum import ID_DIGITS
-from tussock.meta.version import Version
+from tussock.meta.retention.vacuum import ID_DIGITS
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
 from tussock.statestore.buckets import open_source
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 

@@ -13,8 +13,7 @@ import msgspec
 
 from tussock.cli.findings import Findings
 from tussock.cli.log_command import describe
-from tussock.meta.delta import advance
-from tussock.meta.framing import (
+from tussock.meta.log.format import (
     CHECKSUM,
     HEADER,
     LogEntry,
@@ -27,7 +26,8 @@ from tussock.meta.framing import (
     sequence_of,
     snapshot_path,
 )
-from tussock.meta.version import Version
+from tussock.meta.version.delta import advance
+from tussock.meta.version.version import Version
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 from tussock.statestore.object_store import ObjectInfo, ObjectStore
 

@@ -10,8 +10,10 @@ import typer
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, show
 from tussock.cli.places import opened_bucket
-from tussock.meta.backup_changes import BackupChange
-from tussock.meta.delta import (
+from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.backups import BackupChange
+from tussock.meta.version.delta import (
     AdvanceHorizon,
     AdvanceSafeEpoch,
     AlterTable,
@@ -34,9 +36,7 @@ from tussock.meta.delta import (
     ReportCompaction,
     StartTerm,
 )
-from tussock.meta.framing import LogEntry, decode_entry, sequence_of
-from tussock.meta.log import VersionLog
-from tussock.meta.ranges import total_bytes
+from tussock.meta.version.ranges import total_bytes
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import RealSystem

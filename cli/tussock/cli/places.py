@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tussock.meta.log import VersionLog
-from tussock.meta.version import Version
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
 from tussock.statestore.backend import VersionView
 from tussock.statestore.buckets import open_bucket

@@ -12,7 +12,7 @@ from tussock.cli.output import bytes_text, emit_json, epoch_text, grid, note, nu
 from tussock.cli.places import Place, opened_place
 from tussock.cli.sst_blocks import read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text, batch_rows
-from tussock.meta.version import Version
+from tussock.meta.version.version import Version
 from tussock.statestore.catalog import SstInfo, TableState, data_object, data_path
 from tussock.statestore.errors import CorruptSst, InvalidOption
 from tussock.statestore.keys.comparator import full_key

@@ -17,7 +17,7 @@ from tussock.statestore.errors import MetaUnavailable, TussockError
 from tussock.statestore.system import RealSystem
 
 if TYPE_CHECKING:
-    from tussock.meta.server.status import Status, TableStatus
+    from tussock.meta.server.status.document import Status, TableStatus
 
 __all__ = ["status"]
 
@@ -45,7 +45,7 @@ def status(
     if as_json:
         sys.stdout.write(document.decode() + "\n")
     else:
-        from tussock.meta.server.status import Status
+        from tussock.meta.server.status.document import Status
 
         show(*_parts(msgspec.json.decode(document, type=Status)))
     for error in silent:

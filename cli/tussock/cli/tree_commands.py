@@ -7,9 +7,9 @@ from tussock.cli.options import Json, Store, TableName
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
 from tussock.cli.places import opened_bucket, opened_place, opened_version, table_state
 from tussock.cli.values import as_text
-from tussock.meta.pins import pin_objects
-from tussock.meta.ranges import total_bytes
-from tussock.meta.version import Version
+from tussock.meta.retention.pins import pin_objects
+from tussock.meta.version.ranges import total_bytes
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import PinInfo
 from tussock.statestore.catalog import SstInfo, TableLevels, TableState
 from tussock.statestore.object_store import ObjectStore

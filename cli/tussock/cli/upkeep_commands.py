@@ -7,7 +7,7 @@ import typer
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, note, number, plural, show, spinner
 from tussock.cli.places import opened_store, table_state
-from tussock.meta.ranges import total_bytes
+from tussock.meta.version.ranges import total_bytes
 from tussock.statestore import StateStore
 from tussock.statestore.catalog import TableState
 

@@ -1,9 +1,9 @@
 """Carries out the repair of a store's clock: reads which epochs are ahead, writes SSTs anew, appends one delta.
 
-What is decided, and why it is safe, is in `tussock.meta.repairing`. The order is: look, read all epochs of SSTs whose
-rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans for vacuum
-and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a courtesy to
-them, who would get errors, and to the operator, as a busy store is never done.
+What is decided, and why it is safe, is in `tussock.meta.version.repair`. The order is: look, read all epochs of SSTs
+whose rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans for
+vacuum and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a
+courtesy to them, who would get errors, and to the operator, as a busy store is never done.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tussock.meta.backup_changes import DropBackup
-from tussock.meta.backups import BACKUP_LEASE_MS
-from tussock.meta.clock import bucket_now_ms
-from tussock.meta.delta import Delta
-from tussock.meta.framing import decode_lease, sequence_of
-from tussock.meta.log import VersionLog
-from tussock.meta.pins import pin_objects
-from tussock.meta.repairing import Numbers, RepairClock, epochs_ahead, has_times_ahead, named_epochs, to_rewrite
-from tussock.meta.version import Version
+from tussock.meta.log.bucket_clock import bucket_now_ms
+from tussock.meta.log.format import decode_lease, sequence_of
+from tussock.meta.log.log import VersionLog
+from tussock.meta.retention.backups import BACKUP_LEASE_MS
+from tussock.meta.retention.pins import pin_objects
+from tussock.meta.version.backups import DropBackup
+from tussock.meta.version.delta import Delta
+from tussock.meta.version.repair import Numbers, RepairClock, epochs_ahead, has_times_ahead, named_epochs, to_rewrite
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import ClockRepair
 from tussock.statestore.catalog import SstInfo, TableState, stored_bytes
 from tussock.statestore.epochs import epoch_at_ms

@@ -14,10 +14,10 @@ from typing import NoReturn
 from tussock.compactor.executor import CompactionCancelled, execute
 from tussock.compactor.leases import LeaseKeeper
 from tussock.compactor.worker import CompactionWorker
-from tussock.meta.picker import pick_manual
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.upkeep import Schedule
-from tussock.meta.version import CompactionTask
+from tussock.meta.compaction.picker import pick_manual
+from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.retention.recurring import Schedule
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.backend import CommitRequest
 from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.buckets.counting import RequestCounts

@@ -11,7 +11,7 @@ of all parts one after the other are the outputs of the task.
 from collections.abc import Callable, Iterator
 
 from tussock.compactor.retention import retained
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableSpec
 from tussock.statestore.rows import Rows
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange

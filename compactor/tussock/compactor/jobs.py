@@ -8,7 +8,7 @@ one that came first.
 from dataclasses import dataclass, field
 
 from tussock.compactor.parts import Part
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.catalog import SstInfo, TableSpec
 
 __all__ = ["Job", "Jobs", "Work"]

@@ -7,7 +7,7 @@ log entry. A process that is killed, or stands still, renews nothing, so what it
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tussock.meta.claims import RENEW_MS
+from tussock.meta.compaction.claims import RENEW_MS
 from tussock.statestore.errors import TussockError
 from tussock.statestore.logs import get_logger
 from tussock.statestore.system import System, Task

@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
-from tussock.meta.ranges import total_bytes
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.ranges import total_bytes
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.catalog import TableSpec
 from tussock.statestore.sst.sstables import Sstables
 

@@ -1,6 +1,6 @@
 """`repair_clock`: epochs and times of a store that are far ahead of its bucket's clock become present ones.
 
-It works on the bucket. What it does is in the rooms `compactor` (`clock_repair.py`) and `meta` (`repairing.py`), which
+It works on the bucket. What it does is in the rooms `compactor` (`clock_repair.py`) and `meta` (`repair.py`), which
 are loaded by name as `connect` loads its backend.
 """
 

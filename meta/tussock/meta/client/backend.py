@@ -18,7 +18,6 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
-from tussock.meta.commits import nameless_ssts
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
@@ -30,7 +29,8 @@ from tussock.meta.rpc.convert import (
     spec_to_message,
 )
 from tussock.meta.rpc.errors import decode_error
-from tussock.meta.version import Version
+from tussock.meta.version.commits import nameless_ssts
+from tussock.meta.version.version import Version
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.barriers import BarrierEvent, JobOptions
 from tussock.statestore.buckets import RequestCounts

@@ -1,8 +1,8 @@
 """The version as the meta service pushes it: moves forward only, and wakes who waits for it."""
 
-from tussock.meta.follower import followed
+from tussock.meta.client.follower import followed
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.version import Version
+from tussock.meta.version.version import Version
 from tussock.statestore.system import System
 
 __all__ = ["PushedVersion"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.version import CompactionTask
+from tussock.meta.version.version import CompactionTask
 from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
 from tussock.statestore.errors import SchemaMismatch

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.service import EmbeddedMeta
+from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.object_store import ObjectStore
 from tussock.statestore.system import System
 

@@ -9,9 +9,9 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from tussock.meta.framing import encode_snapshot
+from tussock.meta.log.format import encode_snapshot
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.version import Version
+from tussock.meta.version.version import Version
 
 __all__ = ["Feed"]
 

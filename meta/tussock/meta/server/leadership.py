@@ -9,18 +9,18 @@ from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.caller import Caller, Handlers
-from tussock.meta.server.checkpoints import Checkpoints
-from tussock.meta.server.commits import Commits
+from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
+from tussock.meta.server.handlers.checkpoints import Checkpoints
+from tussock.meta.server.handlers.commits import Commits
+from tussock.meta.server.handlers.compaction import Scheduler
+from tussock.meta.server.handlers.pins import SESSION_PINS_MAX, Pinning
+from tussock.meta.server.handlers.upkeep import Upkeep
 from tussock.meta.server.mailbox import Mailbox
-from tussock.meta.server.pinning import SESSION_PINS_MAX, Pinning
-from tussock.meta.server.scheduler import Scheduler
 from tussock.meta.server.sessions import Session, Sessions, check_holdings
-from tussock.meta.server.status_parts import short_id
-from tussock.meta.server.upkeep import Upkeep
-from tussock.meta.version import Version
+from tussock.meta.server.status.version_parts import short_id
+from tussock.meta.version.version import Version
 from tussock.statestore.errors import AccessDenied, InvalidOption
 from tussock.statestore.logs import get_logger
 

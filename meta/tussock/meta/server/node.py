@@ -1,7 +1,7 @@
 """One replica of the meta service, without a network: it follows the log, takes part in choosing a leader, and leads.
 
 All replicas work on the same bucket, which holds everything that must last. A follower reads the log along and sends
-callers to the leader; the leader answers. Which one leads is decided by a lease object in the bucket (`leader.py`);
+callers to the leader; the leader answers. Which one leads is decided by a lease object in the bucket (`election.py`);
 that only one can *change* anything is decided by the log, whose entries carry the leader's term.
 """
 
@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 from google.protobuf.message import Message
 
-from tussock.meta.leader import LeaderLease
+from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
-from tussock.meta.server.caller import Caller
+from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.context import Context
+from tussock.meta.server.election import LeaderLease
 from tussock.meta.server.feed import Feed
 from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.mailbox import Mailbox
-from tussock.meta.server.options import NodeOptions
-from tussock.meta.service import EmbeddedMeta
-from tussock.meta.version import Version
+from tussock.meta.server.settings.node_options import NodeOptions
+from tussock.meta.version.version import Version
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.errors import Fenced, NewerFormat, NotLeader, TussockError
 from tussock.statestore.logs import get_logger

@@ -15,19 +15,19 @@ import sys
 import grpc
 from prometheus_client import disable_created_metrics
 
-from tussock.meta.server.credentials import credential_source
-from tussock.meta.server.gate import Gate
-from tussock.meta.server.grpc_server import GrpcServer
-from tussock.meta.server.http import make_app, start_http
-from tussock.meta.server.http_tls import http_tls
-from tussock.meta.server.limits import RateLimits
-from tussock.meta.server.metrics import Metrics
+from tussock.meta.server.auth.authentication import Authenticator
+from tussock.meta.server.auth.bucket_credentials import credential_source
+from tussock.meta.server.auth.http_tls import http_tls
+from tussock.meta.server.auth.tls import server_credentials
 from tussock.meta.server.node import MetaNode
-from tussock.meta.server.report import Report
-from tussock.meta.server.security import Authenticator
-from tussock.meta.server.settings import MetaSettings, node_options
-from tussock.meta.server.status_metrics import StatusCollector
-from tussock.meta.server.tls import server_credentials
+from tussock.meta.server.settings.model import MetaSettings, node_options
+from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.status.metrics import StatusCollector
+from tussock.meta.server.status.report import Report
+from tussock.meta.server.wire.gate import Gate
+from tussock.meta.server.wire.grpc_server import GrpcServer
+from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.buckets import RequestCounts, open_source
 from tussock.statestore.logs import get_logger
 from tussock.statestore.service_logs import start_logging

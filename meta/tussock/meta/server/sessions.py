@@ -8,7 +8,7 @@ clock.
 import re
 from dataclasses import dataclass, field
 
-from tussock.meta.pins import Pin
+from tussock.meta.retention.pins import Pin
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.mailbox import Mailbox
 from tussock.statestore.errors import AccessDenied, DuplicateName, InvalidOption, LimitReached, SessionExpired

@@ -9,7 +9,7 @@ from tussock.operator.resources.compute import Compute
 __all__ = ["backing_off", "failure", "last_failure"]
 
 _NOT_ITS_BATCHES = ("comes from", "was never committed", "too old to know")
-"""Of a `Fenced` that the store raises where a writer's batches are another query's (`tussock.meta.ledger`)."""
+"""Of a `Fenced` that the store raises where a writer's batches are another query's (`tussock.meta.version.ledger`)."""
 
 
 def last_failure(run: Run) -> dict[str, Any] | None:

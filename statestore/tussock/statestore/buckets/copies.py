@@ -1,7 +1,7 @@
 """Stores made from other stores: `restore` copies a backup into an empty place, `clone` takes SSTs where they are.
 
 Both work on buckets, so both stores are given by the URLs of their buckets. What they do is in the room `meta`
-(`restoring.py`, `cloning.py`), which is loaded by name as `connect` loads its backend.
+(`restore.py`, `clone.py`), which is loaded by name as `connect` loads its backend.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def restore(
         InvalidOption: `target` is `source`, or `backup` is a clone's hold.
     """
     with _opened(source, target, deadline, system, source_options) as (bucket, place, clocks, open_source):
-        importlib.import_module("tussock.meta.restoring").restore(
+        importlib.import_module("tussock.meta.retention.restore").restore(
             bucket,
             place,
             clocks,
@@ -85,7 +85,7 @@ def clone(source: str, target: str, *, backup: str = "", deadline: float = 30.0,
         InvalidOption: no store is at `source`, or it is `target`, or a private memory store.
     """
     with _opened(source, target, deadline, system) as (bucket, place, clocks, open_source):
-        importlib.import_module("tussock.meta.cloning").clone(
+        importlib.import_module("tussock.meta.retention.clone").clone(
             bucket, place, clocks, owner=_owner(clocks), open_source=open_source, backup=backup
         )
 

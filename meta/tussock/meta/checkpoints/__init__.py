@@ -1,0 +1,1 @@
+"""Barriers of coordinated checkpoints: pure, without any I/O."""

@@ -1,0 +1,28 @@
+"""A version that follows the log by what somebody else reads from it: the entries that a meta service pushes.
+
+Updates may come twice, late, or with a hole between them (two connections, an answer that overtook the stream); the
+version only ever moves forward, entry by entry, or jumps ahead by a snapshot.
+"""
+
+from collections.abc import Sequence
+
+from tussock.meta.log.format import decode_entry, decode_snapshot, entry_path, snapshot_path
+from tussock.meta.log.recovery import apply_entry
+from tussock.meta.version.version import Version
+
+__all__ = ["followed"]
+
+
+def followed(version: Version, snapshot_seq: int, snapshot: bytes, first_seq: int, entries: Sequence[bytes]) -> Version:
+    """`version` moved on by an update, or `version` itself if that is no news or does not reach down to it.
+
+    Raises `CorruptLog` if the bytes are damaged or do not fit; the version is as it was then.
+    """
+    if snapshot and snapshot_seq > version.seq:
+        version = decode_snapshot(snapshot_path(snapshot_seq), snapshot_seq, snapshot)
+    skipped = max(version.seq + 1 - first_seq, 0)
+    if first_seq > version.seq + 1:
+        return version
+    for seq, data in enumerate(entries[skipped:], first_seq + skipped):
+        version = apply_entry(version, decode_entry(entry_path(seq), seq, data))
+    return version

@@ -1,0 +1,1 @@
+"""What to merge next, who merges it, and when writers have to wait for it."""

@@ -1,0 +1,203 @@
+"""Compaction tasks through the log: claimed, reported and given up on behalf of their owners.
+
+An embedded store owns its tasks itself. A meta service claims them for the compactors that have a session, each under
+an owner of its own, so that a task can be told from what another compactor, or a process beside the service, does.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tussock.meta.compaction.picker_config import Pick
+from tussock.meta.compaction.watermark import claimed_watermark, low_watermark
+from tussock.meta.log.log import VersionLog
+from tussock.meta.version.delta import Delta, ReleaseCompaction, ReportCompaction, apply, validate
+from tussock.meta.version.tasks import TASK_LEASE_MS, ClaimCompaction
+from tussock.meta.version.version import CompactionTask, Version
+from tussock.statestore.catalog import SstInfo
+from tussock.statestore.errors import Fenced
+from tussock.statestore.system import System
+
+__all__ = ["RENEW_MS", "Chosen", "Claims"]
+
+RENEW_MS = 10_000
+"""Between two renewals; a lease outlasts two of them that fail."""
+
+MOVES_MAX = 16
+"""Trivial moves in one log entry."""
+
+
+class Chosen(NamedTuple):
+    """What to compact, and who will."""
+
+    owner: str
+    table_id: int
+    pick: Pick
+
+
+Choose = Callable[[Version, int, Sequence[CompactionTask]], Chosen | None]
+"""(version, the largest watermark that could be used, tasks chosen before for the same entry) -> the next choice.
+
+The version has those tasks in it. It is asked again, from the beginning, when another log entry was faster."""
+
+
+class Claims:
+    """The tasks of one store, as one process sees to them. Safe to share between threads."""
+
+    def __init__(
+        self,
+        log: VersionLog,
+        system: System,
+        *,
+        smallest_pin: Callable[[], int | None],
+        retention_ms: Callable[[Version], int],
+    ) -> None:
+        """`smallest_pin` lists the live pins, a request; `retention_ms` is what counts in a version."""
+        self._log = log
+        self._system = system
+        self._smallest_pin = smallest_pin
+        self._retention_ms = retention_ms
+        self.held: set[str] = set()
+        """Ids of the tasks that were claimed here and neither reported nor given up: a task of an owner of this
+        process that is not among them was claimed without this process's knowledge, by an append whose answer was
+        lost."""
+
+    def claim(self, choose: Choose) -> list[CompactionTask]:
+        """Claim what `choose` names until it answers `None`, in one log entry; no request if that is nothing.
+
+        Trivial moves are done in the same entry and not answered. The `watermark` of each task is the one to merge
+        with, which may be lower than the one in the version (`watermark.py` says why).
+        """
+        version = self._log.version
+        if choose(version, self._watermark(version, None), ()) is None:
+            return []
+        pinned = self._smallest_pin()
+        tried: list[str] = []
+
+        def decide(version: Version) -> tuple[list[Delta], list[CompactionTask]]:
+            return self._decided(version, choose, self._watermark(version, pinned), tried)
+
+        claimed: list[CompactionTask] = []
+        try:
+            tasks = self._log.append(decide)
+            if tasks:
+                # The second look at the pins, after the append.
+                pinned = self._smallest_pin()
+            claimed = tasks
+        finally:
+            self.held.difference_update(set(tried) - {task.id for task in claimed})
+        if pinned is None:
+            return claimed
+        return [replace(task, watermark=min(task.watermark, pinned)) for task in claimed]
+
+    def report(self, task_id: str, owner: str, watermark: int, outputs: Sequence[SstInfo]) -> None:
+        """The outputs, one sorted run, merged with `watermark`, replace the task's inputs.
+
+        No user key may be split between two outputs. Raises `Fenced` if the task was taken back or its table dropped,
+        `StaleUpload` if vacuum may have deleted an output; either way nothing changed, and the outputs are garbage.
+        """
+
+        def decide(_: Version) -> tuple[list[Delta], None]:
+            delta = ReportCompaction(
+                task_id=task_id,
+                owner=owner,
+                outputs=tuple(outputs),
+                watermark=watermark,
+                at_ms=self._system.now_ms(),
+            )
+            return [delta], None
+
+        try:
+            self._log.append(decide, key=("report", task_id))
+        except Fenced:
+            self.held.discard(task_id)
+            raise
+        self.held.discard(task_id)
+
+    def release(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """Give up tasks, named as (id, owner), so that their inputs can be picked again.
+
+        One that is gone, or is another owner's who may still work on it, is left alone without an error.
+        """
+
+        def decide(version: Version) -> tuple[list[Delta], None]:
+            now_ms = self._system.now_ms()
+            deltas: list[Delta] = []
+            for task_id, owner in tasks:
+                task = version.tasks.get(task_id)
+                if task is not None and (task.owner == owner or now_ms > task.expires_ms):
+                    deltas.append(ReleaseCompaction(task_id=task_id, owner=owner, at_ms=now_ms))
+            return deltas, None
+
+        # Out of the set first: if the append fails, the tasks are seen to be nobody's and taken back.
+        self.held.difference_update(task_id for task_id, _ in tasks)
+        self._log.append(decide)
+
+    def lapsing(self, tasks: Collection[str]) -> bool:
+        """Whether `renew` has something to do; no request."""
+        return bool(self._renewals(self._log.version, tasks))
+
+    def renew(self, tasks: Collection[str]) -> None:
+        """Lengthen the leases of these tasks, in one log entry; no request while they have most of theirs left.
+
+        One that is gone is left out: its owner's report will be refused.
+        """
+        if self.lapsing(tasks):
+            self._log.append(lambda version: (self._renewals(version, tasks), None))
+
+    def _renewals(self, version: Version, tasks: Collection[str]) -> list[ClaimCompaction]:
+        now_ms = self._system.now_ms()
+        known = [version.tasks[one] for one in sorted(tasks) if one in version.tasks]
+        # Half an interval early, so that one that is not renewed now has most of its lease left at the next time.
+        due = [task for task in known if task.expires_ms - now_ms < TASK_LEASE_MS - RENEW_MS // 2]
+        return [ClaimCompaction(task=replace(task, expires_ms=now_ms + TASK_LEASE_MS)) for task in due]
+
+    def _decided(
+        self, version: Version, choose: Choose, watermark: int, tried: list[str]
+    ) -> tuple[list[Delta], list[CompactionTask]]:
+        """The deltas of one entry, decided one after the other on the version that the ones before it leave."""
+        deltas: list[Delta] = []
+        tasks: list[CompactionTask] = []
+        moves = 0
+        while moves < MOVES_MAX and (chosen := choose(version, watermark, tasks)) is not None:
+            task = self._task(chosen)
+            if task.kind == "trivial-move":
+                moves += 1
+                moved = tuple(task.ssts())
+                report = ReportCompaction(
+                    task_id=task.id, owner=task.owner, outputs=moved, watermark=0, at_ms=task.claimed_ms
+                )
+                fresh: list[Delta] = [ClaimCompaction(task=task), report]
+            else:
+                before, lowered = claimed_watermark(version, task.ssts(), watermark)
+                task = replace(task, watermark=lowered)
+                fresh = [*before, ClaimCompaction(task=task)]
+                # Before the append: from then on others may see the task.
+                tried.append(task.id)
+                self.held.add(task.id)
+                tasks.append(task)
+            for delta in fresh:
+                validate(version, delta)
+                version = apply(version, delta)
+            deltas += fresh
+        return deltas, tasks
+
+    def _task(self, chosen: Chosen) -> CompactionTask:
+        now_ms = self._system.now_ms()
+        picked = chosen.pick
+        return CompactionTask(
+            id=self._system.random_bytes(16).hex(),
+            table_id=chosen.table_id,
+            kind=picked.kind,
+            inputs=picked.inputs,
+            target_level=picked.target_level,
+            bottom=picked.bottom,
+            watermark=0,
+            owner=chosen.owner,
+            claimed_ms=now_ms,
+            expires_ms=now_ms + TASK_LEASE_MS,
+        )
+
+    def _watermark(self, version: Version, pinned: int | None) -> int:
+        return low_watermark(version, self._system.now_ms(), self._retention_ms(version), pinned)

@@ -1,0 +1,206 @@
+"""Group commit: while one entry is being appended, later calls queue up, and the next entry holds them all.
+
+Each call is decided on what the ones before it left, so an entry of many calls is one history like any other; what a
+call is told is told only once that entry is in the log. One bad call never fails the others. There is no thread for
+this: whoever finds nobody appending appends for all that wait, until its own call is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tussock.meta.log.format import SSTS_START
+from tussock.meta.version.commits import CommitEpoch, with_payloads
+from tussock.meta.version.delta import Delta, extend
+from tussock.meta.version.version import Version
+from tussock.statestore.errors import TussockError
+from tussock.statestore.system import System
+
+__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "fail_all", "plan_entry"]
+
+CALLS_AN_ENTRY_MAX = 256
+PAYLOADS_AN_ENTRY_MAX = 4 << 20
+"""Bytes of SSTs after which an entry takes no further call: an entry is written, and read by replicas, at one go."""
+
+Result = TypeVar("Result")
+Decide = Callable[[Version], tuple[Sequence[Delta], Result]]
+
+
+class Call(Generic[Result]):
+    """One call of `append`: what it wants, and what became of it."""
+
+    def __init__(
+        self,
+        decide: Decide[Result],
+        key: Hashable,
+        repeatable: bool,
+        term: int,
+        payloads: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.decide = decide
+        self.payloads = payloads or {}
+        """By id, SSTs that are to lie in the entry itself if the call's deltas commit them."""
+        self.key = key
+        self.repeatable = repeatable
+        self.term = term
+        """The term that the log had when the call was made: if it is over by now, the call is refused."""
+        self.done = False
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+
+    def succeed(self, result: Result) -> None:
+        """Its deltas are in the log, or it wanted none."""
+        self._results.append(result)
+        self.done = True
+
+    def fail(self, error: BaseException) -> None:
+        """It did not happen, or nobody knows."""
+        self._error = error
+        self.done = True
+
+    def answer(self) -> Result:
+        """The result; raises the error if it failed."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+
+AnyCall = Call[Any]
+
+
+class CallQueue:
+    """Calls that wait for their entry, in the order in which they came; one caller at a time appends."""
+
+    def __init__(self, system: System, linger_seconds: float) -> None:
+        """`linger_seconds`: how long an entry may wait for as many calls as the one before it had."""
+        self._changed = system.condition()
+        self._linger_seconds = linger_seconds
+        self._last_taken = 0
+        self._waiting: deque[AnyCall] = deque()
+        self._appending = False
+
+    def enter(self, call: AnyCall) -> bool:
+        """Queue up and wait. `False`: the call is done. `True`: the caller has to append now, and then `leave`."""
+        with self._changed:
+            self._waiting.append(call)
+            if self._lingers():
+                self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: call.done or not self._appending)
+            except BaseException:
+                # The caller was interrupted: nobody is there to be told, so it must not happen later either.
+                if call in self._waiting:
+                    self._waiting.remove(call)
+                raise
+            if call.done:
+                return False
+            self._appending = True
+            return True
+
+    def take(self) -> list[AnyCall]:
+        """The calls for the next entry: the oldest ones, of one term, since an entry has one term.
+
+        Where several came together, they come together again as a rule: writers that go on once their commit is in.
+        Each entry costs a request, and is pushed to every client, so it pays to wait for them for a moment. A single
+        writer never waits.
+        """
+        with self._changed:
+            if self._lingers():
+                self._changed.wait_for(lambda: len(self._waiting) >= self._last_taken, self._linger_seconds)
+            taken: list[AnyCall] = []
+            size = 0
+            while self._waiting and len(taken) < CALLS_AN_ENTRY_MAX and size < PAYLOADS_AN_ENTRY_MAX:
+                if taken and self._waiting[0].term != taken[0].term:
+                    break
+                taken.append(self._waiting.popleft())
+                size += sum(map(len, taken[-1].payloads.values()))
+            self._last_taken = len(taken)
+            return taken
+
+    def _lingers(self) -> bool:
+        return self._linger_seconds > 0 and self._last_taken > 1
+
+    def wake(self) -> None:
+        """Let the callers go whose calls are done."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """The appender has finished; one of those who wait takes over."""
+        with self._changed:
+            self._appending = False
+            self._changed.notify_all()
+
+
+class Plan(NamedTuple):
+    """What an entry on top of a version will hold, and for whom."""
+
+    after: Version
+    """With the deltas in it; its sequence is still the old one."""
+    deltas: tuple[Delta, ...]
+    ssts: list[bytes]
+    """What the deltas say lies in the entry, in that order."""
+    accepted: list[tuple[AnyCall, Any]]
+    """With the result of each. Some want nothing, but were told so on the strength of deltas before theirs."""
+    refused: list[tuple[AnyCall, TussockError]]
+    """To be decided again: their version was old, or had deltas in it which are not in the log yet."""
+
+
+def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Plan:
+    """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once."""
+    after = version
+    deltas: list[Delta] = []
+    ssts: list[bytes] = []
+    end = SSTS_START
+    accepted: list[tuple[AnyCall, Any]] = []
+    refused: list[tuple[AnyCall, TussockError]] = []
+    for call in calls:
+        try:
+            wanted, result = call.decide(after)
+            wanted, brought = _carrying(wanted, call.payloads, version.seq + 1, end)
+            after = extend(after, wanted, term=call.term) if wanted else after
+        except TussockError as error:
+            refused.append((call, error))
+            continue
+        except Exception as error:  # noqa: BLE001  # a defect of one caller is that caller's
+            call.fail(error)
+            continue
+        deltas += wanted
+        ssts += brought
+        end += sum(map(len, brought))
+        accepted.append((call, result))
+    return Plan(after, tuple(deltas), ssts, accepted, refused)
+
+
+def _carrying(
+    deltas: Sequence[Delta], payloads: Mapping[str, bytes], seq: int, start: int
+) -> tuple[Sequence[Delta], list[bytes]]:
+    """The deltas with the payloads of their commits placed in entry `seq` from `start` on, and those payloads."""
+    if not payloads:
+        return deltas, []
+    placed: list[Delta] = []
+    brought: list[bytes] = []
+    for delta in deltas:
+        if isinstance(delta, CommitEpoch):
+            delta, fresh = with_payloads(delta, payloads, seq, start)
+            brought += fresh
+            start += sum(map(len, fresh))
+        placed.append(delta)
+    return placed, brought
+
+
+def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:
+    """Tell all who wait that it did not happen, or that nobody knows; each raises an error of its own.
+
+    One traceback cannot belong to two threads.
+    """
+    for call in calls:
+        if not call.done:
+            call.fail(_copy(error) if isinstance(error, TussockError) else error)
+
+
+def _copy(error: TussockError) -> TussockError:
+    copied = type(error)(*error.args)
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    return copied

@@ -1,0 +1,1 @@
+"""What must stay readable and what may go: pins, vacuum, backups, restores and clones."""

@@ -1,0 +1,1 @@
+"""The RPCs of the leader, one module for each group."""

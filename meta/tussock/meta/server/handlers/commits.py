@@ -1,0 +1,144 @@
+"""Versions, catalog, epochs and commits, as the leader serves them.
+
+A commit is checked before it is stamped, against the bucket or by the bytes that come along: an SST that is missing,
+damaged or another's never gets into a version. Commits that come at the same time share one log entry (`log.py`), and
+the SSTs that came with them lie in it.
+"""
+
+import re
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.convert import columns_from_message, commit_from_message, spec_from_message, spec_to_message
+from tussock.meta.server.auth.caller import Caller, Handlers
+from tussock.meta.server.context import Context
+from tussock.meta.server.feed import Feed
+from tussock.statestore.arguments import check_name, check_writer
+from tussock.statestore.backend import CommitRequest
+from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.epochs import next_epoch
+from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
+from tussock.statestore.sst.proof import prove_bytes, prove_sst
+from tussock.statestore.system import Lock
+from tussock.statestore.tables.options import table_spec
+
+__all__ = ["Commits"]
+
+WRITER_CHARACTERS_MAX = 1024
+UPDATE_BYTES_MAX = 256 << 10
+SST_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Commits:
+    """Serves the RPCs about versions, tables and epochs."""
+
+    def __init__(self, context: Context, lock: Lock, feed: Feed) -> None:
+        """`lock` is held around the newest epoch."""
+        self._context = context
+        self._lock = lock
+        self._feed = feed
+        self._newest_epoch = 0
+
+    def handlers(self) -> Handlers:
+        """The RPCs answered here."""
+        return {
+            "GetCredentials": self._get_credentials,
+            "CreateTable": self._create_table,
+            "AlterTable": self._alter_table,
+            "DropTable": self._drop_table,
+            "AllocateEpoch": self._allocate_epoch,
+            "OpenWriter": self._open_writer,
+            "Commit": self._commit,
+        }
+
+    def new_epoch(self) -> int:
+        """An epoch greater than every one that this leader handed out or has seen committed."""
+        with self._lock:
+            newest = max(self._newest_epoch, self._context.meta.version().max_committed_epoch)
+            self._newest_epoch = next_epoch(self._context.system.now_ms(), newest)
+            return self._newest_epoch
+
+    def commit(self, request: CommitRequest) -> int:
+        """Check the SSTs of a commit, and append it with those that came along; answers the epoch."""
+        version = self._context.meta.version()
+        for table_id, runs in request.tables.items():
+            state = version.tables.get(table_id)
+            for sst in (sst for run in runs for sst in run.ssts):
+                if state is None or sst.id < version.gc_horizon:
+                    continue  # the stamp refuses it, with the better error
+                try:
+                    self._prove(sst, state.spec, request.payloads.get(sst.id))
+                except (ObjectNotFound, CorruptSst) as error:
+                    known = self._context.meta.refused_or_known(request) if isinstance(error, ObjectNotFound) else None
+                    if known is not None:
+                        return known
+                    raise InvalidBatch(
+                        f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be "
+                        f"committed: {error}; nothing was committed, upload it again",
+                        sst.id,
+                    ) from error
+        return self._context.meta.commit(request)
+
+    def _prove(self, sst: SstInfo, spec: TableSpec, payload: bytes | None) -> None:
+        """Make sure that the SST is what it is said to be, in the bucket or as it came along."""
+        if sst.entry or sst.offset:
+            raise CorruptSst(f"SST {sst.id}: the leader alone says in which log entry an SST lies; this one names some")
+        if not SST_ID.fullmatch(sst.id):
+            raise CorruptSst(f"SST {sst.id[:64]!r}: an id has 32 hex digits")
+        if payload is None:
+            prove_sst(self._context.bucket, sst, spec)
+            return
+        if not sst.meta_in_data:
+            raise CorruptSst(f"SST {sst.id}: only one with its meta at its end can come along")
+        prove_bytes(payload, sst, spec, f"SST {sst.id}, which came with its commit")
+
+    def _get_credentials(self, _: pb.GetCredentialsRequest, caller: Caller) -> pb.GetCredentialsResponse:
+        hand_out = self._context.credentials
+        return (
+            hand_out(caller.roles, sorted(self._context.meta.version().sources))
+            if hand_out
+            else pb.GetCredentialsResponse()
+        )
+
+    def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
+        state = self._context.meta.create_table(_checked(spec_from_message(request.spec)))
+        return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
+
+    def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
+        state = self._context.meta.alter_table(
+            request.name, columns_from_message(request.add), columns_from_message(request.widen)
+        )
+        return pb.AlterTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
+
+    def _drop_table(self, request: pb.DropTableRequest, _: Caller) -> pb.DropTableResponse:
+        self._context.meta.drop_table(request.name)
+        return pb.DropTableResponse(seq=self._seq())
+
+    def _allocate_epoch(self, _: pb.AllocateEpochRequest, __: Caller) -> pb.AllocateEpochResponse:
+        return pb.AllocateEpochResponse(epoch=self.new_epoch())
+
+    def _open_writer(self, request: pb.OpenWriterRequest, _: Caller) -> pb.OpenWriterResponse:
+        check_name(request.writer, "writer", WRITER_CHARACTERS_MAX)
+        return pb.OpenWriterResponse(generation=self._context.meta.open_writer(request.writer))
+
+    def _commit(self, message: pb.CommitRequest, _: Caller) -> pb.CommitResponse:
+        request = commit_from_message(message)
+        check_writer(request.writer, request.batch_id, request.generation, request.source)
+        delay_ms, reason = self._context.meta.write_delay(request.tables, message.waited_ms)
+        if delay_ms:
+            return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
+        epoch = self.commit(request)
+        self._context.nudge()
+        # With the entries, so that the client need not wait for them to be pushed. Who is far behind asks for them.
+        update = self._feed.after(message.known_seq, bytes_max=UPDATE_BYTES_MAX)
+        return pb.CommitResponse(epoch=epoch, seq=update.seq, update=update)
+
+    def _seq(self) -> int:
+        return self._context.meta.version().seq
+
+
+def _checked(spec: TableSpec) -> TableSpec:
+    """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
+    schema = None if spec.schema is None else columns_from_message(spec.schema)
+    return table_spec(
+        spec.name, schema, spec.primary_key, spec.distribution_key, spec.vnodes, spec.block_bytes, spec.compression
+    )

@@ -1,0 +1,1 @@
+"""What users may set, and where it comes from."""

@@ -1,0 +1,307 @@
+"""The settings of `tussock meta serve`: every option, its default and its bounds, grouped as in the file.
+
+`sources.py` fills them from flags, environment and file. `docs/meta-service.md` has the table, which a test compares
+with this. The core of the service takes plain values (`NodeOptions`), so only `serve.py` and what it wires see these.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.settings.node_options import NodeOptions
+from tussock.statestore.buckets.urls import parse_bucket_url
+
+__all__ = ["MetaSettings", "contradictions", "node_options"]
+
+
+def _address(value: str) -> str:
+    host, separator, port = value.rpartition(":")
+    if not separator or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError("should be HOST:PORT, such as 127.0.0.1:7370 or [::]:7370; port 0 takes a free one")
+    return value
+
+
+def _address_or_nothing(value: str) -> str:
+    return _address(value) if value else value
+
+
+def _store(value: str) -> str:
+    where = parse_bucket_url(value)
+    if where.scheme == "memory":
+        raise ValueError("is in the memory of one process, and clients and compactors have their own; give a bucket")
+    return str(where)
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+# 31 years: a thread can wait for so long, and the log has room for it.
+Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
+SecondsOrNever = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
+Address = Annotated[str, AfterValidator(_address)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class _Group(BaseModel):
+    # What is wrong is told without the value, which may be a secret in the wrong place.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class LeaderSettings(_Group):
+    """How replicas agree on who leads."""
+
+    lease_seconds: Seconds = Field(default=3.0, description="how long a leader leads without renewing its lease")
+    poll_seconds: Seconds = Field(default=0.5, description="how often a replica looks for entries of others in the log")
+
+
+class SessionSettings(_Group):
+    """What a client that falls silent loses, and when."""
+
+    lease_seconds: Seconds = Field(default=20.0, description="a session ends so long after its last heartbeat")
+    pin_lease_seconds: Seconds = Field(default=60.0, description="how long a pin in the bucket outlives the leader")
+
+
+class VersionSettings(_Group):
+    """What the store keeps. Without a value the store's own holds."""
+
+    retention_seconds: SecondsOrNever | None = Field(
+        default=None, description="epochs stay readable without a pin for so long; becomes the store's"
+    )
+    gc_grace_seconds: SecondsOrNever | None = Field(
+        default=None, description="vacuum leaves alone what is younger; becomes the store's"
+    )
+    max_clock_ahead_seconds: Seconds = Field(
+        default=3600.0, description="how far the clock of a leader, and an epoch, may be ahead of the bucket's clock"
+    )
+
+
+class VacuumSettings(_Group):
+    """When garbage is deleted."""
+
+    interval_seconds: SecondsOrNever = Field(default=300.0, description="time between two vacuums; 0 for none")
+
+
+_PICKER = PickerConfig()
+
+
+class CompactionSettings(_Group):
+    """When tables are compacted, and by how many tasks."""
+
+    tasks_per_table: int = Field(default=4, ge=1, description="compaction tasks of one table that run at once")
+    stuck_seconds: Seconds = Field(default=60.0, description="a task without progress for so long is taken back")
+    base_bytes: int = Field(default=_PICKER.base_bytes, ge=1, description="what L1 of a table may hold")
+    level_ratio: int = Field(
+        default=_PICKER.level_ratio, ge=2, description="how many times more each further level may hold"
+    )
+    l0_merge_min: int = Field(default=_PICKER.l0_merge_min, ge=2, description="runs of L0 that are merged at least")
+    l0_merge_max: int = Field(default=_PICKER.l0_merge_max, ge=2, description="runs of L0 that are merged at most")
+    l0_runs_max: int = Field(default=_PICKER.l0_runs_max, ge=1, description="from so many runs on, L0 goes into L1")
+    l0_stall_runs: int = Field(
+        default=_PICKER.l0_stall_runs, ge=2, description="from so many runs on, writers are held back"
+    )
+    task_bytes_max: int = Field(
+        default=_PICKER.task_bytes_max, ge=1, description="input of one task that nobody asked for"
+    )
+    tombstone_percent: int = Field(
+        default=_PICKER.tombstone_percent, ge=1, le=100, description="share of deletes from which an SST is merged down"
+    )
+
+
+class CheckpointSettings(_Group):
+    """Barriers, where a job does not choose for itself."""
+
+    interval_seconds: Seconds = Field(default=1.0, description="time between two barriers")
+    timeout_seconds: Seconds = Field(default=60.0, description="how long a barrier may take")
+
+
+class BucketSettings(_Group):
+    """How to reach the bucket: for the service, and handed to clients. Empty ones come from the environment."""
+
+    endpoint: str = Field(default="", description="URL of the S3 server; `AWS_ENDPOINT_URL` if empty")
+    region: str = Field(default="", description="region of the bucket; `AWS_REGION` if empty")
+    allow_http: bool | None = Field(
+        default=None, description="whether a plain `http://` endpoint is used; `AWS_ALLOW_HTTP`"
+    )
+
+
+class CredentialSettings(_Group):
+    """Which credentials of the bucket clients are given."""
+
+    mode: Literal["none", "static", "assume-role"] = Field(
+        default="none",
+        description="`none`: clients have their own; `static`: the pair below; `assume-role`: short-lived ones",
+    )
+    access_key_id: str = Field(
+        default="", description="`static`: handed out; `assume-role`: signs the request; `AWS_ACCESS_KEY_ID` if empty"
+    )
+    secret_access_key: SecretStr = Field(
+        default=SecretStr(""), description="its secret; `AWS_SECRET_ACCESS_KEY` if empty; never a flag"
+    )
+    reader_access_key_id: str = Field(
+        default="", description="`static`: handed out to readers, who get nothing if it is empty"
+    )
+    reader_secret_access_key: SecretStr = Field(default=SecretStr(""), description="its secret; never a flag")
+    reader_folder: str = Field(
+        default="",
+        description="`static`: folder with that pair in two files, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, "
+        "read again when they change",
+    )
+    sts_endpoint: str = Field(default="", description="`assume-role`: URL of the STS; the bucket's endpoint if empty")
+    role_arn: str = Field(default="", description="`assume-role`: the role; MinIO needs none")
+    duration_seconds: int = Field(
+        default=3600, ge=3600, le=43200, description="`assume-role`: how long credentials last"
+    )
+
+
+class RoleRules(_Group):
+    """Which certificates have which role: patterns `CN:`, `OU:`, `URI:` or `DNS:`, with `*` for the rest."""
+
+    reader: Patterns = Field(default=(), description="certificates of readers: `CN:`, `OU:`, `URI:`, `DNS:`")
+    writer: Patterns = Field(default=(), description="certificates of writers")
+    compactor: Patterns = Field(default=(), description="certificates of compactors")
+    admin: Patterns = Field(default=(), description="certificates of administrators")
+
+
+class TlsSettings(_Group):
+    """Encryption, and authentication by certificates."""
+
+    certificate: str = Field(
+        default="", description="file with the service's certificate chain (PEM); empty for no TLS"
+    )
+    key: str = Field(default="", description="file with its private key (PEM)")
+    client_ca: str = Field(
+        default="", description="file with the CAs of clients (PEM); every client then needs a certificate"
+    )
+    revoked: Patterns = Field(
+        default=(),
+        description="certificates that are taken no more, though they have not ended: patterns like those of roles",
+    )
+    roles: RoleRules = RoleRules()
+
+
+class TokenSettings(_Group):
+    """Authentication by bearer tokens."""
+
+    file: str = Field(
+        default="", description="file with the hashes of tokens, see `tussock meta token`; empty for no tokens"
+    )
+
+
+class LimitSettings(_Group):
+    """What one caller may ask for."""
+
+    message_bytes: int = Field(
+        default=16 << 20, ge=1 << 10, le=256 << 20, description="largest request that names SSTs"
+    )
+    calls_per_second: SecondsOrNever = Field(
+        default=5000.0, description="calls of one identity on one host over time; 0: no limit"
+    )
+    calls_burst: int = Field(
+        default=10000, ge=1, description="calls of one identity on one host at once, after a pause"
+    )
+
+
+class LogSettings(_Group):
+    """What the service says on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the least severity that is shown"
+    )
+    format: Literal["json", "text"] = Field(
+        default="json", description="one JSON object a line, or text for a terminal"
+    )
+
+
+class MetaSettings(_Group):
+    """All settings of one replica."""
+
+    store: Annotated[str, AfterValidator(_store)] = Field(description="URL of the store's bucket; required")
+    listen: Address = Field(default="127.0.0.1:7370", description="where gRPC is served")
+    advertise: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
+        default="",
+        description="where clients reach this replica; `listen` if empty, its host replaced by the machine's name",
+    )
+    http_listen: Annotated[str, AfterValidator(_address_or_nothing)] = Field(
+        default="127.0.0.1:7371", description="where console, `/metrics` and `/healthz` are served; empty for nowhere"
+    )
+    drain_seconds: SecondsOrNever = Field(default=10.0, description="how long SIGTERM waits for running calls")
+    leader: LeaderSettings = LeaderSettings()
+    session: SessionSettings = SessionSettings()
+    versions: VersionSettings = VersionSettings()
+    vacuum: VacuumSettings = VacuumSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    bucket: BucketSettings = BucketSettings()
+    credentials: CredentialSettings = CredentialSettings()
+    tls: TlsSettings = TlsSettings()
+    tokens: TokenSettings = TokenSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+
+
+def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
+    """Pairs (option, what is wrong) of values that are right each, and cannot work together."""
+    tls, compaction = settings.tls, settings.compaction
+    found = []
+    if bool(tls.certificate) != bool(tls.key):
+        found.append(("tls.key" if tls.certificate else "tls.certificate", "certificate and key belong together"))
+    if tls.client_ca and not tls.certificate:
+        found.append(("tls.client_ca", "clients can only show certificates over TLS: set tls.certificate and tls.key"))
+    rules = [pattern for patterns in tls.roles.model_dump().values() for pattern in patterns]
+    if rules and not tls.client_ca:
+        found.append(("tls.roles", "certificates of clients are not asked for: set tls.client_ca"))
+    if tls.revoked and not tls.client_ca:
+        found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
+    if tls.client_ca and not rules and not settings.tokens.file:
+        found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
+    if compaction.l0_merge_max < compaction.l0_merge_min:
+        found.append(("compaction.l0_merge_max", f"is less than compaction.l0_merge_min, {compaction.l0_merge_min}"))
+    if compaction.l0_stall_runs <= compaction.l0_runs_max:
+        found.append(
+            ("compaction.l0_stall_runs", f"would hold writers back before L0 is full, at {compaction.l0_runs_max} runs")
+        )
+    handed = settings.credentials
+    if bool(handed.reader_access_key_id) != bool(handed.reader_secret_access_key.get_secret_value()):
+        found.append(
+            ("credentials.reader_access_key_id", "it and credentials.reader_secret_access_key belong together")
+        )
+    found += [
+        (f"credentials.{name}", "only the mode `static` hands it out")
+        for name in ("reader_access_key_id", "reader_folder")
+        if getattr(handed, name) and handed.mode != "static"
+    ]
+    if handed.reader_access_key_id and handed.reader_folder:
+        found.append(
+            ("credentials.reader_folder", "readers' pair is in credentials.reader_access_key_id; which holds?")
+        )
+    if settings.credentials.mode != "none" and not settings.store.startswith("s3://"):
+        found.append(("credentials.mode", "credentials can be handed out for s3:// stores only"))
+    return found
+
+
+def node_options(settings: MetaSettings, address: str, store_options: dict[str, str]) -> NodeOptions:
+    """What the core needs to know; `address` is where clients reach this replica."""
+    sizes = settings.compaction.model_dump(exclude={"tasks_per_table", "stuck_seconds"})
+    return NodeOptions(
+        store_url=settings.store,
+        store_options=store_options,
+        hands_out_to_readers=settings.credentials.mode != "static"
+        or bool(settings.credentials.reader_access_key_id or settings.credentials.reader_folder),
+        address=address,
+        message_bytes_max=settings.limits.message_bytes,
+        leader_lease=settings.leader.lease_seconds,
+        session_lease=settings.session.lease_seconds,
+        pin_lease=settings.session.pin_lease_seconds,
+        log_poll=settings.leader.poll_seconds,
+        retention=settings.versions.retention_seconds,
+        gc_grace=settings.versions.gc_grace_seconds,
+        max_clock_ahead=settings.versions.max_clock_ahead_seconds,
+        picker=PickerConfig(**sizes),
+        tasks_per_table=settings.compaction.tasks_per_table,
+        stuck_task=settings.compaction.stuck_seconds,
+        vacuum_interval=settings.vacuum.interval_seconds,
+        checkpoint_interval=settings.checkpoint.interval_seconds,
+        checkpoint_timeout=settings.checkpoint.timeout_seconds,
+    )

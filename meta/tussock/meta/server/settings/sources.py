@@ -1,0 +1,204 @@
+"""Where settings come from: flags before environment before file before defaults, each named when it is wrong.
+
+The file is TOML: Python reads it without a further package, it has comments and types, and groups of options read
+well in it. All problems of all sources are told at once, with the place of each, and without the values of options
+that hold text, since a secret may stand in the wrong place.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+
+from tussock.meta.server.settings.model import MetaSettings, contradictions
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["CONFIG_VARIABLE", "Option", "load_settings", "options", "parse_flags", "shown"]
+
+PREFIX = "TUSSOCK_META_"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+"""Names the file, where no flag does."""
+
+# Kubernetes puts these into every pod beside a Service called `tussock-meta`; they are not ours.
+_SERVICE_LINKS = re.compile(re.escape(PREFIX) + r"(SERVICE_\w+|PORT(_\d+_\w+)?)")
+
+Tree = dict[str, Any]
+
+
+class Option(NamedTuple):
+    """One option."""
+
+    name: str
+    """As in the file, its group first: `leader.lease_seconds`."""
+    field: FieldInfo
+
+    @property
+    def variable(self) -> str:
+        """`TUSSOCK_META_LEADER__LEASE_SECONDS`."""
+        return PREFIX + self.name.replace(".", "__").upper()
+
+    @property
+    def flag(self) -> str:
+        """`--leader.lease-seconds`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def is_secret(self) -> bool:
+        """Never shown, and not taken as a flag, which every user of the machine could read."""
+        return SecretStr in (self.field.annotation, *get_args(self.field.annotation))
+
+    @property
+    def default(self) -> str:
+        """As the file would say it; empty for an option that has none."""
+        value = self.field.get_default(call_default_factory=True)
+        if self.field.is_required() or value is None or value in ("", ()) or self.is_secret:
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def options(model: type[BaseModel] = MetaSettings, group: str = "") -> Iterator[Option]:
+    """All options, in the order of the file."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from options(kind, f"{group}{name}.")
+        else:
+            yield Option(group + name, field)
+
+
+def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: str | None = None) -> MetaSettings:
+    """The settings of this process; `InvalidOption` with everything that is wrong, a line each.
+
+    `flags` are values by name of the option. `file` is what the flag `--config` says; without it the environment may
+    name one.
+    """
+    known = {option.name: option for option in options()}
+    problems: list[str] = []
+    config = file or environ.get(CONFIG_VARIABLE)
+    sources: list[tuple[str, Tree]] = [
+        ("flag", _from_flags(flags, known, problems)),
+        ("environment", _from_environment(environ, known, problems)),
+        (config or "", _from_file(config, problems) if config else {}),
+    ]
+    merged: Tree = {}
+    for _, tree in reversed(sources):
+        _merge(merged, tree)
+    try:
+        settings = MetaSettings.model_validate(merged)
+    except ValidationError as error:
+        problems += [_told(found["loc"], found, sources, known) for found in error.errors(include_url=False)]
+    else:
+        problems += [f"{_where(name, sources, known)}: {text}" for name, text in contradictions(settings)]
+        if not problems:
+            return settings
+    raise InvalidOption("the service's settings do not work:\n" + "\n".join(f"- {problem}" for problem in problems))
+
+
+def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
+    """Values by name of the option, of `--group.option VALUE` and `--group.option=VALUE`; `InvalidOption` if odd."""
+    flags: dict[str, str] = {}
+    left = list(arguments)
+    while left:
+        flag, separator, value = left.pop(0).partition("=")
+        if not flag.startswith("--"):
+            # Not repeated: it may be a value that stands where no value belongs, a secret too.
+            raise InvalidOption("an argument of the service does not begin with '--'; options are --name VALUE")
+        if not separator:
+            if not left:
+                raise InvalidOption(f"{flag} needs a value")
+            value = left.pop(0)
+        flags[flag[2:].replace("-", "_")] = value
+    return flags
+
+
+def shown(settings: MetaSettings) -> dict[str, object]:
+    """All options with their values, in the order of the file; a secret only tells whether it is set."""
+    values: dict[str, object] = {}
+    for option in options():
+        value: Any = settings
+        for part in option.name.split("."):
+            value = getattr(value, part)
+        values[option.name] = str(value) if isinstance(value, SecretStr) else value
+    return values
+
+
+def _from_flags(flags: Mapping[str, str], known: Mapping[str, Option], problems: list[str]) -> Tree:
+    tree: Tree = {}
+    for name, value in flags.items():
+        if name not in known:
+            problems.append(f"{'--' + name.replace('_', '-')}: there is no such option")
+        elif known[name].is_secret:
+            option = known[name]
+            problems.append(f"{option.flag}: everybody on the machine can read a flag; set {option.variable}")
+        else:
+            _put(tree, name, value)
+    return tree
+
+
+def _from_environment(environ: Mapping[str, str], known: Mapping[str, Option], problems: list[str]) -> Tree:
+    tree: Tree = {}
+    names = {option.variable: option.name for option in known.values()}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or _SERVICE_LINKS.fullmatch(variable):
+            continue
+        if variable not in names:
+            problems.append(f"{variable}: there is no such option")
+        else:
+            _put(tree, names[variable], environ[variable])
+    return tree
+
+
+def _from_file(file: str, problems: list[str]) -> Tree:
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{file}: cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        problems.append(f"{file}: is not UTF-8 text")
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{file}: is not TOML: {error}")
+    return {}
+
+
+def _put(tree: Tree, name: str, value: str) -> None:
+    *groups, last = name.split(".")
+    for group in groups:
+        tree = tree.setdefault(group, {})
+    tree[last] = value
+
+
+def _merge(into: Tree, tree: Tree) -> None:
+    for name, value in tree.items():
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = dict(value) if isinstance(value, dict) else value
+
+
+def _where(name: str, sources: Sequence[tuple[str, Tree]], known: Mapping[str, Option]) -> str:
+    """The option and the place that its value comes from."""
+    for source, tree in sources:
+        value: Any = tree
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            option = known.get(name)
+            if option is None or source not in ("flag", "environment"):
+                return f"{name} ({source})" if source else name
+            return option.flag if source == "flag" else option.variable
+    return name
+
+
+def _told(loc: tuple[int | str, ...], found: Any, sources: Sequence[tuple[str, Tree]], known: Any) -> str:
+    # A position in a list is of no use to find the place; the list is.
+    name = ".".join(part for part in loc if isinstance(part, str))
+    if found["type"] == "missing":
+        option = known[name]
+        return f"{name}: is required: give {option.flag}, {option.variable}, or {name} in a configuration file"
+    if found["type"] == "extra_forbidden":
+        return f"{_where(name, sources, known)}: there is no such option"
+    return f"{_where(name, sources, known)}: {found['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,1 @@
+"""What the service tells about itself: the status document, its metrics and its console."""

@@ -1,0 +1,155 @@
+"""Makes a replica's status out of what it is and does at this moment."""
+
+import importlib.metadata
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tussock.meta.compaction.assignment import owner_of
+from tussock.meta.log.format import decode_entry, entry_path
+from tussock.meta.server.handlers.compaction import worker_name
+from tussock.meta.server.leadership import Leadership
+from tussock.meta.server.node import MetaNode
+from tussock.meta.server.sessions import Session
+from tussock.meta.server.status.document import (
+    LISTED_MAX,
+    BackupStatus,
+    CompactionStatus,
+    PeerStatus,
+    PinStatus,
+    ReplicaStatus,
+    SessionStatus,
+    Status,
+    UpkeepStatus,
+    shortened,
+)
+from tussock.meta.server.status.problems import with_problems
+from tussock.meta.server.status.rates import Rates
+from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
+from tussock.meta.version.delta import Delta
+from tussock.meta.version.version import Version
+from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.system import System
+
+__all__ = ["Report"]
+
+READY_POLLS = 10
+"""A follower that has not read the log for so many of its polls is not ready."""
+
+
+class Report:
+    """Watches a node, and tells how it is. Safe to share between threads."""
+
+    def __init__(
+        self, node: MetaNode, system: System, count: Callable[[Sequence[Delta]], None] = lambda _: None
+    ) -> None:
+        """`count` is told the deltas of each entry as well."""
+        self._node = node
+        self._system = system
+        self._started_ms = system.now_ms()
+        self._software = f"tussock {importlib.metadata.version('tussock')}"
+        self._lock = threading.Lock()
+        self._rates = Rates()
+        self._count = count
+        self._sums = LevelSums()
+        node.meta.log.subscribe(self._learn)
+
+    def status(self) -> Status:
+        """The status as it is shown: of what there is much, the first."""
+        return shortened(self.whole())
+
+    def whole(self) -> Status:
+        """The status now; in a leader, one listing of the pins is asked of the bucket."""
+        node, leadership = self._node, self._node.leadership if self._node.is_leader else None
+        version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
+        synced_age = now - node.meta.synced_at
+        replica = ReplicaStatus(
+            address=node.options.address,
+            role="leader" if leadership else "follower",
+            term=leadership.term if leadership else version.term,
+            leader=node.options.address if leadership else node.leader_address,
+            started_ms=self._started_ms,
+            ready=not node.outdated
+            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5)),
+            draining=node.is_draining,
+            outdated=node.outdated,
+        )
+        with self._lock:
+            rates = self._rates.status(now, now_ms)
+            tables = table_statuses(version, node.options.picker, node.stalls(version), self._sums)
+        status = Status(
+            now_ms=now_ms,
+            software=self._software,
+            store_url=node.options.store_url,
+            replica=replica,
+            replicas=_replicas(replica),
+            version=version_status(version, int(synced_age * 1000)),
+            tables=tables,
+            rates=rates,
+            sessions=self._sessions(leadership, version, now),
+            compaction=leadership.scheduler.status(version) if leadership else CompactionStatus(),
+            pins=self._pins() if leadership else (),
+            checkpoints=leadership.checkpoints.status() if leadership else (),
+            upkeep=leadership.upkeep.status() if leadership else UpkeepStatus(),
+            backups=_backups(version),
+        )
+        return with_problems(status)
+
+    def _learn(self, entry: bytes | None, version: Version) -> None:
+        if entry is not None:
+            deltas = decode_entry(entry_path(version.seq), version.seq, entry).deltas
+            with self._lock:
+                self._rates.count(deltas, self._system.monotonic())
+            self._count(deltas)
+
+    def _pins(self) -> tuple[PinStatus, ...]:
+        try:
+            return pin_statuses(self._node.meta.pins(LISTED_MAX))
+        except ObjectStoreUnavailable:
+            return ()  # the rest of the status is wanted most when the bucket is away
+
+    def _sessions(self, leadership: Leadership | None, version: Version, now: float) -> tuple[SessionStatus, ...]:
+        if leadership is None:
+            return ()
+        owned = Counter(task.owner for task in version.tasks.values())
+        return tuple(
+            self._session(session, owned[owner_of(worker_name(session))], now) for session in leadership.sessions.all()
+        )
+
+    def _session(self, session: Session, tasks: int, now: float) -> SessionStatus:
+        lease = self._node.options.session_lease
+        return SessionStatus(
+            id=short_id(session.id),
+            kind="compactor" if session.is_compactor else "client",
+            name=session.name,
+            software=session.software,
+            slots=session.slots,
+            tasks=tasks,
+            pins=len(session.pins),
+            heartbeat_age_ms=int(max(now - (session.deadline - lease), 0) * 1000),
+            lease_ms=int(lease * 1000),
+        )
+
+
+def _replicas(replica: ReplicaStatus) -> tuple[PeerStatus, ...]:
+    """The replicas that this one knows of: itself, and the leader."""
+    known = [PeerStatus(address=replica.address, role=replica.role)]
+    if replica.leader and replica.leader != replica.address:
+        known.append(PeerStatus(address=replica.leader, role="leader"))
+    return tuple(known)
+
+
+def _backups(version: Version) -> tuple[BackupStatus, ...]:
+    """The finished ones, and what clones hold, by name."""
+    return tuple(
+        BackupStatus(
+            name=backup.name,
+            created_ms=backup.created_ms,
+            epoch=backup.epoch,
+            ssts=backup.ssts,
+            bytes=backup.bytes,
+            comment=backup.comment or (f"held by the clone {backup.holder}" if backup.holder else ""),
+        )
+        for _, backup in sorted(version.backups.items())
+        if not backup.expires_ms
+    )

@@ -1,0 +1,330 @@
+"""The node on the wire: a thin grpc.aio server around `MetaNode`.
+
+Unary calls run in pools of threads, since the node's work is synchronous; a subscription holds no thread: its mailbox
+wakes the event loop. Every call goes through the gate (`gate.py`), which knows who calls and tells how it ended.
+
+All calls are taken as streams of requests, which look the same on the wire: so the gate is asked by the metadata alone,
+before anything of the request is read (`intake.py`).
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clipped, encode_error
+from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
+from tussock.meta.server.mailbox import Mailbox
+from tussock.meta.server.node import MetaNode
+from tussock.meta.server.wire.call_turns import CallTurns
+from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Call, Gate
+from tussock.meta.server.wire.intake import Body, Intake, decoded, is_large
+from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
+
+__all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
+
+LEADER_SERVICE = f"{SERVICE}/leader"
+"""What the health service is asked for to learn whether this replica leads."""
+BEAT_THREADS = 4
+SESSION_THREADS = 16
+CALL_THREADS = 64
+"""Heartbeats ask the bucket nothing, so they never wait for what does; nor do sessions for commits."""
+CALLS_MAX = 4096
+"""At once, with subscriptions; gRPC refuses more before anything here has seen them."""
+CONNECTION_CALLS_MAX = 64
+"""Of one connection at once; a client waits with more, and ours has fewer. What has come and not begun stands in one
+queue, whoever sent it, and gRPC drops calls from a thousand on: this bounds how long a call waits for a flood."""
+CONNECTIONS_MAX = 4096
+IDLE_SECONDS = 300
+"""A connection without a call for so long is closed; one with a session has its heartbeats."""
+HELD_MAX = 2000
+HOST_HELD_MAX = 1000
+HELD_SECONDS_MAX = 3.0
+"""Calls that came too often and wait for their refusal: it would be asked for again at once, and a connection that
+waits for many has no room for more. Each waits behind those of its caller that wait already."""
+LARGE_BYTES = 512 << 10
+LARGE_AT_ONCE = 4
+LARGE_SECONDS_MAX = 30.0
+"""Snapshots of a version that are on their way to clients at the same time, and how long one holds its place."""
+HEALTH_SECONDS = 0.5
+PUSH_SECONDS_MIN = 0.02
+"""Between two messages to one subscriber; the first after a pause goes at once."""
+
+Context = Any
+"""A `grpc.aio.ServicerContext`; the stubs' is generic in two messages that a handler here does not know."""
+
+
+Pieces = AsyncIterator[bytes]
+"""A request as it comes: one piece as a rule."""
+
+
+class _Lane:
+    """Threads for calls of one kind."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.turns = CallTurns(threads)
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+
+class GrpcServer:
+    """Serves one node on one address: `bind`, which tells the port, then `start`."""
+
+    def __init__(
+        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int = 16 << 20
+    ) -> None:
+        """Not started yet; `credentials` are those of TLS."""
+        self._gate = gate
+        self._node: MetaNode | None = None
+        self._credentials = credentials
+        self._beats = _Lane("tussock-beat", BEAT_THREADS)
+        self._sessions = _Lane("tussock-session", SESSION_THREADS)
+        self._calls = _Lane("tussock-call", CALL_THREADS)
+        self._intake = Intake(message_bytes_max)
+        self._decoding = asyncio.Lock()
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._health = HealthServicer()
+        self._health_task: asyncio.Task[None] | None = None
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", PIECE_BYTES_MAX),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
+                ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+                ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+                # Else gRPC reads ahead, on a fast connection up to megabytes a call that nobody has admitted.
+                ("grpc.http2.bdp_probe", 0),
+            ],
+            maximum_concurrent_rpcs=CALLS_MAX,
+        )
+        handlers = {method.name: self._handler(method) for method in METHODS.values()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    def bind(self, address: str) -> int:
+        """Take `host:port`, or a free port of the host if it is 0; answers the port. `InvalidOption` if it is taken."""
+        try:
+            if self._credentials is None:
+                port: int = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise InvalidOption(f"cannot listen on {address}: {error}") from None
+        return port
+
+    async def start(self, node: MetaNode) -> None:
+        """Serve `node` from now on."""
+        self._node = node
+        self._health_task = asyncio.create_task(self._tell_health())
+        await self._server.start()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new calls, and give those in flight so long to end."""
+        if self._health_task is not None:
+            self._health_task.cancel()
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_seconds)
+        for lane in (self._beats, self._sessions, self._calls):
+            lane.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _handler(self, method: Method) -> Any:
+        # Requests come as bytes: nothing is decoded for a caller who may not call, and what cannot be is refused here.
+        if method.streams:
+            return grpc.stream_stream_rpc_method_handler(self._stream(method))
+        return grpc.stream_unary_rpc_method_handler(
+            self._unary(method), response_serializer=method.response.SerializeToString
+        )
+
+    def _unary(self, method: Method) -> Callable[[Pieces, Context], Awaitable[Message]]:
+        lane = self._lane(method)
+
+        async def answer(pieces: Pieces, context: Context) -> Message:
+            node = self._node
+            assert node is not None
+            call = self._arrive(method, context)
+            body: Body | None = None
+            try:
+                caller = call.admit()
+                body = await self._intake.read(method, pieces, call.host)
+                request = await self._decoded(method, body.whole())
+                call.of_session(getattr(request, "session_id", ""))
+                if node.answer_bytes(request) > LARGE_BYTES:
+                    await self._wait_for_place(context)
+                async with lane.turns.turn(call.source):
+                    found = await asyncio.get_running_loop().run_in_executor(
+                        lane.pool, call.context().run, node.call, method.name, request, caller
+                    )
+            except TussockError as error:
+                await self._hold(call, error)
+                return await _refuse(context, call, error)
+            except asyncio.CancelledError:
+                call.cancelled()
+                raise
+            except Exception:  # noqa: BLE001  # told in the log, with its trace, and to the caller without
+                return await _fail(context, call)
+            finally:
+                if body is not None:
+                    body.release()
+            call.answered()
+            return found
+
+        return answer
+
+    def _stream(self, method: Method) -> Callable[[Pieces, Context], AsyncIterator[bytes]]:
+        lane = self._sessions
+
+        async def answer(pieces: Pieces, context: Context) -> AsyncIterator[bytes]:
+            node = self._node
+            assert node is not None
+            call = self._arrive(method, context)
+            body: Body | None = None
+            try:
+                caller = call.admit()
+                body = await self._intake.read(method, pieces, call.host)
+                request = await self._decoded(method, body.whole())
+                assert isinstance(request, pb.SubscribeRequest)
+                call.of_session(request.session_id)
+                async with lane.turns.turn(call.source):
+                    mailbox = await asyncio.get_running_loop().run_in_executor(
+                        lane.pool, call.context().run, node.subscribe, request, caller
+                    )
+            except TussockError as error:
+                await self._hold(call, error)
+                await _refuse(context, call, error)
+                return
+            except asyncio.CancelledError:
+                call.cancelled()
+                raise
+            except Exception:  # noqa: BLE001  # as above
+                await _fail(context, call)
+                return
+            finally:
+                if body is not None:
+                    body.release()
+            try:
+                async with contextlib.aclosing(events_of(mailbox)) as events:
+                    async for event in events:
+                        if len(event) > LARGE_BYTES:
+                            async with self._large:
+                                yield event
+                        else:
+                            yield event
+                call.answered()
+            except (asyncio.CancelledError, GeneratorExit):
+                call.cancelled()
+                raise
+
+        return answer
+
+    def _lane(self, method: Method) -> "_Lane":
+        if method.name == "Heartbeat":
+            return self._beats
+        return self._sessions if method.name in KEEPING_ALIVE else self._calls
+
+    async def _decoded(self, method: Method, data: bytes) -> Message:
+        """The request. Of large ones, each of which may become many objects, one at a time."""
+        if not is_large(data):
+            return decoded(method, data)
+        async with self._decoding:
+            return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decoded, method, data)
+
+    async def _hold(self, call: Call, error: TussockError) -> None:
+        """Let a caller wait who calls too often; not if that would be too many who wait."""
+        host = call.host
+        if not isinstance(error, RateLimited) or len(error.args) < 2:
+            return
+        if self._held.total() >= HELD_MAX or self._held[host] >= HOST_HELD_MAX:
+            return
+        self._held[host] += 1
+        try:
+            await asyncio.sleep(min(self._held[host] * int(error.args[1]) / 1000, HELD_SECONDS_MAX))
+        finally:
+            self._held[host] -= 1
+            if not self._held[host]:
+                del self._held[host]
+
+    async def _wait_for_place(self, context: Context) -> None:
+        """Return when few enough large answers are on their way; this one is, until the call has ended."""
+        await self._large.acquire()
+        left = False
+
+        def leave(_: object = None) -> None:
+            nonlocal left
+            if not left:
+                left = True
+                self._large.release()
+
+        context.add_done_callback(leave)
+        # Who never reads it does not keep the place for ever.
+        asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
+
+    def _arrive(self, method: Method, context: Context) -> Call:
+        metadata = context.invocation_metadata() or ()
+        call = self._gate.arrive(method, Arrival(context.peer(), metadata, context.auth_context()))
+        context.set_trailing_metadata(((REQUEST_METADATA, call.request_id),))
+        return call
+
+    async def _tell_health(self) -> None:
+        """Keep the health service up to date: serving, and leading or not."""
+        assert self._node is not None
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+        while True:
+            await self._health.set("", serving)
+            await self._health.set(SERVICE, serving)
+            await self._health.set(LEADER_SERVICE, serving if self._node.is_leader else not_serving)
+            await asyncio.sleep(HEALTH_SECONDS)
+
+
+async def events_of(mailbox: Mailbox) -> AsyncGenerator[bytes, None]:
+    """What comes into a mailbox, as serialized events, until it has been closed and its last one is out."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    mailbox.on_ready(lambda: _wake(loop, ready))
+    while True:
+        await ready.wait()
+        ready.clear()
+        # Asked before it is emptied: it may be closed while an event is on its way, and the last one says why.
+        was_closed = mailbox.closed
+        for event in mailbox.take():
+            yield event
+        if was_closed and mailbox.is_empty:
+            return
+        # What comes meanwhile goes together: with many commits and many subscribers, sending each entry to each by
+        # itself is most of the service's work.
+        await asyncio.sleep(PUSH_SECONDS_MIN)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the subscriber
+        loop.call_soon_threadsafe(ready.set)
+
+
+async def _fail(context: Context, call: Call) -> Message:
+    """End the call after an error that nobody had thought of."""
+    call.failed()
+    await context.abort(
+        grpc.StatusCode.INTERNAL,
+        f"{FAILED}; its log tells how, under request id {call.request_id}",
+        ((REQUEST_METADATA, call.request_id),),
+    )
+    raise AssertionError("unreachable: abort raises")
+
+
+async def _refuse(context: Context, call: Call, error: TussockError) -> Message:
+    """End the call with the error's status and its details."""
+    code = grpc.StatusCode[call.refused(error)]
+    await context.abort(
+        code,
+        clipped(str(error), DETAILS_BYTES_MAX),
+        ((ERROR_METADATA, encode_error(error)), (REQUEST_METADATA, call.request_id)),
+    )
+    raise AssertionError("unreachable: abort raises")

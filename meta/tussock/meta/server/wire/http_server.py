@@ -1,0 +1,225 @@
+"""The HTTP port of a replica: the console, the status as JSON, metrics, and probes for whoever runs the process.
+
+| path | answers | asks for a token |
+|---|---|---|
+| `/`, `/static/...` | the console: files of this package, nothing of the store | no |
+| `/api/status` | the status (`status.py`) as JSON | yes |
+| `/metrics` | metrics in Prometheus' text format | yes |
+| `/healthz` | 200 while the process serves, else 503 with what only a restart can cure | no |
+| `/readyz` | 200 while the replica leads or keeps up with the log, else 503 with the reason | no |
+
+The console polls: a status is small and whole, so a lost connection, a new leader or a slow browser needs no care.
+However many look, a status is made at most twice a second. Tokens come in the header `Authorization` only, never in
+an address, since addresses end up in logs and histories.
+"""
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from tussock.meta.rpc.methods import METHODS
+from tussock.meta.server.auth.authentication import Presented, authorize
+from tussock.meta.server.auth.caller import Caller
+from tussock.meta.server.status.document import Status
+from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
+
+__all__ = ["make_app", "start_http"]
+
+STATUS_SECONDS = 0.5
+"""A status that is younger is answered again."""
+REQUEST_BYTES_MAX = 4096
+"""No request here has a body."""
+
+# Everything comes from this port and nothing is inline, so text of the store that found a way into the page could
+# neither run nor load anything; `require-trusted-types-for` takes the ways away too.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".LICENSE": "text/plain",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _File(NamedTuple):
+    body: bytes
+    content_type: str
+    etag: str
+
+
+class _Pages:
+    """The handlers, with what they share."""
+
+    def __init__(
+        self,
+        status: Callable[[], Status],
+        metrics: Callable[[], bytes],
+        authenticate: Callable[[Presented], Caller],
+        defect: Callable[[], str],
+    ) -> None:
+        self._status = status
+        self._defect = defect
+        self._metrics = metrics
+        self._authenticate = authenticate
+        self._files = _console_files()
+        self._encoder = msgspec.json.Encoder()
+        self._making = asyncio.Lock()
+        self._made: tuple[float, Status] | None = None
+
+    async def console(self, request: web.Request) -> web.Response:
+        return self._file(request, "index.html")
+
+    async def static(self, request: web.Request) -> web.Response:
+        return self._file(request, request.match_info["name"])
+
+    async def status(self, request: web.Request) -> web.Response:
+        self._check(request)
+        body = self._encoder.encode(await self._fresh_status())
+        response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+        response.enable_compression()
+        return response
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        self._check(request)
+        body = await asyncio.to_thread(self._metrics)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        if problem := self._defect():
+            return web.Response(status=503, text=f"{problem}\n")
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        replica = (await self._fresh_status()).replica
+        if replica.draining:
+            return web.Response(status=503, text="draining: the replica is shutting down\n")
+        if not replica.ready:
+            return web.Response(status=503, text="not ready: the replica has not read the log to its tail lately\n")
+        return web.Response(text=f"ok: {replica.role}\n")
+
+    async def _fresh_status(self) -> Status:
+        # In a thread, since a status waits for the replica's locks; one at a time, whoever asks.
+        async with self._making:
+            loop = asyncio.get_running_loop()
+            if self._made is None or loop.time() - self._made[0] >= STATUS_SECONDS:
+                self._made = (loop.time(), await asyncio.to_thread(self._status))
+            return self._made[1]
+
+    def _check(self, request: web.Request) -> None:
+        # The same as over gRPC: whoever may call GetStatus may see the status here, and the metrics made of it.
+        presented = Presented(request.headers.get("Authorization"), _certificate_names(request))
+        authorize(self._authenticate(presented), METHODS["GetStatus"])
+
+    def _file(self, request: web.Request, name: str) -> web.Response:
+        found = self._files.get(name)
+        if found is None:
+            raise web.HTTPNotFound(text=f"no such page: {request.path}\n")
+        # Asked for each time, and answered without a body if it is still the same: an upgrade shows at once.
+        headers = {"Cache-Control": "no-cache", "ETag": found.etag}
+        if request.headers.get("If-None-Match") == found.etag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=found.body, content_type=found.content_type, charset="utf-8", headers=headers)
+
+
+def make_app(
+    status: Callable[[], Status],
+    metrics: Callable[[], bytes],
+    authenticate: Callable[[Presented], Caller],
+    defect: Callable[[], str] = str,
+) -> web.Application:
+    """The application; `status` and `metrics` are called in threads, `authenticate` is an `Authenticator`'s.
+
+    `defect` tells what only a restart can cure, without waiting for anything; nothing, if it is not given.
+    """
+    pages = _Pages(status, metrics, authenticate, defect)
+    app = web.Application(middlewares=[_errors], client_max_size=REQUEST_BYTES_MAX)
+    app.on_response_prepare.append(_add_headers)
+    app.router.add_get("/", pages.console)
+    app.router.add_get("/static/{name:.+}", pages.static)
+    app.router.add_get("/api/status", pages.status)
+    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get("/healthz", pages.healthz)
+    app.router.add_get("/readyz", pages.readyz)
+    return app
+
+
+async def start_http(
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> tuple[web.AppRunner, int]:
+    """Listen; answers the port, which is a free one for `port` 0, and what `await runner.cleanup()` ends it by."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, ssl_context=tls)
+    await site.start()
+    return runner, runner.addresses[0][1]
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refusals and failures as JSON, of the same shape as in `ErrorDetail`."""
+    try:
+        return await handler(request)
+    except Unauthenticated as error:
+        return _refused(401, error, {"WWW-Authenticate": "Bearer"})
+    except AccessDenied as error:
+        return _refused(403, error, {})
+    except TussockError as error:
+        return _refused(503, error, {})
+
+
+def _refused(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
+    body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _certificate_names(request: web.Request) -> list[str]:
+    """The names of the caller's certificate, as `certificates.py` writes them; the connection has checked it."""
+    certificate = request.get_extra_info("peercert") or {}
+    subject = [pair for pairs in certificate.get("subject", ()) for pair in pairs]
+    names = [f"CN:{value}" for key, value in subject if key == "commonName"]
+    names += [f"OU:{value}" for key, value in subject if key == "organizationalUnitName"]
+    others = certificate.get("subjectAltName", ())
+    return names + [f"{kind}:{value}" for kind in ("URI", "DNS") for key, value in others if key == kind]
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    if "Server" in response.headers:
+        response.headers["Server"] = "tussock"
+
+
+def _console_files() -> dict[str, _File]:
+    """All files of the console by their path below `static/`; read once, so no request names a file of the disk."""
+    found: dict[str, _File] = {}
+
+    def walk(folder: Traversable, prefix: str) -> None:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                walk(entry, f"{prefix}{entry.name}/")
+            elif (content_type := TYPES.get(f".{entry.name.rpartition('.')[2]}")) is not None:
+                body = entry.read_bytes()
+                found[prefix + entry.name] = _File(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+    walk(resources.files("tussock.meta.server").joinpath("console"), "")
+    return found

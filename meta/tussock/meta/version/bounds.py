@@ -1,0 +1,47 @@
+"""How many tables and writers a store keeps: every version has them all, in memory and in each snapshot.
+
+Asked where a new one is to be added, by a service and by embedded processes alike. What is there already stays usable.
+"""
+
+from tussock.meta.version.version import Version
+from tussock.statestore.catalog import TableSpec
+from tussock.statestore.errors import LimitReached
+
+__all__ = ["CATALOG_BYTES_MAX", "TABLES_MAX", "WRITERS_MAX", "check_new_table", "check_new_writer"]
+
+TABLES_MAX = 10_000
+"""With those that were dropped and that vacuum has not forgotten."""
+CATALOG_BYTES_MAX = 32 << 20
+"""Of the schemas of all tables."""
+WRITERS_MAX = 10_000
+
+
+def check_new_table(version: Version, spec: TableSpec) -> None:
+    """Raise `LimitReached` if there is no room for a table."""
+    specs = [*(state.spec for state in version.tables.values()), *(gone.state.spec for gone in version.gone.values())]
+    if len(specs) >= TABLES_MAX:
+        raise LimitReached(
+            f"table {spec.name!r} was not created: the store has {len(specs)} tables, with those that were dropped "
+            f"lately, and keeps {TABLES_MAX}; drop some, and let vacuum run",
+            TABLES_MAX,
+        )
+    size = sum(len(one.schema or b"") for one in (*specs, spec))
+    if size > CATALOG_BYTES_MAX:
+        raise LimitReached(
+            f"table {spec.name!r} was not created: the schemas of all tables would have {size} bytes, and a store "
+            f"keeps {CATALOG_BYTES_MAX}; drop some tables, and let vacuum run",
+            CATALOG_BYTES_MAX,
+        )
+
+
+def check_new_writer(version: Version, writer: str | None) -> None:
+    """Raise `LimitReached` if this is a name that the store does not know, and there is no room for one."""
+    if writer is None or writer in version.ledger or writer in version.generations:
+        return
+    known = len(version.ledger.keys() | version.generations.keys())
+    if known >= WRITERS_MAX:
+        raise LimitReached(
+            f"writer {writer[:64]!r} is new, and the store remembers {known} writers and keeps {WRITERS_MAX}: give a "
+            "stream one name, and not one for each run",
+            WRITERS_MAX,
+        )

@@ -1,0 +1,198 @@
+"""The version: everything that the store is at one point of its log, as one immutable value.
+
+Readers resolve keys on it, compaction picks from it, vacuum compares the bucket with it, and every change of it is
+a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.backend.VersionView`. The idea is
+Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
+list of edits.
+
+What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but every writer's name,
+so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
+a dropped table is kept only while a pin may need it, and then leaves only its dropped SSTs.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+import msgspec
+
+from tussock.meta.version.ledger import Batches, WriterRecord, find_batch
+from tussock.statestore.backend import BackupInfo
+from tussock.statestore.catalog import GoneTable, SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.renumbered import Renumbered
+
+__all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
+
+CompactionKind = Literal["l0", "intra-l0", "level", "tombstone", "manual", "trivial-move"]
+
+
+_dropped_ids: "tuple[tuple[DroppedSst, ...], frozenset[str]]" = ((), frozenset())
+
+
+class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim on SSTs of one table: its owner alone may replace them, until it reports, gives up or expires."""
+
+    id: str
+    table_id: int
+    kind: CompactionKind
+    inputs: tuple[tuple[SstInfo, ...], ...]
+    """Sorted runs, newest first. They are found again by SST id: a sublevel's position moves with every commit."""
+    target_level: int
+    """Where the outputs go: a level from 1, or 0 for one sublevel in place of the inputs."""
+    bottom: bool
+    """No SST outside the task can hold an older row of the inputs' keys, so deletes may vanish."""
+    watermark: int
+    """In the version: the most that compaction may use. As handed to the compactor: what it has to use."""
+    owner: str
+    claimed_ms: int
+    expires_ms: int
+    """After this, by anyone's wall clock, the task may be taken back."""
+
+    def ssts(self) -> list[SstInfo]:
+        """All inputs, newest run first."""
+        return [sst for run in self.inputs for sst in run]
+
+
+class DroppedSst(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An SST that left the tree; its objects stay for the grace period, for iterators on older versions."""
+
+    id: str
+    seq: int
+    """The log entry that dropped it."""
+    dropped_ms: int
+    source: str = ""
+    """As `SstInfo.source`."""
+    entry: int = 0
+    """As `SstInfo.entry`."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store that did not begin empty came from."""
+
+    kind: Literal["restore", "clone"]
+    url: str
+    """Of the store that it was made from."""
+    backup: str
+    """Name of the backup that it began as; empty for a clone of what was the newest version."""
+    backup_id: str
+    """Id of that backup, or of the hold by which the clone keeps its SSTs."""
+    seq: int
+    """The version that it began as, by its last log entry there."""
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One state of the store. The dictionaries are never changed after construction; a delta copies what it changes."""
+
+    seq: int = 0
+    """The last log entry in it; 0 for an empty store."""
+    max_committed_epoch: int = 0
+    safe_epoch: int = 0
+    """No new pin below this: compaction may be dropping what is only visible below it."""
+    compacted_epoch: int = 0
+    """The largest watermark that a finished compaction used: reads at this epoch or a later one are exact."""
+    gc_horizon: str = ""
+    """A commit that names an SST id below this is refused; what is below and unnamed is garbage."""
+    next_table_id: int = 1
+    tables: dict[int, TableState] = {}
+    ledger: dict[str, Batches] = {}
+    """Per writer the newest batches as (batch id, epoch), ascending."""
+    writers: dict[str, WriterRecord] = {}
+    """Per writer what else is known of its batches; none of those that an older release wrote last."""
+    tasks: dict[str, CompactionTask] = {}
+    dropped: tuple[DroppedSst, ...] = ()
+    gone_tables: dict[int, GoneTable] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="gone")
+    """As `gone`; never an empty one."""
+    timeline: tuple[tuple[int, int], ...] = ()
+    """Samples of (commit time in ms, epoch), both ascending; what retention is reckoned by."""
+    retention_ms: int = 3_600_000
+    """How long epochs stay readable without a pin, for processes that are not told otherwise."""
+    gc_grace_ms: int = 900_000
+    """How long vacuum leaves alone what was dropped or not committed, for processes that are not told otherwise."""
+    term: int = 0
+    """The newest term of the meta service that has begun; 0 if none ever led this store."""
+    leader: str = ""
+    """Which replica leads that term, for people."""
+    leader_address: str = ""
+    """Where clients find it."""
+    generations: dict[str, int] = {}
+    """Per writer that was opened the number of its newest generation; older ones can commit nothing."""
+    pause: str | None = None
+    """Why no compaction is begun; `None` if they are."""
+
+    backups: dict[str, BackupInfo] = {}
+    """By name: backups, and holds of clones of this store; those still being made too."""
+    origin: Origin | None = None
+    """The store that this one was restored or cloned from."""
+    sources: dict[str, str] = {}
+    """URL of each store whose SSTs this one may name -> name of the hold there that keeps them."""
+
+    repaired: Renumbered | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="renumbered")
+    """As `renumbered`."""
+
+    @property
+    def renumbered(self) -> Renumbered | None:
+        """The newest repair of the store's clock that gave epochs other numbers."""
+        return self.repaired or None
+
+    @property
+    def gone(self) -> dict[int, GoneTable]:
+        """Dropped tables, by id, until a vacuum finds that no pin needs them; their SSTs are not `dropped` before."""
+        return self.gone_tables or {}
+
+    def with_gone(self, gone: dict[int, GoneTable]) -> "Version":
+        """The version with these as its gone tables."""
+        return msgspec.structs.replace(self, gone_tables=gone or msgspec.UNSET)
+
+    def find_table(self, name: str) -> TableState | None:
+        """The table of that name, if there is one."""
+        return next((state for state in self.tables.values() if state.spec.name == name), None)
+
+    def retention_epoch(self, now_ms: int, retention_ms: int) -> int:
+        """The newest epoch committed at or before `now_ms - retention_ms`; 0 if none is that old.
+
+        Time comes from the timeline, since epochs may be small numbers that a user chose. A thinned timeline
+        answers an older epoch than the exact one, which only keeps more.
+        """
+        count = bisect_right(self.timeline, now_ms - retention_ms, key=lambda sample: sample[0])
+        return self.timeline[count - 1][1] if count else 0
+
+    def committed_epoch_of(
+        self, writer: str, batch_id: int, source: str | None = None, tables: Collection[int] = ()
+    ) -> int | None:
+        """The epoch that holds this batch of the writer, or `None` if it is still to come; see `ledger.find_batch`."""
+        batches = self.ledger.get(writer, ())
+        named = {table: self.tables[table].spec.name if table in self.tables else f"id {table}" for table in tables}
+        return find_batch(writer, batch_id, batches, self.writers.get(writer), source, named)
+
+    def ssts(self) -> list[SstInfo]:
+        """All SSTs in the trees of tables that are there."""
+        return [sst for state in self.tables.values() for sst in state.levels.ssts()]
+
+    def kept_ssts(self) -> list[SstInfo]:
+        """All SSTs that can be read: those in the trees, and of dropped tables that a pin may need."""
+        return self.ssts() + [sst for gone in self.gone.values() for sst in gone.state.levels.ssts()]
+
+    def live_sst_ids(self) -> set[str]:
+        """Ids of all SSTs that can be read."""
+        return {sst.id for sst in self.kept_ssts()}
+
+    def dropped_sst_ids(self) -> AbstractSet[str]:
+        """Ids of all SSTs that left the tree and whose objects may still be there."""
+        # Asked at every commit, and the same until the next compaction ends; so the last answer is kept, whoever's.
+        global _dropped_ids
+        dropped, ids = _dropped_ids
+        if dropped is not self.dropped:
+            ids = frozenset(sst.id for sst in self.dropped)
+            _dropped_ids = self.dropped, ids
+        return ids
+
+    def with_ssts_changed(self, change: Callable[[SstInfo], SstInfo]) -> "Version":
+        """The version with each SST in its trees as the function makes it."""
+
+        def table(state: TableState) -> TableState:
+            l0 = tuple(SubLevel(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
+            levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
+            return msgspec.structs.replace(state, levels=TableLevels(l0=l0, levels=levels))
+
+        return msgspec.structs.replace(self, tables={key: table(state) for key, state in self.tables.items()})
