@@ -21,7 +21,7 @@ from meta_workers import VALUE, rows
 
 from tussock.statestore import connect
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import stored_bytes
+from tussock.statestore.contract.records import stored_bytes
 
 WRITERS = 16
 WRITER_PROCESSES = 4

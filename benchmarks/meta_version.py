@@ -20,8 +20,8 @@ from tussock.meta.version.commits import AlreadyCommitted, stamp
 from tussock.meta.version.delta import ClaimCompaction, CreateTable, Delta, ReportCompaction, advance
 from tussock.meta.version.ranges import overlap_in_run
 from tussock.meta.version.version import CompactionTask, DroppedSst, Version
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, TableSpec, TableState
 
 AT_MS = 1_700_000_000_000
 L0_SSTS = 2_000

@@ -13,8 +13,8 @@ from tussock.meta.client.access import dial_with
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import connect
-from tussock.statestore.access import Access
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.identity import Access
+from tussock.statestore.base.system import RealSystem
 
 ROWS = 10
 VALUE = b"x" * 100

@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tussock.statestore import CheckpointAborted, StateStore, connect
-from tussock.statestore.barriers import BarrierEvent
+from tussock.statestore.contract.barriers import BarrierEvent
 
 HALVES = (0, 1)
 WORDS = pa.schema([("half", pa.int64()), ("word", pa.string()), ("count", pa.int64())])

@@ -11,10 +11,10 @@ import pytest
 
 import tussock.statestore
 from tussock.statestore import errors
-from tussock.statestore.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
-from tussock.statestore.barriers import BarrierEvent
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, TableSpec, TableState
-from tussock.statestore.renumbered import Renumbered
+from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
+from tussock.statestore.contract.barriers import BarrierEvent
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.renumbered import Renumbered
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
 PUBLIC = {name: getattr(tussock.statestore, name) for name in tussock.statestore.__all__}

@@ -24,10 +24,10 @@ from tussock.meta.log.format import (
 )
 from tussock.meta.version.commits import CommitEpoch
 from tussock.statestore import connect
-from tussock.statestore.backend import PinInfo
-from tussock.statestore.sst import bloom
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.format import bloom
+from tussock.statestore.format.meta import BlockIndex, SstMeta, encode_meta
 from tussock.statestore.sst import writer as sst_writer
-from tussock.statestore.sst.meta import BlockIndex, SstMeta, encode_meta
 
 COMMITS = 74
 MARKED = 10

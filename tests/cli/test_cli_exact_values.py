@@ -17,9 +17,9 @@ from support.command import Sample, Tussock
 from tussock.cli.times import time_parser, time_text
 from tussock.cli.values import as_json, as_text, batch_rows, parse_key, safe
 from tussock.statestore import connect
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.tables import conform as conform_module
+from tussock.statestore.tables import typed_input as conform_module
 
 COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
 

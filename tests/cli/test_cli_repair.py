@@ -9,8 +9,8 @@ import pytest
 from support.command import Tussock
 from support.stores import pairs
 from tussock.statestore import ClockAhead, InvalidOption, SnapshotExpired, StateStore, connect, repair_clock
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
-from tussock.statestore.system import RealSystem
 
 FOREVER = 1e15
 

@@ -11,8 +11,8 @@ from support.platforms import QUIET, Platform
 from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.catalog import data_object, stored_bytes
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import data_object, stored_bytes
 
 COMMITS = 5
 ROWS = [(b"%02d" % number, b"v" * 50) for number in range(20)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tussock.cli.output import bytes_text, epoch_text, epoch_time, plural
 from tussock.cli.values import as_json, as_text, batch_rows, parse_bytes, parse_key
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.epochs import next_epoch
 
 

@@ -10,8 +10,8 @@ from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore import CorruptSst, Fenced, StateStore, connect
-from tussock.statestore.catalog import SstInfo, data_path
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.records import SstInfo, data_path
 
 
 def commit(store: StateStore, value: bytes) -> int:

@@ -15,16 +15,16 @@ from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, 
 from support.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version.version import CompactionTask
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.uploader import Uploader
 
 
 class Room:

@@ -14,7 +14,7 @@ from tussock.meta.log.recovery import read_entry
 from tussock.meta.version.delta import ClaimCompaction, ReleaseCompaction
 from tussock.meta.version.tasks import validate_claim
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
-from tussock.statestore.catalog import data_path
+from tussock.statestore.contract.records import data_path
 
 MANY = 24
 SOON = 30.0

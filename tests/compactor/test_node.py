@@ -22,8 +22,9 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.version.version import CompactionTask
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import SstInfo, data_object
+from tussock.statestore.contract.records import SstInfo, data_object
 from tussock.statestore.errors import (
     AccessDenied,
     CorruptSst,
@@ -34,7 +35,6 @@ from tussock.statestore.errors import (
     WaitTimeout,
     WriteStalled,
 )
-from tussock.statestore.system import RealSystem
 
 MANUAL_ONLY = PickerConfig(base_bytes=1 << 40, l0_merge_min=10**6, l0_runs_max=10**6)
 """No compaction but one that is asked for."""

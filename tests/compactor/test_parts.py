@@ -13,11 +13,11 @@ from tussock.compactor.jobs import Job, Jobs
 from tussock.compactor.parts import Part, borders, cut
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.uploader import Uploader
 
 
 def task_of(*runs: tuple[SstInfo, ...], task_id: str = "t", watermark: int = 0) -> CompactionTask:

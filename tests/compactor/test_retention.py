@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, newest, ordered, to_puts, to_rows
 from tussock.compactor.retention import retained
-from tussock.statestore.rows import Rows
+from tussock.statestore.rows.rows import Rows
 
 
 def kept(text: str, watermark: int, *, bottom: bool) -> str:

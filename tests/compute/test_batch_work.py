@@ -16,8 +16,8 @@ from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.compute.spark.spent import Meter, Spent
 from tussock.compute.spark.state.plan import Report
 from tussock.statestore import connect
-from tussock.statestore.catalog import stored_bytes
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import stored_bytes
 
 QUERY = "5f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
 ROWS = StructType().add("id", LongType(), nullable=False).add("v", LongType())

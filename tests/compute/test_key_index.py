@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.compute.spark.key_index import KeyIndex
-from tussock.statestore.sst.hashing import MASK, SEED, M, R, hash_key
+from tussock.statestore.format.hashing import MASK, SEED, M, R, hash_key
 
 
 def distinct(random: np.random.Generator, count: int, shortest: int, longest: int) -> list[bytes]:

@@ -15,8 +15,8 @@ from tussock.compute.driver.scaling import Scaler
 from tussock.compute.driver.watching import Watch
 from tussock.compute.spark import listener
 from tussock.compute.spark.listener import TussockListener
-from tussock.statestore.service_logs import JsonFormatter
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.service_logs import JsonFormatter
+from tussock.statestore.base.system import RealSystem
 
 QUERY = "5f0a2c1e-7a6b-4c55-9d2a-0d3a2b1c4e5f"
 EPOCH = 117655851395907584

@@ -21,10 +21,10 @@ from tussock.compute.spark.notes import NOTES_FOLDER
 from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.version.commits import CommitEpoch
 from tussock.statestore import connect
+from tussock.statestore.base.service_logs import JsonFormatter
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import stored_bytes
 from tussock.statestore.client import StateStore
-from tussock.statestore.service_logs import JsonFormatter
+from tussock.statestore.contract.records import stored_bytes
 
 pytestmark = pytest.mark.spark
 
@@ -260,7 +260,7 @@ PROGRAM = """
 import json, logging, sys
 import tussock.compute.spark as ts
 from pyspark.sql import SparkSession
-from tussock.statestore.service_logs import start_logging
+from tussock.statestore.base.service_logs import start_logging
 
 start_logging("info", "json", sys.stdout)
 url, checkpoint = sys.argv[1:]

@@ -44,8 +44,8 @@ from tussock.meta.version.delta import (
 )
 from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Origin, Version
-from tussock.statestore.backend import PinInfo
-from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec
 
 AT_MS = 1_700_000_000_000
 ID = bytes(range(16))

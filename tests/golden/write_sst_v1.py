@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.catalog import TableSpec
-from tussock.statestore.rows import Rows
+from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.writer import SstWriter
 
 CODECS = ("none", "lz4", "zstd")

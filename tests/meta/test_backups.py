@@ -13,8 +13,8 @@ from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.retention.backups import BACKUP_LEASE_MS, Backups
 from tussock.meta.version.delta import BeginBackup, BeginStore, DetachSource, FinishBackup, advance
 from tussock.meta.version.version import Origin, Version
-from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.contract.backend import BackupInfo
+from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import (
     BackupExists,
     BackupNotFound,
@@ -26,7 +26,7 @@ from tussock.statestore.errors import (
     StaleUpload,
     StoreNotEmpty,
 )
-from tussock.statestore.ids import new_sst_id
+from tussock.statestore.write.sst_ids import new_sst_id
 
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
 

@@ -7,8 +7,8 @@ import pytest
 from support.versions import sst
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
-from tussock.statestore.barriers import JobOptions
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.contract.barriers import JobOptions
+from tussock.statestore.contract.records import SubLevel
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
 
 INTERVAL_MS, TIMEOUT_MS = 100, 1000

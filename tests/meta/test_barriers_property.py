@@ -16,10 +16,10 @@ from support.versions import sst
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.barriers import collect, committed, join, leave, lose, refused, tick
 from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
-from tussock.statestore.barriers import BarrierEvent, JobOptions
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.checkpoint.participant import Participant, Todo, react
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import SubLevel
 from tussock.statestore.errors import DuplicateName, Fenced
-from tussock.statestore.participant import Participant, Todo, react
 
 NAMES = st.sampled_from(["a", "b"])
 INTERVAL_MS, TIMEOUT_MS = 100, 250

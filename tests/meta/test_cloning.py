@@ -17,6 +17,7 @@ from tussock.meta.retention.restore import restore
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore import StateStore
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import (
     BackupExists,
     BackupNotFound,
@@ -25,7 +26,6 @@ from tussock.statestore.errors import (
     ObjectStoreUnavailable,
     StoreNotEmpty,
 )
-from tussock.statestore.object_store import ObjectStore
 
 
 class InlineSystem(TickingSystem):

@@ -7,7 +7,7 @@ from support.versions import make_id, request, run, spec, sst
 from tussock.meta.version.commits import TIMELINE_SAMPLES_MAX, AlreadyCommitted, CommitEpoch, stamp
 from tussock.meta.version.delta import AdvanceHorizon, CreateTable, DropTable, OpenWriter, advance
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
+from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.epochs import MAX_EPOCH
 from tussock.statestore.errors import (
     Conflict,

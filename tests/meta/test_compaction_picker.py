@@ -6,7 +6,7 @@ from support.versions import make_id, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig, candidates, pick, pick_manual
 from tussock.meta.compaction.picker_config import Pick
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.catalog import SstInfo, TableLevels, TableState
+from tussock.statestore.contract.records import SstInfo, TableLevels, TableState
 
 CONFIG = PickerConfig(base_bytes=1000, l0_small_bytes=1, task_bytes_max=1_000_000)
 

@@ -8,7 +8,7 @@ from tussock.meta.version.delta import AdvanceHorizon, DropTable, ReleaseCompact
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.catalog import SstInfo, TableLevels, TableState
+from tussock.statestore.contract.records import SstInfo, TableLevels, TableState
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, StaleUpload, TableNotFound
 
 N2, N1 = sst(b"a", b"m", epoch=9), sst(b"k", b"z", epoch=8)

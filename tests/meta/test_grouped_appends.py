@@ -16,7 +16,8 @@ from tussock.meta.version.delta import CreateTable, Delta, advance
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.terms import StartTerm
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import (
     Conflict,
     Fenced,
@@ -25,7 +26,6 @@ from tussock.statestore.errors import (
     TableExists,
     TussockError,
 )
-from tussock.statestore.system import RealSystem
 
 
 class Store:

@@ -10,8 +10,8 @@ from tussock.meta.version.delta import CreateTable, DropTable, advance
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.ledger import BATCHES_REMEMBERED, RANGES_MAX
 from tussock.meta.version.version import Version
-from tussock.statestore.arguments import WRITER_LENGTH_MAX
-from tussock.statestore.backend import CommitRequest
+from tussock.statestore.base.arguments import WRITER_LENGTH_MAX
+from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import Fenced, InvalidOption
 
 NOW = 1_700_000_000_000

@@ -29,7 +29,7 @@ from tussock.meta.log.format import (
 from tussock.meta.version.delta import AlterTable, CommitEpoch, Delta, RepairClock, advance
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import PinInfo
+from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.errors import CorruptLog, NewerFormat
 
 ROOT = Path(__file__).resolve().parents[2]

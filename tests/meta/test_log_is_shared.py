@@ -12,7 +12,7 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.log.turns import Turns
 from tussock.meta.version.delta import Configure, CreateTable, Delta
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout
 
 LATENCY = 0.015

@@ -9,10 +9,10 @@ import pytest
 from support.versions import make_id, run, sst
 from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.version.invariants import problems
-from tussock.statestore.backend import CommitRequest
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import TableSpec
-from tussock.statestore.system import RealSystem
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import TableSpec
 
 COMMITS = 150
 SUPPORT = Path(__file__).resolve().parent.parent

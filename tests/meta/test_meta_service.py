@@ -9,8 +9,8 @@ from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import (
     Fenced,
     InvalidOption,

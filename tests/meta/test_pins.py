@@ -14,8 +14,8 @@ from tussock.meta.log.format import encode_pin
 from tussock.meta.log.log import VersionLog
 from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.retention.pins import PinKeeper, live_pins, smallest_live_pin
-from tussock.statestore.backend import CommitRequest
 from tussock.statestore.buckets import RequestCounts
+from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, SnapshotExpired, StoreClosed
 
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)

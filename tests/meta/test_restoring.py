@@ -14,7 +14,8 @@ from tussock.meta.retention.restore import restore
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Origin
 from tussock.statestore import StateStore
-from tussock.statestore.catalog import SstInfo, SubLevel, data_path, object_sizes
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, SubLevel, data_path, object_sizes
 from tussock.statestore.errors import (
     BackupNotFound,
     CorruptLog,
@@ -23,7 +24,6 @@ from tussock.statestore.errors import (
     ObjectStoreUnavailable,
     StoreNotEmpty,
 )
-from tussock.statestore.object_store import ObjectStore
 
 ROWS = 20
 OLD = b"old!" * 1_000

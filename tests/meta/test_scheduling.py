@@ -17,7 +17,7 @@ from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.delta import ClaimCompaction, DropTable, ReleaseCompaction, ReportCompaction, advance
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.catalog import SstInfo, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.records import SstInfo, TableLevels, TableSpec, TableState
 
 PICKER = PickerConfig(l0_small_bytes=1, base_bytes=10**9, l0_runs_max=10**6)
 CONFIG = SchedulerConfig(

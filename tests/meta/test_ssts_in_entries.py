@@ -14,10 +14,10 @@ from tussock.meta.version.commits import stamp
 from tussock.meta.version.delta import CreateTable, Delta, advance
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, data_object
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SstInfo, data_object
 from tussock.statestore.errors import Conflict, InvalidBatch, ObjectStoreUnavailable
-from tussock.statestore.ids import new_sst_id
+from tussock.statestore.write.sst_ids import new_sst_id
 
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
 

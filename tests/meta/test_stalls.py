@@ -5,7 +5,7 @@ import pytest
 from support.versions import run, spec, sst
 from tussock.meta.compaction.backpressure import DELAY_MS_MAX, STOPPED_MS, Stall, hold_back, write_stall
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.statestore.catalog import SstInfo, TableLevels, TableState
+from tussock.statestore.contract.records import SstInfo, TableLevels, TableState
 
 CONFIG = PickerConfig(l0_stall_runs=20, l0_stall_files=100, l0_stall_bytes=100 << 20)
 

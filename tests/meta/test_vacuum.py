@@ -9,9 +9,9 @@ from support.versions import FakeSystem, ModelBucket, make_id, request, spec, ss
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.format import entry_path, marker_path, snapshot_path
 from tussock.meta.meta_store import EmbeddedMeta
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
+from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptLog, Fenced, StaleUpload
-from tussock.statestore.ids import new_sst_id
+from tussock.statestore.write.sst_ids import new_sst_id
 
 GRACE = 900.0
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)

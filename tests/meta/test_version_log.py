@@ -12,7 +12,7 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.version.commits import AlreadyCommitted, stamp
 from tussock.meta.version.delta import CreateTable, Delta, DropTable
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
+from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TableExists, TableNotFound
 
 

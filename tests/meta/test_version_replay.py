@@ -26,9 +26,9 @@ from tussock.meta.version.delta import (
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels
-from tussock.statestore.chunks import Chunked
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.chunked import Chunked
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels
 from tussock.statestore.errors import Fenced, TussockError
 
 SMALL = PickerConfig(base_bytes=4000, l0_small_bytes=1, task_bytes_max=20_000, l0_runs_max=5, level_ratio=2)

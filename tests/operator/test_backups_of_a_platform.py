@@ -27,8 +27,8 @@ from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.backup import parse_backup
 from tussock.statestore import connect
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import TableNotFound, WaitTimeout
-from tussock.statestore.system import RealSystem
 
 HOST = "127.0.0.1"
 SERVER_NAME = "shop-meta.backups.svc"

@@ -16,7 +16,7 @@ from tussock.operator.planning.conditions import Reason
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 SYSTEM = RealSystem()
 OURS = Owner("1", "data", "shop")

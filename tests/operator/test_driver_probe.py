@@ -22,7 +22,7 @@ from tussock.operator.handlers.world import World
 from tussock.operator.planning.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
 from tussock.operator.resources.compute import parse_compute
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.minio import free_port
 from support.operators import WAIT_SECONDS_MAX, Objects, with_api
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.lease import DEADLINE_SECONDS, LEASE_SECONDS, RENEW_SECONDS, Lease
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 
 class Clock(RealSystem):

@@ -27,7 +27,7 @@ from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.manifests.transport_security import server_name
 from tussock.operator.resources.object_store import MANAGED_BUCKET
 from tussock.statestore import connect
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 STORE = CASES["minimal"][0]
 HOST = "127.0.0.1"

@@ -23,9 +23,9 @@ from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner, marker_in
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets.opening import open_bucket
-from tussock.statestore.object_store import OWNER_MARKER
-from tussock.statestore.system import RealSystem
+from tussock.statestore.contract.object_store import OWNER_MARKER
 
 SYSTEM = RealSystem()
 OURS, THEIRS = Owner("1", "data", "shop"), Owner("2", "far", "away")

@@ -18,7 +18,7 @@ from tussock.operator.health import SILENCE_SECONDS, Health
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import Metrics
 from tussock.operator.probes.cache import Probes
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 STORE, META = Key("StateStore", "n", "s"), Key("Meta", "n", "m")
 COMPACTOR, OTHER = Key("Compactor", "n", "c"), Key("StateStore", "n", "other")

@@ -21,11 +21,11 @@ from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.version.delta import AdvanceHorizon
 from tussock.statestore import errors
-from tussock.statestore.catalog import SstInfo, data_object, data_path
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import SstInfo, data_object, data_path
 from tussock.statestore.core import UNCOMMITTED_EPOCH
-from tussock.statestore.ids import new_sst_id
-from tussock.statestore.tables.batches import raw_rows
+from tussock.statestore.tables.raw_input import raw_rows
+from tussock.statestore.write.sst_ids import new_sst_id
 
 _names = count(1)
 

@@ -14,7 +14,7 @@ from tussock.meta.server.handlers import pins as pinning
 from tussock.meta.server.status.document import LISTED_MAX, SessionStatus, shortened
 from tussock.meta.version import bounds
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import (
     AccessDenied,
     InvalidOption,

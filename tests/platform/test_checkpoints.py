@@ -23,8 +23,8 @@ from tussock.statestore import (
     WaitTimeout,
     connect,
 )
-from tussock.statestore.barriers import BarrierEvent
-from tussock.statestore.checkpoint import Checkpoint
+from tussock.statestore.checkpoint.checkpoint import Checkpoint
+from tussock.statestore.contract.barriers import BarrierEvent
 
 HEAR_SECONDS_MAX = 60.0
 INTERVAL = 0.05

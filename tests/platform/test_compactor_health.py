@@ -15,8 +15,8 @@ from support.waiting import WAIT_SECONDS
 from tussock.compactor.health import start_health
 from tussock.compactor.node import CompactorNode
 from tussock.meta.client.connection import MetaConnection
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import RealSystem
 
 
 def asked(address: str, path: str) -> tuple[int, str]:

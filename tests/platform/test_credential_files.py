@@ -20,6 +20,7 @@ from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.bucket_credentials import RENEW_MS, credential_source
 from tussock.meta.server.settings.sources import load_settings
 from tussock.statestore import connect
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import (
     FOLDER_VARIABLE,
@@ -29,7 +30,6 @@ from tussock.statestore.buckets.credentials import (
     settings_in,
 )
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, ObjectStoreUnavailable
-from tussock.statestore.system import RealSystem
 
 NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 

@@ -17,10 +17,10 @@ from tussock.meta.server.auth.bucket_credentials import HandedOut, credential_so
 from tussock.meta.server.auth.tokens import create_token
 from tussock.meta.server.settings.sources import load_settings
 from tussock.statestore import connect
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import BucketCredentials
 from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.system import RealSystem
 
 PERSONAL = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION")
 

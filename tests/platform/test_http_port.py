@@ -25,9 +25,9 @@ from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.meta.server.status.document import Status
 from tussock.meta.server.wire.http_server import make_app, start_http
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.errors import Unauthenticated
-from tussock.statestore.system import RealSystem
 
 CONSOLE = Path(str(resources.files("tussock.meta.server"))) / "console"
 SECRET = "tk-4f1a"

@@ -23,11 +23,11 @@ from tussock.meta.server.auth.bucket_credentials import credential_source
 from tussock.meta.server.auth.tokens import create_token
 from tussock.meta.server.settings.sources import load_settings
 from tussock.statestore import connect
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, BucketCredentials, has_own_credentials
 from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.errors import AccessDenied, ObjectStoreUnavailable
-from tussock.statestore.system import RealSystem
 
 SYSTEM = RealSystem()
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -4,8 +4,8 @@ import pytest
 
 from support.platforms import QUIET, Platform
 from tussock.statestore import EpochTooOld, InvalidOption, StateStore, connect, repair_clock
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
-from tussock.statestore.system import RealSystem
 
 URL = "memory://repaired-at-rest"
 

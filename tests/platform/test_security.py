@@ -21,6 +21,7 @@ from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.certificates import CertificateRules, certificate_names
 from tussock.meta.server.auth.tokens import ROLES, create_token, find_token, read_tokens
 from tussock.statestore import StateStore, connect
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import (
     AccessDenied,
     InvalidOption,
@@ -28,7 +29,6 @@ from tussock.statestore.errors import (
     TussockError,
     Unauthenticated,
 )
-from tussock.statestore.system import RealSystem
 
 SYSTEM = RealSystem()
 

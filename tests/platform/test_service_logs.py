@@ -15,9 +15,9 @@ from support.platforms import Platform
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
 from tussock.statestore import connect
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.errors import TableExists, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.service_logs import start_logging
 
 PROTOCOL = ("tussock-protocol", "1")
 

@@ -34,8 +34,8 @@ from tussock.meta.server.status.version_parts import (
 from tussock.meta.version.commits import CommitEpoch
 from tussock.meta.version.delta import CreateTable, Delta
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.backend import PinInfo
-from tussock.statestore.catalog import TableLevels, TableState
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.records import TableLevels, TableState
 
 L0 = (run(sst(b"a", b"c")), run(sst(b"a", b"b", deletes=7), sst(b"c", b"d")))
 L2 = (sst(b"a", b"m", rows=1000), sst(b"n", b"z", rows=500))

@@ -22,10 +22,10 @@ from tussock.meta.server.auth.authentication import Authenticator, Presented
 from tussock.meta.server.auth.tls import server_credentials
 from tussock.meta.server.auth.tokens import create_token, read_tokens
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.statestore.access import Access
+from tussock.statestore.base.identity import Access
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, Unauthenticated
-from tussock.statestore.system import RealSystem
-from tussock.statestore.watched import Watched
 
 # --- Files that are watched ------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tussock.cli.main import main
 from tussock.meta.server.auth.tls import server_credentials
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore import StateStore, connect
-from tussock.statestore.access import access_from
+from tussock.statestore.base.identity import access_from
 from tussock.statestore.errors import InvalidOption, MetaUnavailable
 
 NAME = "tussock-meta.store.svc"

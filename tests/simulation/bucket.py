@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from simulation.scheduler import Node, NodeDead, Scheduler
 from simulation.system import EPOCH_MS
+from tussock.statestore.contract.object_store import ObjectInfo
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectInfo
 
 __all__ = ["Faults", "NodeBucket", "Observer", "SimBucket"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from support.stores import InlineExecutor
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["SstContents"]
 

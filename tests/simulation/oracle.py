@@ -24,7 +24,7 @@ from tussock.meta.version.delta import (
 )
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import SstInfo, data_object, object_sizes, stored_bytes
+from tussock.statestore.contract.records import SstInfo, data_object, object_sizes, stored_bytes
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import TussockError
 

@@ -75,7 +75,7 @@ class Node:
 
 
 class Thread:
-    """A greenlet of a node; satisfies `tussock.statestore.system.Task`."""
+    """A greenlet of a node; satisfies `tussock.statestore.base.system.Task`."""
 
     def __init__(self, scheduler: "Scheduler", node: Node, name: str, work: Callable[[], None]) -> None:
         self.scheduler = scheduler

@@ -19,7 +19,7 @@ from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core
 from tussock.statestore.errors import DuplicateName, MetaUnavailable, ObjectStoreUnavailable, SessionExpired
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -13,7 +13,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 class SimSystem:
-    """What one node sees of time, randomness and concurrency; satisfies `tussock.statestore.system.System`."""
+    """What one node sees of time, randomness and concurrency; satisfies `tussock.statestore.base.system.System`."""
 
     def __init__(self, scheduler: Scheduler, node: Node) -> None:
         self.scheduler = scheduler

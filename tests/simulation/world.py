@@ -20,10 +20,10 @@ from tussock.meta.compaction.picker import pick
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
 from tussock.meta.version.version import Version
 from tussock.statestore import core
-from tussock.statestore.catalog import data_object
+from tussock.statestore.contract.records import data_object
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import ClockAhead, ObjectStoreUnavailable
-from tussock.statestore.ids import id_floor
+from tussock.statestore.write.sst_ids import id_floor
 
 __all__ = ["Outcome", "World", "run_seed"]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.sst.reader import Sstables
 
 
 @pytest.fixture

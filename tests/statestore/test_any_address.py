@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import connect
-from tussock.statestore.rows import Rows, binary_buffers
-from tussock.statestore.sst.block import CODECS, decode_block, encode_block
+from tussock.statestore.format.block import CODECS, decode_block, encode_block
+from tussock.statestore.rows.rows import Rows, binary_buffers
 from tussock.statestore.sst.cached import CachedBlock
 
 ADDRESSES = range(8)

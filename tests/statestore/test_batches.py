@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
-from tussock.statestore.tables.batches import key_array, raw_rows
+from tussock.statestore.tables.raw_input import key_array, raw_rows
 
 
 def pairs(batch: Any) -> list[tuple[bytes, bytes | None]]:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.statestore.errors import CorruptSst, SchemaMismatch
-from tussock.statestore.rows import Rows
-from tussock.statestore.sst.block import CODECS, TRAILER_BYTES, decode_block, encode_block
-from tussock.statestore.sst.column_codec import storage_type
+from tussock.statestore.format.block import CODECS, TRAILER_BYTES, decode_block, encode_block
+from tussock.statestore.format.columns import storage_type
+from tussock.statestore.rows.rows import Rows
 
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int8": (pa.int8(), [-128, 0, 127]),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.sst.bloom import Bloom, build
-from tussock.statestore.sst.hashing import hash_key, hash_keys
+from tussock.statestore.format.bloom import Bloom, build
+from tussock.statestore.format.hashing import hash_key, hash_keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "hashing-and-bloom.md"
 

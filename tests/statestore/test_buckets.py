@@ -11,8 +11,8 @@ import pytest
 
 from support import bucket_child
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import InvalidOption, ObjectNotFound
-from tussock.statestore.object_store import ObjectStore
 
 CHILD = [sys.executable, bucket_child.__file__]
 

@@ -3,13 +3,13 @@
 import pytest
 
 from support.ssts import Put, store_run, to_puts
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.sst.reader import Sstables
 
 
 def puts(count: int) -> list[Put]:

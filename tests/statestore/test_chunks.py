@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from tussock.statestore.chunks import CHUNK_MAX, Chunked, lower_bound, upper_bound
+from tussock.statestore.contract.chunked import CHUNK_MAX, Chunked, lower_bound, upper_bound
 
 LENGTHS = st.one_of(st.integers(0, 3), st.integers(CHUNK_MAX - 2, CHUNK_MAX + 2), st.integers(0, 5 * CHUNK_MAX))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.tables.conform import conform, key_rows
+from tussock.statestore.tables.typed_input import conform, key_rows
 
 SCHEMA = pa.schema(
     [

@@ -8,12 +8,12 @@ import pytest
 
 from support.ssts import Put, store_run
 from tussock.statestore import connect
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import find_many
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 
 
 def calls(work: Callable[[], object]) -> int:

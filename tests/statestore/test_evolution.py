@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.sst.evolution import check_evolved, is_earlier, is_wider
+from tussock.statestore.format.schema_changes import check_evolved, is_earlier, is_wider
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]

@@ -12,8 +12,8 @@ import pytest
 
 from support import bucket_child
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectStore
 
 FOREVER_MS = 1 << 60
 

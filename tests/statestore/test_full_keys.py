@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, ordered, to_puts, to_rows
 from support.versions import FakeSystem
-from tussock.statestore.ids import id_floor, new_sst_id
 from tussock.statestore.keys.comparator import VersionedComparator, full_key, split_full_key
-from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import commit_order, sorted_newest
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.write.sorting import commit_order, sorted_newest
+from tussock.statestore.write.sst_ids import id_floor, new_sst_id
 
 
 def test_a_full_key_is_the_user_key_and_eight_bytes_of_epoch() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.sst.hashing import SEED, hash_key, hash_keys
+from tussock.statestore.format.hashing import SEED, hash_key, hash_keys
 
 M = 0xC6A4A7935BD1E995
 U64 = (1 << 64) - 1

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, ordered, store_run, to_puts, to_rows, visible
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst import merging
-from tussock.statestore.sst import meta as sst_meta
 from tussock.statestore.sst.iterators import (
     BlockIterator,
     ConcatIterator,
@@ -22,8 +23,7 @@ from tussock.statestore.sst.iterators import (
     SSTableIterator,
     UserIterator,
 )
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.sst.reader import Sstables
 
 EVERYTHING = (1 << 63) - 1
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.rows import key_order
+from tussock.statestore.rows.rows import key_order
 
 ROWS = 3000
 

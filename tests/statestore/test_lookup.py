@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, newest, ordered, store_run, to_puts, to_rows
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import take_hits
-from tussock.statestore.sst import meta as sst_meta
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import Hits, find_many, locate
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.sorting import take_hits
 
 
 def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -> Put | None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tussock.statestore.barriers import BarrierEvent
-from tussock.statestore.participant import Participant, react
+from tussock.statestore.checkpoint.participant import Participant, react
+from tussock.statestore.contract.barriers import BarrierEvent
 
 GENERATION = 5
 

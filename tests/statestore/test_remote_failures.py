@@ -13,8 +13,8 @@ import pytest
 
 from support.minio import BUCKET, MinioServer, free_port
 from tussock.statestore.buckets import open_bucket
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectStore
 
 OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
     "put": lambda bucket: bucket.put("log/1", b"x"),

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, to_puts, to_rows
 from support.versions import run, sst
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.records import SubLevel
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
-from tussock.statestore.rows import Rows
-from tussock.statestore.shared_buffer import SharedBuffer
-from tussock.statestore.system import RealSystem
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.write.shared_buffer import SharedBuffer
 
 TABLES = range(100)
 """Tables that were not dropped."""
@@ -148,7 +148,7 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
 
 def test_issued_epochs_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more the oldest are forgotten, and then refused like any that nobody took."""
-    monkeypatch.setattr("tussock.statestore.shared_buffer._ISSUED_MAX", 3)
+    monkeypatch.setattr("tussock.statestore.write.shared_buffer._ISSUED_MAX", 3)
     buffer = SharedBuffer(RealSystem())
     for epoch in (1, 2, 3, 4):
         buffer.issue(epoch)

@@ -9,14 +9,14 @@ from support.faulty_bucket import FaultyBucket
 from support.ssts import Put, raw_spec, store_run, to_puts, to_rows
 from support.versions import FakeSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import SstInfo, data_path, meta_object, meta_path, object_sizes
+from tussock.statestore.contract.records import SstInfo, data_path, meta_object, meta_path, object_sizes
 from tussock.statestore.errors import CorruptSst
+from tussock.statestore.format.meta import META_LENGTH
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex, find
-from tussock.statestore.sst.meta import META_LENGTH
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import ONE_OBJECT_BYTES, SstWriter
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.write.uploader import Uploader
 
 PUTS = [Put(b"%04d" % at, 5, b"value %d" % at) for at in range(300)]
 

@@ -14,18 +14,18 @@ from crc32c import crc32c
 from support.faulty_bucket import Call, Fate, FaultyBucket
 from support.ssts import Put, ordered, raw_spec, store_run, store_ssts, to_puts, to_rows
 from support.versions import FakeSystem
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst import meta as sst_meta
-from tussock.statestore.sst.hashing import hash_key
+from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.format.hashing import hash_key
+from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.meta import LoadedMeta
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.system import RealSystem
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.write.uploader import Uploader
 
 CACHES = [0, 1, 5_000, 1 << 20]
 

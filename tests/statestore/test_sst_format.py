@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.catalog import SstInfo, data_path, meta_path
-from tussock.statestore.sst import block as block_module
-from tussock.statestore.sst import meta as sst_meta
-from tussock.statestore.sst.block import CODECS, TRAILER_BYTES, decode_block
-from tussock.statestore.sst.bloom import Bloom
-from tussock.statestore.sst.hashing import hash_key
+from tussock.statestore.contract.records import SstInfo, data_path, meta_path
+from tussock.statestore.format import block as block_module
+from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.format.block import CODECS, TRAILER_BYTES, decode_block
+from tussock.statestore.format.bloom import Bloom
+from tussock.statestore.format.hashing import hash_key
+from tussock.statestore.format.meta import BlockIndex, SstMeta, decode_meta
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
-from tussock.statestore.sst.meta import BlockIndex, SstMeta, decode_meta
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.sst.reader import Sstables
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "sst" / "v1"

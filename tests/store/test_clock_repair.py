@@ -30,9 +30,9 @@ from tussock.statestore import (
     repair_clock,
     restore,
 )
-from tussock.statestore.backend import ClockRepair
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.backend import ClockRepair
 from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms, epoch_ms, next_epoch
-from tussock.statestore.system import RealSystem
 
 YEARS_MS = 10 * 365 * 86400 * 1000
 HOUR_MS = 3600_000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import InvalidBatch, StateStore, connect
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.contract.records import SubLevel
 
 I64 = pa.int64()
 PRICES = pa.schema([("k", I64), ("price", I64), ("cost", I64)])

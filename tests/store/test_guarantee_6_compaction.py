@@ -7,7 +7,7 @@ import pytest
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.statestore import CorruptSst, StateStore, connect
-from tussock.statestore.catalog import SstInfo, data_path
+from tussock.statestore.contract.records import SstInfo, data_path
 
 
 def full_keys(store: StateStore, table: str = "kv") -> list[tuple[bytes, int, bytes | None]]:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import InvalidBatch, InvalidOption, StateStore, connect
+from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.sst import merging
-from tussock.statestore.sst import meta as sst_meta
 from tussock.statestore.tables import reading
 
 VERSIONS = 60

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import StateStore, connect
-from tussock.statestore.rows import Rows
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst import merging
 
 

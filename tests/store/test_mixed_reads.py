@@ -8,8 +8,8 @@ import pytest
 
 from tussock.statestore import RawTable, StateStore, connect
 from tussock.statestore import core as store_core
+from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.sst import lookup_many
-from tussock.statestore.sst import meta as sst_meta
 
 Kind = Callable[[RawTable], object]
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.stores import pairs
 from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect
-from tussock.statestore.catalog import meta_object, object_sizes
+from tussock.statestore.contract.records import meta_object, object_sizes
 from tussock.statestore.sst import writer as sst_writer
 
 ROWS = [(b"%04d" % at, b"value %d" % at * 3) for at in range(300)]

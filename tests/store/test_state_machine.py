@@ -6,9 +6,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from support.minio import MinioServer
 from support.store_machine import StoreMachine
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem, System
+from tussock.statestore.contract.object_store import ObjectStore
 
 
 def run(machine: type[StoreMachine], examples: int, steps: int) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import SchemaMismatch, StateStore, connect
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.contract.records import SubLevel
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
 

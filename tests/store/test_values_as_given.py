@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import InvalidOption, SchemaMismatch, StateStore, TussockError, TypedTable, connect
-from tussock.statestore.tables import conform as conform_module
-from tussock.statestore.tables import options as options_module
+from tussock.statestore.tables import table_options as options_module
+from tussock.statestore.tables import typed_input as conform_module
 
 DAY = datetime(2020, 1, 1)
 

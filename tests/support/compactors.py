@@ -8,9 +8,9 @@ from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem
+from tussock.statestore.sst.reader import Sstables
 
 
 def start_compactor(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 

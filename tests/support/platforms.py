@@ -23,10 +23,10 @@ from tussock.meta.server.status.report import Report
 from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
 from tussock.meta.server.wire.rate_limits import RateLimits
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.client import StateStore
 from tussock.statestore.connecting import connect
-from tussock.statestore.system import RealSystem
 
 START_SECONDS_MAX = 120
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.catalog import SstInfo, TableSpec
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableSpec
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.writer import SstWriter
 
 

@@ -20,8 +20,8 @@ from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
 from tussock.meta.server.status.version_parts import LevelSums, table_statuses, task_statuses, version_status
 from tussock.meta.version.version import Version
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.system import RealSystem
 
 __all__ = ["StoreStatus", "bare_status"]
 

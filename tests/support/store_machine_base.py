@@ -13,9 +13,9 @@ from support.store_model import VALUES, Batch, Model, TableModel, face
 from support.stores import TickingSystem, kill, open_on, sst_objects, without_threads
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
-from tussock.statestore.object_store import ObjectStore
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.sst import merging
-from tussock.statestore.system import System
 
 __all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "VALUE", "Client", "Fault", "MachineBase"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from support.versions import FakeSystem
 from tussock.statestore import StateStore
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.connecting import open_store
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.core import Settings
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["TickingSystem", "kill", "open_on", "pairs", "sst_objects", "without_threads"]
 

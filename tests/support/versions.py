@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec, object_sizes
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.object_store import ObjectInfo
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec, object_sizes
 from tussock.statestore.errors import ObjectNotFound
-from tussock.statestore.object_store import ObjectInfo
-from tussock.statestore.system import RealSystem
 
 
 class FakeSystem(RealSystem):

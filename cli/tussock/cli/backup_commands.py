@@ -13,9 +13,9 @@ from tussock.meta.retention.restore import find_backup
 from tussock.statestore import StateStore, connect
 from tussock.statestore import clone as clone_store
 from tussock.statestore import restore as restore_store
-from tussock.statestore.backend import BackupInfo
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets.credentials import settings_in
-from tussock.statestore.system import RealSystem
+from tussock.statestore.contract.backend import BackupInfo
 
 __all__ = ["backup", "clone"]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tussock.cli.findings import Findings
 from tussock.meta.log.format import backup_path, decode_backup, is_backup_path
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["check_backups"]
 

@@ -17,7 +17,7 @@ from tussock.meta.retention.vacuum import ID_DIGITS
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.buckets import open_source
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["check"]
 

@@ -28,8 +28,8 @@ from tussock.meta.log.format import (
 )
 from tussock.meta.version.delta import advance
 from tussock.meta.version.version import Version
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["LogObjects", "check_lease", "check_log", "check_pin", "sort_log_objects"]
 

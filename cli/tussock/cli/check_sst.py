@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from tussock.cli.findings import Findings
 from tussock.cli.sst_blocks import meta_home, read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text
-from tussock.statestore.catalog import (
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import (
     SstInfo,
     TableSpec,
     data_object,
@@ -23,14 +24,13 @@ from tussock.statestore.catalog import (
     object_sizes,
     stored_bytes,
 )
-from tussock.statestore.conversion import Misfit, check_text
 from tussock.statestore.errors import CorruptSst
+from tussock.statestore.format.hashing import hash_keys
+from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
+from tussock.statestore.format.schema_changes import is_earlier
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sst.evolution import is_earlier
-from tussock.statestore.sst.hashing import hash_keys
-from tussock.statestore.sst.meta import DATA_HEADER, ONE_OBJECT_HEADER, LoadedMeta
+from tussock.statestore.rows.conversion import Misfit, check_text
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["check_alone", "check_sst"]

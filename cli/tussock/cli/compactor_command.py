@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tussock.cli.options import TlsCa, TlsCert, TlsKey, TlsServerName
-from tussock.statestore.access import access_from
+from tussock.statestore.base.identity import access_from
 
 __all__ = ["compactor"]
 
@@ -58,7 +58,7 @@ def compactor(
     """
     from tussock.compactor.serve import CompactorSettings, serve
     from tussock.meta.client.addresses import addresses_in
-    from tussock.statestore.system import RealSystem
+    from tussock.statestore.base.system import RealSystem
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter("--log-level is debug, info, warning or error")

@@ -37,9 +37,9 @@ from tussock.meta.version.delta import (
     StartTerm,
 )
 from tussock.meta.version.ranges import total_bytes
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem
 
 __all__ = ["describe", "log"]
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from tussock.cli.output import emit_json
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption, TussockError
-from tussock.statestore.system import RealSystem
 
 __all__ = ["meta"]
 

@@ -6,9 +6,9 @@ import typer
 
 from tussock.cli.values import parse_moment
 from tussock.statestore import InvalidOption, StateStore
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.moments import Named, check_begun
-from tussock.statestore.system import RealSystem
 
 __all__ = [
     "At",

@@ -10,8 +10,8 @@ import typer
 
 from tussock.cli.options import Meta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import note
-from tussock.statestore.access import Access, access_from
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.identity import Access, access_from
+from tussock.statestore.base.system import RealSystem
 
 __all__ = ["pause", "resume"]
 

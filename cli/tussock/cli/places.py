@@ -13,13 +13,13 @@ from typing import NamedTuple
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.version import Version
 from tussock.statestore import StateStore, connect
-from tussock.statestore.backend import VersionView
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.urls import parse_bucket_url
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.backend import VersionView
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem
 
 __all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "opened_version", "table_state"]
 

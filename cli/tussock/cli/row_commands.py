@@ -23,7 +23,7 @@ from tussock.cli.places import opened_store, opened_version
 from tussock.cli.values import as_text, batch_rows, parse_bytes, parse_key
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore import RawTable, TypedTable
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 
 __all__ = ["changes", "get", "scan", "tables"]
 

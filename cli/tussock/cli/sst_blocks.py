@@ -5,12 +5,12 @@ A read of the store stops at the first damaged block; `tussock check` and `tusso
 
 from collections.abc import Iterator, Mapping
 
-from tussock.statestore.catalog import SstInfo, data_object, data_path, meta_path, sst_text
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, data_object, data_path, meta_path, sst_text
 from tussock.statestore.errors import CorruptSst, ObjectNotFound
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sst.block import decode_block
-from tussock.statestore.sst.meta import META_LENGTH, LoadedMeta, decode_meta
+from tussock.statestore.format.block import decode_block
+from tussock.statestore.format.meta import META_LENGTH, LoadedMeta, decode_meta
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["meta_home", "read_blocks", "read_meta", "read_meta_in_entry"]
 

@@ -13,13 +13,13 @@ from tussock.cli.places import Place, opened_place
 from tussock.cli.sst_blocks import read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text, batch_rows
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import SstInfo, TableState, data_object, data_path
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableState, data_object, data_path
 from tussock.statestore.errors import CorruptSst, InvalidOption
+from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.keys.comparator import full_key
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
-from tussock.statestore.sst.meta import LoadedMeta
+from tussock.statestore.rows.rows import Rows
 
 __all__ = ["dump"]
 

@@ -12,9 +12,9 @@ import msgspec
 
 from tussock.cli.options import Json, Meta, TlsCa, TlsCert, TlsKey, TlsServerName
 from tussock.cli.output import bytes_text, epoch_text, grid, note, number, plural, show
-from tussock.statestore.access import Access, access_from
+from tussock.statestore.base.identity import Access, access_from
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import MetaUnavailable, TussockError
-from tussock.statestore.system import RealSystem
 
 if TYPE_CHECKING:
     from tussock.meta.server.status.document import Status, TableStatus

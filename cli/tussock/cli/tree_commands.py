@@ -10,10 +10,10 @@ from tussock.cli.values import as_text
 from tussock.meta.retention.pins import pin_objects
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import PinInfo
-from tussock.statestore.catalog import SstInfo, TableLevels, TableState
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableLevels, TableState
 
 __all__ = ["pins", "ssts", "version"]
 

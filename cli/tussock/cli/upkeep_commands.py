@@ -9,7 +9,7 @@ from tussock.cli.output import bytes_text, emit_json, grid, note, number, plural
 from tussock.cli.places import opened_store, table_state
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore import StateStore
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 
 __all__ = ["compact", "vacuum"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import typer
 
 from tussock.cli.times import time_parser, time_text
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 
 __all__ = ["as_json", "as_text", "batch_rows", "parse_bytes", "parse_key", "parse_moment", "safe"]
 

@@ -21,17 +21,17 @@ from tussock.meta.version.backups import DropBackup
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.repair import Numbers, RepairClock, epochs_ahead, has_times_ahead, named_epochs, to_rewrite
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import ClockRepair
-from tussock.statestore.catalog import SstInfo, TableState, stored_bytes
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import ClockRepair
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableState, stored_bytes
 from tussock.statestore.epochs import epoch_at_ms
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectNotFound
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.rows import Rows
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.iterators import ReadRange, SSTableIterator
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import EncodedSst, SstWriter, value_schema
-from tussock.statestore.system import System
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["repair_clock"]
 

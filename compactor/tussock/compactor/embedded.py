@@ -18,9 +18,12 @@ from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.retention.recurring import Schedule
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.barriers import BarrierEvent, JobOptions
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.pools import StorePool
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.core import Settings
 from tussock.statestore.errors import (
     CorruptSst,
@@ -33,12 +36,9 @@ from tussock.statestore.errors import (
     TussockError,
     WaitTimeout,
 )
-from tussock.statestore.logs import get_logger
-from tussock.statestore.pools import StorePool
 from tussock.statestore.sst.proof import prove_meta
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import System
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["EmbeddedBackend", "open_backend"]
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 
 from tussock.compactor.retention import retained
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.catalog import SstInfo, TableSpec
-from tussock.statestore.rows import Rows
+from tussock.statestore.contract.records import SstInfo, TableSpec
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["OUTPUT_SST_BYTES", "CompactionCancelled", "execute"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tussock.compactor.parts import Part
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.contract.records import SstInfo, TableSpec
 
 __all__ = ["Job", "Jobs", "Work"]
 

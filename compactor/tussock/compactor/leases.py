@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tussock.meta.compaction.claims import RENEW_MS
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System, Task
 
 __all__ = ["LeaseKeeper"]
 

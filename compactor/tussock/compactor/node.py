@@ -19,11 +19,11 @@ from tussock.meta.client.connection import Holdings, MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message, task_from_message
 from tussock.meta.rpc.errors import encode_error
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import CorruptSst, Fenced, MetaUnavailable, ObjectNotFound, TussockError
-from tussock.statestore.ids import id_floor
-from tussock.statestore.logs import get_logger
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import System, Task
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.sst_ids import id_floor
 
 __all__ = ["CompactorNode"]
 

@@ -12,8 +12,8 @@ import msgspec
 
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.catalog import TableSpec
-from tussock.statestore.sst.sstables import Sstables
+from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["PART_BYTES", "Part", "borders", "cut"]
 

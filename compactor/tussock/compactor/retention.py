@@ -13,7 +13,7 @@ from the newer run, stays.
 
 import numpy as np
 
-from tussock.statestore.rows import Rows, repeats
+from tussock.statestore.rows.rows import Rows, repeats
 
 __all__ = ["retained"]
 

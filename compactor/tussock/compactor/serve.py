@@ -21,12 +21,12 @@ from tussock.meta.client.access import dial_with
 from tussock.meta.client.buckets import credentials_of, open_session_bucket
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.statestore.access import Access
+from tussock.statestore.base.identity import Access
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.errors import InvalidOption, MetaUnavailable
-from tussock.statestore.logs import get_logger
-from tussock.statestore.service_logs import start_logging
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem, System
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["CompactorSettings", "serve", "sst_bytes_for"]
 

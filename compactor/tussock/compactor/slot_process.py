@@ -25,13 +25,13 @@ import msgspec
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.parts import Part
 from tussock.compactor.slots import InlineSlot, SlotCrashed
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.credentials import BucketCredentials, CredentialSource
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem
 
 __all__ = ["ProcessSlot", "SlotSettings"]
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from tussock.compactor.executor import OUTPUT_SST_BYTES, execute
 from tussock.compactor.parts import Part
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import System
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["InlineSlot", "Slot", "SlotCrashed"]
 

@@ -8,9 +8,9 @@ makes no requests: there is no polling.
 from collections.abc import Callable
 
 from tussock.compactor.executor import CompactionCancelled
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import CorruptObject, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System, Task
 
 __all__ = ["CompactionWorker"]
 

@@ -34,12 +34,12 @@ from tussock.meta.version.delta import (
 from tussock.meta.version.tables import alter
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore import buckets
-from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.catalog import SstInfo, TableSpec, TableState
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["EmbeddedMeta"]
 

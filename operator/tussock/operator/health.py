@@ -12,7 +12,7 @@ everything.
 from aiohttp import web
 
 from tussock.operator.metrics import Metrics
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["SILENCE_SECONDS", "Health", "serve_http"]
 

@@ -31,9 +31,9 @@ from tussock.operator.metrics import Metrics
 from tussock.operator.planning.model import Manifest
 from tussock.operator.probes.cache import Probes
 from tussock.operator.settings import OperatorSettings
-from tussock.statestore.logs import get_logger
-from tussock.statestore.service_logs import start_logging
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
+from tussock.statestore.base.system import RealSystem
 
 __all__ = ["serve"]
 

@@ -51,7 +51,7 @@ from tussock.statestore.errors import (
 
 if TYPE_CHECKING:
     from tussock.statestore.buckets.copies import clone, restore
-    from tussock.statestore.checkpoint import Checkpoint
+    from tussock.statestore.checkpoint.checkpoint import Checkpoint
     from tussock.statestore.client import StateStore
     from tussock.statestore.connecting import connect
     from tussock.statestore.repairs import repair_clock
@@ -108,7 +108,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Checkpoint": "checkpoint",
+    "Checkpoint": "checkpoint.checkpoint",
     "RawTable": "tables.raw_table",
     "Snapshot": "snapshot",
     "StateStore": "client",

@@ -7,25 +7,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.statestore.arguments import (
+from tussock.statestore.base.arguments import (
     check_expected,
     check_name,
     check_table,
     check_timeout,
     check_writer,
 )
-from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
-from tussock.statestore.barriers import OnMissing, job_options
-from tussock.statestore.catalog import SubLevel, TableState, pack
-from tussock.statestore.checkpoint import Callback, Checkpoint
+from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.committing import check_uploaded, commit_epoch, commit_uploads
+from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
+from tussock.statestore.contract.barriers import OnMissing, job_options
+from tussock.statestore.contract.records import SubLevel, TableState, pack
+from tussock.statestore.contract.renumbered import Renumbered
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
-from tussock.statestore.renumbered import Renumbered
+from tussock.statestore.format.schema_changes import Columns, columns_of
 from tussock.statestore.snapshot import Snapshot, open_table
-from tussock.statestore.sst.evolution import Columns, columns_of
-from tussock.statestore.tables.options import table_spec
+from tussock.statestore.tables.table_options import table_spec
 
 __all__ = ["StateStore"]
 

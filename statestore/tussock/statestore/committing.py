@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SubLevel, TableSpec, UploadedRun
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SubLevel, TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.errors import (
     ClockAhead,
@@ -16,7 +16,7 @@ from tussock.statestore.errors import (
     StaleUpload,
     TableNotFound,
 )
-from tussock.statestore.shared_buffer import EpochBuffer
+from tussock.statestore.write.shared_buffer import EpochBuffer
 
 __all__ = ["check_uploaded", "commit_epoch", "commit_uploads", "known_commit"]
 

@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tussock.statestore.access import access_from
-from tussock.statestore.arguments import check_flag, check_limits
-from tussock.statestore.backend import Backend
+from tussock.statestore.base.arguments import check_flag, check_limits
+from tussock.statestore.base.identity import access_from
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.backend import Backend
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import RealSystem, System
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["connect", "open_store"]
 

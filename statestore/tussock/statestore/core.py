@@ -10,10 +10,16 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from tussock.statestore.access import Access
-from tussock.statestore.backend import Backend, VersionView
+from tussock.statestore.base.forks import close_in_child
+from tussock.statestore.base.identity import Access
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets.counting import RequestCounts
-from tussock.statestore.catalog import SubLevel, TableSpec, TableState, UploadedRun, data_object
+from tussock.statestore.contract.backend import Backend, VersionView
+from tussock.statestore.contract.known_tables import KnownTables
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.readable import check_unpinned, expired
+from tussock.statestore.contract.records import SubLevel, TableSpec, TableState, UploadedRun, data_object
 from tussock.statestore.errors import (
     CorruptSst,
     InvalidOption,
@@ -25,23 +31,17 @@ from tussock.statestore.errors import (
     StoreClosed,
     TableNotFound,
 )
-from tussock.statestore.forks import close_in_child
-from tussock.statestore.ids import id_floor
-from tussock.statestore.known_tables import KnownTables
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.readable import check_unpinned, expired
-from tussock.statestore.rows import Rows
-from tussock.statestore.shared_buffer import EpochBuffer, SharedBuffer
-from tussock.statestore.sorting import in_batches, sorted_runs
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.rows.widening import with_types
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex
 from tussock.statestore.sst.merging import MergeIterator, newest_versions
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.sst.widening import with_types
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
-from tussock.statestore.system import System
-from tussock.statestore.uploads import Uploader
+from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.write.sorting import in_batches, sorted_runs
+from tussock.statestore.write.sst_ids import id_floor
+from tussock.statestore.write.uploader import Uploader
 
 __all__ = ["Core", "Settings", "TableView"]
 

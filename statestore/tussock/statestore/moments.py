@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
-from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.epochs import epoch_ms, iso
 from tussock.statestore.errors import InvalidOption
 

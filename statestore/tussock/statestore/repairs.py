@@ -11,11 +11,11 @@ import os
 import socket
 from typing import Any
 
-from tussock.statestore.arguments import check_flag, check_limits
-from tussock.statestore.backend import ClockRepair
+from tussock.statestore.base.arguments import check_flag, check_limits
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_source
+from tussock.statestore.contract.backend import ClockRepair
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import RealSystem, System
 
 __all__ = ["repair_clock"]
 

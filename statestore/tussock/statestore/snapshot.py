@@ -3,9 +3,9 @@
 import weakref
 from types import TracebackType
 
-from tussock.statestore.arguments import check_table
-from tussock.statestore.backend import PinHandle, PinInfo, VersionView
-from tussock.statestore.catalog import TableSpec, TableState
+from tussock.statestore.base.arguments import check_table
+from tussock.statestore.contract.backend import PinHandle, PinInfo, VersionView
+from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.core import Core
 from tussock.statestore.errors import TableNotFound
 from tussock.statestore.tables.raw_table import RawTable

@@ -4,7 +4,7 @@ import os
 import sys
 
 from tussock.compute.driver.launch import run
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 if __name__ == "__main__":
     run(sys.argv[1:], os.environ, RealSystem())

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 
 __all__ = ["stop_queries"]
 

@@ -34,9 +34,9 @@ from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termina
 from tussock.compute.driver.scaling import Scaler, wanted_executors
 from tussock.compute.driver.watching import Watch
 from tussock.compute.spark.notes import NOTES_FOLDER
-from tussock.statestore.logs import get_logger
-from tussock.statestore.service_logs import start_logging
-from tussock.statestore.system import System
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
+from tussock.statestore.base.system import System
 
 __all__ = ["DRAINED", "Settings", "run", "settings_from", "submit_arguments"]
 

@@ -13,9 +13,9 @@ from tussock.compute.spark.commits import note_commit
 from tussock.compute.spark.identity import MicroBatch, check_tables_kept, claim, release
 from tussock.compute.spark.notes import leave_note, notes_folder, read_note
 from tussock.compute.spark.spent import Spent
-from tussock.statestore.catalog import UploadedRun, stored_bytes
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
-from tussock.statestore.system import RealSystem
+from tussock.statestore.contract.records import UploadedRun, stored_bytes
 
 __all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
 

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from tussock.compute.spark.key_index import KeyIndex
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.schemas import fitted
-from tussock.statestore.catalog import TableState
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.sst.cache import ByteCache
-from tussock.statestore.tables.conform import conform
+from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["BYTES_MAX", "BuildSide", "BuildSides"]

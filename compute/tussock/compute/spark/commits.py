@@ -7,7 +7,7 @@ import hashlib
 from typing import NamedTuple
 
 from tussock.compute.spark.notes import leave_note, notes_folder, read_note
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 __all__ = ["Commit", "latest_commit", "note_commit"]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 from tussock.compute.spark.connections import same_table
-from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import SnapshotExpired
 from tussock.statestore.snapshot import Snapshot
 

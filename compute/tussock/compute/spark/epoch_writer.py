@@ -25,8 +25,8 @@ from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, WritePlan
 from tussock.compute.spark.schemas import named
 from tussock.compute.spark.spent import Spent
 from tussock.compute.spark.writer import staged
-from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.vnode import VNODES_MAX
 

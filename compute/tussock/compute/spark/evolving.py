@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tussock.compute.spark.schemas import arrow_target, shown_type
-from tussock.statestore.conversion import same_kind
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.sst.evolution import is_wider
+from tussock.statestore.format.schema_changes import is_wider
+from tussock.statestore.rows.conversion import same_kind
 
 __all__ = ["check_known", "schema_changes"]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from tussock.statestore.arguments import WRITER_LENGTH_MAX
+from tussock.statestore.base.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Fenced, InvalidOption
 

@@ -26,8 +26,8 @@ from tussock.compute.spark.state.merges import in_type
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.stateful import table_or_new
 from tussock.statestore.client import StateStore
-from tussock.statestore.conversion import same_kind
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
+from tussock.statestore.rows.conversion import same_kind
 
 __all__ = ["StreamJoin", "stream_join"]
 

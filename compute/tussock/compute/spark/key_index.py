@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.rows import binary_buffers, fixed_view
-from tussock.statestore.sst.hashing import hash_keys
+from tussock.statestore.format.hashing import hash_keys
+from tussock.statestore.rows.rows import binary_buffers, fixed_view
 
 __all__ = ["KeyIndex"]
 

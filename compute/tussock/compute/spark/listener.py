@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 
 from tussock.compute.spark.batch_work import BatchWork, batch_work
 from tussock.compute.spark.spent import Spent
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["TussockListener", "metrics_text"]
 

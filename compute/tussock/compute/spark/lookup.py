@@ -20,8 +20,8 @@ from tussock.compute.spark.connections import address_of, opened_store, working_
 from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.schemas import arrow_target, fitted, spark_schema
-from tussock.statestore.catalog import TableSpec
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.moments import check_begun
 from tussock.statestore.tables.typed_table import TypedTable

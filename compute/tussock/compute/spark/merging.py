@@ -20,7 +20,7 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.spent import Meter
 from tussock.statestore.errors import InvalidBatch, InvalidOption
-from tussock.statestore.tables.conform import conform
+from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["FUNCTIONS", "check_merge", "combine_rows", "combined", "merge_with_stored", "merged_batches"]

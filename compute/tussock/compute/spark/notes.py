@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 from pyspark import SparkContext
 
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["NOTES_FOLDER", "keep_notes", "leave_note", "notes_folder", "read_note"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.keys.intervals import Interval
 
 __all__ = ["PARTITION_BYTES", "KeyLookup", "KeyRange", "VnodeRange", "intervals", "key_ranges", "vnode_ranges"]

@@ -32,12 +32,12 @@ from tussock.compute.spark.partitions import (
 from tussock.compute.spark.pushdown import filter_tests, portable_tests
 from tussock.compute.spark.schemas import arrow_target, check_columns, fitted
 from tussock.compute.spark.where import where_json
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.epochs import epoch_at_ms, iso
 from tussock.statestore.errors import InvalidOption, SnapshotExpired
 from tussock.statestore.moments import check_begun
-from tussock.statestore.system import RealSystem
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["FilteringReader", "TableReader", "resolve_epoch"]

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tussock.statestore.errors import SchemaMismatch
-from tussock.statestore.tables.conform import conform
+from tussock.statestore.tables.typed_input import conform
 
 __all__ = [
     "arrow_target",

@@ -28,7 +28,7 @@ from tussock.compute.spark.options import (
 from tussock.compute.spark.reader import FilteringReader, TableReader, resolve_epoch
 from tussock.compute.spark.schemas import check_columns, spark_schema
 from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound
 
 __all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]

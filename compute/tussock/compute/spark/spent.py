@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tussock.statestore.system import RealSystem
+from tussock.statestore.base.system import RealSystem
 
 __all__ = ["Meter", "Spent"]
 

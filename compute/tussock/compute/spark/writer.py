@@ -27,8 +27,8 @@ from tussock.compute.spark.operations import DELETE_COLUMN, gathered, marked_del
 from tussock.compute.spark.options import WriteOptions
 from tussock.compute.spark.schemas import check_writable, storable
 from tussock.compute.spark.spent import Meter, Spent
-from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.typed_table import TypedTable
 

@@ -5,8 +5,8 @@ every participant has collected it, what all of them wrote at `p` is committed a
 at a time: the next one is due an interval after the last was sent, and never before that one is resolved.
 
 Each function takes a job and what happened, and answers the job after it and the actions that follow. Nothing here
-sends, commits or asks the time; `server/checkpoints.py` does. Whoever calls passes `fresh`, an epoch greater than all
-that were handed out: participants' generations and the job's epochs are made of such.
+sends, commits or asks the time; `server/handlers/checkpoints.py` does. The caller passes `fresh`, an epoch greater than
+all that were handed out: participants' generations and the job's epochs are made of such.
 
     running --tick--> barrier under way --all collected--> committing --committed--> running
        ^                     |                                  |
@@ -32,7 +32,7 @@ from tussock.meta.checkpoints.job import (
     send_barrier,
     tell,
 )
-from tussock.statestore.catalog import SubLevel, pack
+from tussock.statestore.contract.records import SubLevel, pack
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
 
 __all__ = ["collect", "committed", "join", "leave", "lose", "refused", "tick", "wake_ms"]

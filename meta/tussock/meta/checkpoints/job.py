@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tussock.statestore.barriers import BarrierEvent, JobOptions, What
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions, What
+from tussock.statestore.contract.records import SubLevel
 
 __all__ = [
     "Action",

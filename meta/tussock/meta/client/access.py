@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
-from tussock.statestore.access import SYSTEM_CA, Access
+from tussock.statestore.base.identity import SYSTEM_CA, Access
+from tussock.statestore.base.system import System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import System
-from tussock.statestore.watched import Watched
 
 __all__ = ["dial_with"]
 

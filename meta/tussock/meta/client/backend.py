@@ -31,11 +31,13 @@ from tussock.meta.rpc.convert import (
 from tussock.meta.rpc.errors import decode_error
 from tussock.meta.version.commits import nameless_ssts
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.barriers import BarrierEvent, JobOptions
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets import RequestCounts
-from tussock.statestore.catalog import TableSpec, TableState
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import (
     BackupNotFound,
@@ -52,9 +54,7 @@ from tussock.statestore.errors import (
     WaitTimeout,
     WriteStalled,
 )
-from tussock.statestore.logs import get_logger
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.system import System
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["PlatformBackend", "open_store"]
 

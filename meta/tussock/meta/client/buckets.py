@@ -4,6 +4,8 @@ import os
 
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_source, refuse_bucket
 from tussock.statestore.buckets.credentials import (
     FOLDER_VARIABLE,
@@ -12,10 +14,8 @@ from tussock.statestore.buckets.credentials import (
     has_own_credentials,
 )
 from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import MetaUnavailable
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["credentials_of", "open_session_bucket"]
 

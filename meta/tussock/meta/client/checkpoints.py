@@ -6,10 +6,10 @@ from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_from_message, on_missing_to_message
 from tussock.meta.rpc.convert import runs_to_message
-from tussock.statestore.barriers import BarrierEvent, JobOptions
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import SubLevel
 from tussock.statestore.errors import DuplicateName
-from tussock.statestore.system import System
 
 __all__ = ["Inbox", "PlatformChannel", "PlatformChannels"]
 

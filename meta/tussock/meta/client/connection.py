@@ -14,6 +14,8 @@ from google.protobuf.message import Message
 from tussock.meta.client.transport import Dial, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.errors import (
     MessageTooLarge,
     MetaUnavailable,
@@ -24,8 +26,6 @@ from tussock.statestore.errors import (
     StoreClosed,
     TussockError,
 )
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System, Task
 
 __all__ = ["Attempts", "Holdings", "MetaConnection"]
 

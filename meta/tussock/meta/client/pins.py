@@ -7,11 +7,11 @@ from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.versions import PushedVersion
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
-from tussock.statestore.backend import PinInfo
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.renumbered import taken_back
 from tussock.statestore.errors import SnapshotExpired, StoreClosed, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.renumbered import taken_back
-from tussock.statestore.system import System
 
 __all__ = ["PlatformPin", "PlatformPins"]
 

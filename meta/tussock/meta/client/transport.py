@@ -21,8 +21,8 @@ from tussock.meta.rpc.methods import (
     Method,
     common_protocol,
 )
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import MessageTooLarge, MetaUnavailable, ProtocolMismatch, TussockError
-from tussock.statestore.system import RealSystem
 
 __all__ = ["CALLS_AT_ONCE", "Dial", "GrpcTransport", "Stream", "Transport"]
 

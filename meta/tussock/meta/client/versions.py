@@ -3,7 +3,7 @@
 from tussock.meta.client.follower import followed
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import Version
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["PushedVersion"]
 

@@ -30,7 +30,7 @@ from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
 from tussock.meta.compaction.suspects import FAILURE_SECONDS, FAILURE_SECONDS_MAX, Suspects
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 
 __all__ = ["ORPHANED", "SESSION_OVER", "Schedule", "SchedulerConfig", "TakenBack", "owner_of", "worker_of"]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.version.ranges import total_bytes
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 
 __all__ = ["Stall", "hold_back", "write_stall"]
 

@@ -15,9 +15,9 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.version.delta import Delta, ReleaseCompaction, ReportCompaction, apply, validate
 from tussock.meta.version.tasks import TASK_LEASE_MS, ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.errors import Fenced
-from tussock.statestore.system import System
 
 __all__ = ["RENEW_MS", "Chosen", "Claims"]
 

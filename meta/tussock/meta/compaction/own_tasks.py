@@ -16,9 +16,9 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.version.delta import Delta, ReleaseCompaction
 from tussock.meta.version.tasks import expired_tasks
 from tussock.meta.version.version import CompactionTask, Version
-from tussock.statestore.catalog import TableState
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
-from tussock.statestore.system import System
 
 __all__ = ["OwnTasks"]
 

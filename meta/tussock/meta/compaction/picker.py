@@ -23,7 +23,7 @@ from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
 from tussock.meta.version.tasks import LEVELS_MAX
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.contract.records import SstInfo, TableState
 
 __all__ = ["Candidate", "Pick", "PickerConfig", "candidates", "pick", "pick_manual"]
 

@@ -7,7 +7,7 @@ import msgspec
 
 from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, ranks
 from tussock.meta.version.version import CompactionKind, CompactionTask
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.contract.records import SstInfo, TableState
 
 __all__ = ["Pick", "PickerConfig", "Table", "finished"]
 

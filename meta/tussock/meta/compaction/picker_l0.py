@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, finished
 from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, total_bytes
-from tussock.statestore.catalog import SstInfo, SubLevel
+from tussock.statestore.contract.records import SstInfo, SubLevel
 
 __all__ = ["pick_intra_l0", "pick_l0_to_base"]
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from tussock.meta.version.delta import AdvanceSafeEpoch, Delta
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.contract.records import SstInfo
 
 __all__ = ["claimed_watermark", "low_watermark"]
 

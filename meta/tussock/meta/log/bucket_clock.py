@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from tussock.meta.log.marker_check import Moment
 from tussock.meta.version.delta import TIMED, Delta
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.epochs import SERIAL_BITS, epoch_ms
 from tussock.statestore.errors import ClockAhead
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms", "is_clock_path"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tussock.meta.log.format import snapshot_path
 from tussock.meta.log.recovery import ReadEntry, apply_entry, read_entry
 from tussock.meta.version.version import Version
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 
 __all__ = ["PROBES", "Learned", "is_far_behind", "replayed"]
 

@@ -19,9 +19,9 @@ from msgspec import structs
 
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import BackupInfo, PinInfo
-from tussock.statestore.catalog import entry_path
-from tussock.statestore.chunks import Chunked
+from tussock.statestore.contract.backend import BackupInfo, PinInfo
+from tussock.statestore.contract.chunked import Chunked
+from tussock.statestore.contract.records import entry_path
 from tussock.statestore.errors import CorruptLog, NewerFormat
 
 __all__ = [

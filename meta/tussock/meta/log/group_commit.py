@@ -13,8 +13,8 @@ from tussock.meta.log.format import SSTS_START
 from tussock.meta.version.commits import CommitEpoch, with_payloads
 from tussock.meta.version.delta import Delta, extend
 from tussock.meta.version.version import Version
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
-from tussock.statestore.system import System
 
 __all__ = ["AnyCall", "Call", "CallQueue", "Plan", "fail_all", "plan_entry"]
 

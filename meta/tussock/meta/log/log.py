@@ -62,10 +62,10 @@ from tussock.meta.log.recovery import beyond, newest_snapshot, read_entry, trunc
 from tussock.meta.log.turns import Turns
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Version
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["Listener", "VersionLog"]
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["BOUNDARY_CHECK_SECONDS", "TRUNCATION_AGE_MS_MIN", "Moment", "RecentCheck"]
 

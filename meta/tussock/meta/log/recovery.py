@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tussock.meta.log.format import LogEntry, decode_entry, decode_snapshot, entry_frame, entry_path, sequence_of
 from tussock.meta.version.delta import advance
 from tussock.meta.version.version import Version
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
-from tussock.statestore.object_store import ObjectStore
 
 __all__ = ["ReadEntry", "apply_entry", "beyond", "newest_snapshot", "read_entry", "truncation_boundary"]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import decode_snapshot, marker_path, sequence_of
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["Truncation", "plan_truncation", "truncate"]
 

@@ -8,7 +8,7 @@ waits for a moment that is shorter the more often it lost, so that the oldest ca
 A process that is alone, or appends less often than its turn comes, never waits. No clocks are compared.
 """
 
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["Turns"]
 

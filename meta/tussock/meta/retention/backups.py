@@ -43,8 +43,10 @@ from tussock.meta.log.log import VersionLog
 from tussock.meta.version.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import stored_bytes
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import BackupInfo
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import stored_bytes
 from tussock.statestore.errors import (
     BackupExists,
     BackupNotFound,
@@ -53,8 +55,6 @@ from tussock.statestore.errors import (
     ObjectStoreUnavailable,
     StaleUpload,
 )
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["BACKUP_LEASE_MS", "Backups", "Held", "expired_backups"]
 

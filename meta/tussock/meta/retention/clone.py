@@ -26,11 +26,11 @@ from tussock.meta.retention.restore import begin_store, begun_before, check_apar
 from tussock.meta.version.backups import BeginStore, DetachSource, DropBackup, named_sources
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Origin, Version
-from tussock.statestore.backend import BackupInfo
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import BackupInfo
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import InvalidOption, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["clone", "detach_sources", "hold_name"]
 

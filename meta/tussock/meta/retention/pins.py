@@ -20,7 +20,11 @@ from msgspec.structs import replace
 from tussock.meta.log.format import decode_holder, decode_pin, encode_pin, pin_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import PinInfo
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import Lock, System, Task
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.renumbered import taken_back
 from tussock.statestore.errors import (
     AccessDenied,
     CorruptLog,
@@ -30,10 +34,6 @@ from tussock.statestore.errors import (
     SnapshotExpired,
     StoreClosed,
 )
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
-from tussock.statestore.renumbered import taken_back
-from tussock.statestore.system import Lock, System, Task
 
 __all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 

@@ -6,7 +6,7 @@ went: an embedded store's compaction thread, which has nobody to wake it, and th
 
 from collections.abc import Callable
 
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["Schedule"]
 

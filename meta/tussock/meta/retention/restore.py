@@ -21,7 +21,10 @@ from tussock.meta.retention.backups import Backups, no_such_backup
 from tussock.meta.version.backups import BeginStore
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Origin, Version
-from tussock.statestore.catalog import (
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectStore
+from tussock.statestore.contract.records import (
     SstInfo,
     data_object,
     data_path,
@@ -38,10 +41,7 @@ from tussock.statestore.errors import (
     ObjectNotFound,
     StoreNotEmpty,
 )
-from tussock.statestore.logs import get_logger
-from tussock.statestore.object_store import OWNER_MARKER, ObjectStore
-from tussock.statestore.sst.meta import LoadedMeta, decode_meta
-from tussock.statestore.system import System
+from tussock.statestore.format.meta import LoadedMeta, decode_meta
 
 __all__ = ["begin_store", "begun_before", "check_apart", "check_place", "find_backup", "restore"]
 

@@ -48,11 +48,11 @@ from tussock.meta.retention.pins import pin_objects, smallest_live_pin
 from tussock.meta.version.delta import AdvanceHorizon, Delta, ForgetDropped, apply
 from tussock.meta.version.tasks import expired_tasks
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import VacuumReport
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import VacuumReport
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import ObjectStoreUnavailable
-from tussock.statestore.ids import id_floor
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
-from tussock.statestore.system import System
+from tussock.statestore.write.sst_ids import id_floor
 
 __all__ = ["Vacuum", "horizon_for"]
 

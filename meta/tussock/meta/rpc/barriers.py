@@ -1,7 +1,7 @@
 """Between what participants and coordinators of checkpoints say and the messages of `meta.proto`."""
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.statestore.barriers import BarrierEvent, OnMissing, What
+from tussock.statestore.contract.barriers import BarrierEvent, OnMissing, What
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["event_from_message", "event_to_message", "on_missing_from_message", "on_missing_to_message"]

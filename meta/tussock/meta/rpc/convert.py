@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import CompactionTask
-from tussock.statestore.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.catalog import SstInfo, SubLevel, TableSpec
+from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec
 from tussock.statestore.errors import SchemaMismatch
 
 __all__ = [

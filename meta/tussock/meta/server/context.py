@@ -7,8 +7,8 @@ from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 
 __all__ = ["Context"]
 

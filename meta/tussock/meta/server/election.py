@@ -32,9 +32,9 @@ from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_pat
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.delta import Delta, StartTerm
 from tussock.meta.version.version import Version
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, Fenced, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["Action", "Held", "LeaderLease", "Seen", "judge"]
 

@@ -21,8 +21,8 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.sessions import Session, Sessions, check_holdings
 from tussock.meta.server.status.version_parts import short_id
 from tussock.meta.version.version import Version
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.errors import AccessDenied, InvalidOption
-from tussock.statestore.logs import get_logger
 
 __all__ = ["Leadership"]
 

@@ -21,10 +21,10 @@ from tussock.meta.server.leadership import Leadership
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.meta.version.version import Version
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System, Task
 from tussock.statestore.buckets.counting import RequestCounts
 from tussock.statestore.errors import Fenced, NewerFormat, NotLeader, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System, Task
 
 __all__ = ["MetaNode"]
 

@@ -28,10 +28,10 @@ from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
 from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.meta.server.wire.rate_limits import RateLimits
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.service_logs import start_logging
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import RequestCounts, open_source
-from tussock.statestore.logs import get_logger
-from tussock.statestore.service_logs import start_logging
-from tussock.statestore.system import RealSystem, System
 
 __all__ = ["serve"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from tussock.meta.retention.pins import Pin
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.mailbox import Mailbox
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import AccessDenied, DuplicateName, InvalidOption, LimitReached, SessionExpired
-from tussock.statestore.system import System
 
 __all__ = ["Session", "Sessions", "check_holdings"]
 

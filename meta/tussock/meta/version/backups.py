@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.version.version import Origin, Version
-from tussock.statestore.backend import BackupInfo
+from tussock.statestore.contract.backend import BackupInfo
 from tussock.statestore.epochs import iso
 from tussock.statestore.errors import BackupExists, BackupNotFound, Conflict, InvalidOption, StaleUpload, StoreNotEmpty
 

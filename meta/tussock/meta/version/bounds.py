@@ -4,7 +4,7 @@ Asked where a new one is to be added, by a service and by embedded processes ali
 """
 
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import LimitReached
 
 __all__ = ["CATALOG_BYTES_MAX", "TABLES_MAX", "WRITERS_MAX", "check_new_table", "check_new_writer"]

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tussock.meta.version.ledger import BATCHES_REMEMBERED, check_source, record
 from tussock.meta.version.ranges import find_in_run, is_sorted_run
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, entry_path
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, entry_path
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,

@@ -48,7 +48,7 @@ from tussock.meta.version.tasks import (
 )
 from tussock.meta.version.terms import StartTerm, apply_term, check_begun, check_term, validate_term
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import GoneTable, TableSpec, TableState
+from tussock.statestore.contract.records import GoneTable, TableSpec, TableState
 from tussock.statestore.errors import Conflict, InvalidOption, TableExists, TableNotFound
 
 __all__ = [

@@ -10,7 +10,7 @@ from tussock.meta.version.ledger import RANGES_MAX
 from tussock.meta.version.ranges import is_sorted_run, older_overlap, ranks
 from tussock.meta.version.tasks import targets_collide
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 
 __all__ = ["problems"]
 

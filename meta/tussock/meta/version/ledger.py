@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from tussock.statestore.arguments import WRITER_LENGTH_MAX
+from tussock.statestore.base.arguments import WRITER_LENGTH_MAX
 from tussock.statestore.errors import Fenced, InvalidOption
 
 __all__ = [

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from tussock.statestore.catalog import SstInfo, TableLevels
-from tussock.statestore.chunks import lower_bound, upper_bound
+from tussock.statestore.contract.chunked import lower_bound, upper_bound
+from tussock.statestore.contract.records import SstInfo, TableLevels
 
 __all__ = [
     "find_in_run",

@@ -1,8 +1,8 @@
 """The repair of a store's clock: epochs and times that are far ahead of the bucket's get present ones. Pure.
 
 Commits that are so far ahead are refused (`log/bucket_clock.py`), but releases before took them, and so does one that
-is told to (`max_clock_ahead`). Epochs only grow, so all that follow stay ahead, retention keeps everything until real time has
-caught up, and after the largest epoch nothing can be committed at all.
+is told to (`max_clock_ahead`). Epochs only grow, so all that follow stay ahead, retention keeps everything until real
+time has caught up, and after the largest epoch nothing can be committed at all.
 
 Epochs above a limit get new numbers in their old order, without gaps: from the bucket's present time on, or from the
 newest epoch that is not ahead, if that is later. So every read at a new number shows what a read at the old one did.
@@ -28,10 +28,10 @@ from msgspec.structs import replace
 from tussock.meta.version.commits import check_uploads
 from tussock.meta.version.tasks import drop_ssts
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.contract.records import SstInfo, TableState
+from tussock.statestore.contract.renumbered import Renumbered
 from tussock.statestore.epochs import SERIAL_BITS
 from tussock.statestore.errors import Conflict, InvalidBatch
-from tussock.statestore.renumbered import Renumbered
 
 __all__ = [
     "Numbers",

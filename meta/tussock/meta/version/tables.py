@@ -1,6 +1,6 @@
 """Altering a table: the delta that gives it another schema, decided on the version that it lands on.
 
-What may change, and why no row is written anew, is in `tussock.statestore.sst.evolution`.
+What may change, and why no row is written anew, is in `tussock.statestore.format.schema_changes`.
 """
 
 import msgspec
@@ -8,9 +8,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tussock.meta.version.version import Version
-from tussock.statestore.catalog import TableState
+from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import TableNotFound
-from tussock.statestore.sst.evolution import altered_schema, check_evolved
+from tussock.statestore.format.schema_changes import altered_schema, check_evolved
 
 __all__ = ["AlterTable", "alter", "apply_alter", "validate_alter"]
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from tussock.meta.version.commits import check_uploads
 from tussock.meta.version.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version.version import CompactionTask, DroppedSst, Version
-from tussock.statestore.catalog import SstInfo, SubLevel, TableLevels, entry_path
-from tussock.statestore.chunks import Chunked, lower_bound, upper_bound
+from tussock.statestore.contract.chunked import Chunked, lower_bound, upper_bound
+from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, entry_path
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The version: everything that the store is at one point of its log, as one immutable value.
 
 Readers resolve keys on it, compaction picks from it, vacuum compares the bucket with it, and every change of it is
-a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.backend.VersionView`. The idea is
+a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.contract.backend.VersionView`. The idea is
 Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
 list of edits.
 
@@ -18,9 +18,9 @@ from typing import Literal
 import msgspec
 
 from tussock.meta.version.ledger import Batches, WriterRecord, find_batch
-from tussock.statestore.backend import BackupInfo
-from tussock.statestore.catalog import GoneTable, SstInfo, SubLevel, TableLevels, TableState
-from tussock.statestore.renumbered import Renumbered
+from tussock.statestore.contract.backend import BackupInfo
+from tussock.statestore.contract.records import GoneTable, SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
 

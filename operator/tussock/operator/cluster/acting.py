@@ -17,8 +17,8 @@ from tussock.operator.cluster.seen import Seen
 from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
 from tussock.operator.planning.ownership import holder_in
 from tussock.operator.resources.common import API_VERSION
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 
 __all__ = ["Actor", "ClusterAction"]
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 
 __all__ = ["DEADLINE_SECONDS", "LEASE_SECONDS", "Lease"]
 

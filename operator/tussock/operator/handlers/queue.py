@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from tussock.operator.cluster.seen import Key
 from tussock.operator.metrics import Metrics
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Queue", "backoff_seconds"]
 

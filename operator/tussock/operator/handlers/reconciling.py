@@ -31,7 +31,7 @@ from tussock.operator.planning.model import (
 )
 from tussock.operator.planning.ownership import uses
 from tussock.operator.resources.common import InvalidResource
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["RESYNC_SECONDS", "Reconciler"]
 

@@ -13,7 +13,7 @@ from tussock.operator.cluster.kinds import Kind, watched
 from tussock.operator.handlers.waking import concerned
 from tussock.operator.handlers.world import World
 from tussock.operator.health import Health
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["SWEEP_SECONDS", "Sweeper"]
 

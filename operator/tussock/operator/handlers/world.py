@@ -17,7 +17,7 @@ from tussock.operator.metrics import Metrics
 from tussock.operator.planning.model import Manifest, Observed, Plan, Ref
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
 
 __all__ = ["Controller", "World", "make_once"]
 

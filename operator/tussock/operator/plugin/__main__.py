@@ -19,8 +19,8 @@ from tussock.operator.plugin.tables import epochs_text, status_text
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.common import API_VERSION, GROUP, InvalidResource
 from tussock.operator.resources.store import StateStore, parse_store
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import TussockError
-from tussock.statestore.system import RealSystem
 
 __all__ = ["main", "run"]
 

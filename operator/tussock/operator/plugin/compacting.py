@@ -7,8 +7,8 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import decode_error
 from tussock.meta.rpc.methods import METHODS
 from tussock.operator.probes.platform import Certificates
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import WaitTimeout
-from tussock.statestore.system import System
 
 __all__ = ["compact"]
 

@@ -21,8 +21,8 @@ from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.bounded_http import BoundedPool
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take
-from tussock.statestore.object_store import OWNER_MARKER
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import OWNER_MARKER
 
 __all__ = ["S3Target", "check", "clean"]
 

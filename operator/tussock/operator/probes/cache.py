@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tussock.operator.cluster.seen import Key
-from tussock.statestore.logs import get_logger
+from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Probes"]
 

@@ -9,11 +9,11 @@ from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotWritable, give_back, take
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets.failures import DENIED, NO_BUCKET
 from tussock.statestore.buckets.opening import open_bucket
+from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectStore
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable, TussockError
-from tussock.statestore.object_store import OWNER_MARKER, ObjectStore
-from tussock.statestore.system import System
 
 __all__ = ["CloudTarget", "check_cloud", "clean_cloud"]
 

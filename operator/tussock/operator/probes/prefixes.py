@@ -14,8 +14,8 @@ from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.facts import BucketFact
 from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claimed, in_use, is_of_store
-from tussock.statestore.object_store import OWNER_MARKER
-from tussock.statestore.system import System
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import OWNER_MARKER
 
 __all__ = ["NotRemoved", "NotWritable", "Place", "give_back", "take"]
 

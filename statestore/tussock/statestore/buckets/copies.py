@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_source
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem, System
+from tussock.statestore.contract.object_store import ObjectStore
 
 __all__ = ["clone", "restore"]
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from tussock.statestore.buckets.opening import open_source
-from tussock.statestore.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["RequestCounts"]
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import System
 
 __all__ = [
     "FOLDER_VARIABLE",

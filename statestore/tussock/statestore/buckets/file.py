@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
+from tussock.statestore.contract.object_store import ObjectInfo
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.object_store import ObjectInfo
-from tussock.statestore.system import System
 
 __all__ = ["FileBucket"]
 

@@ -13,11 +13,11 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as LibraryStore
 
+from tussock.statestore.base.system import System
 from tussock.statestore.buckets.failures import is_past_end, translate
 from tussock.statestore.buckets.paths import check_path, check_prefix, is_path
+from tussock.statestore.contract.object_store import ObjectInfo
 from tussock.statestore.errors import InvalidOption, TussockError
-from tussock.statestore.object_store import ObjectInfo
-from tussock.statestore.system import System
 
 __all__ = ["ObstoreBucket"]
 

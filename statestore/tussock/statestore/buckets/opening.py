@@ -18,7 +18,10 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 from obstore.store import ObjectStore as LibraryStore
 
-from tussock.statestore.arguments import check_seconds
+from tussock.statestore.base.arguments import check_seconds
+from tussock.statestore.base.forks import ForkGuard
+from tussock.statestore.base.system import RealSystem, System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.buckets.credentials import (
     FOLDER_VARIABLE,
     CredentialSource,
@@ -29,11 +32,8 @@ from tussock.statestore.buckets.credentials import (
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
+from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import AccessDenied, InvalidOption
-from tussock.statestore.forks import ForkGuard
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.system import RealSystem, System
-from tussock.statestore.watched import Watched
 
 if TYPE_CHECKING:  # the library has this name for type checkers only
     from obstore.store import RetryConfig

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tussock.statestore.arrow_views import AnyArray, as_binary, fixed_array, fixed_values, null_mask
-from tussock.statestore.conversion import kind_of
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
-from tussock.statestore.python_values import python_value, taker
-from tussock.statestore.rows import binary_buffers
+from tussock.statestore.rows.buffers import AnyArray, as_binary, fixed_array, fixed_values, null_mask
+from tussock.statestore.rows.conversion import kind_of
+from tussock.statestore.rows.python_values import python_value, taker
+from tussock.statestore.rows.rows import binary_buffers
 
 __all__ = ["TERMINATOR", "FixedCodec", "TextCodec", "check_size", "codec_for"]
 

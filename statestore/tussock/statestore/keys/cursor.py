@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.arrow_views import binary_array
 from tussock.statestore.keys.codecs import TERMINATOR
-from tussock.statestore.rows import binary_buffers
+from tussock.statestore.rows.buffers import binary_array
+from tussock.statestore.rows.rows import binary_buffers
 
 __all__ = ["KeyCursor"]
 

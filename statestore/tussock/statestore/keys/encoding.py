@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.arrow_views import AnyArray, null_mask
-from tussock.statestore.conversion import kind_of
 from tussock.statestore.errors import SchemaMismatch
 from tussock.statestore.keys.codecs import TERMINATOR, FixedCodec, TextCodec, codec_for
 from tussock.statestore.keys.cursor import KeyCursor
 from tussock.statestore.keys.pieces import Piece, join_pieces, text_piece
 from tussock.statestore.keys.spark_hash import SPARK_SEED, spark_hash, value_hasher
 from tussock.statestore.keys.vnode import vnode_table
-from tussock.statestore.python_values import BAD_VALUE, array_of, shown
+from tussock.statestore.rows.buffers import AnyArray, null_mask
+from tussock.statestore.rows.conversion import kind_of
+from tussock.statestore.rows.python_values import BAD_VALUE, array_of, shown
 
 __all__ = ["KeyEncoder", "upper_bound"]
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.arrow_views import binary_array
 from tussock.statestore.keys.codecs import check_size
-from tussock.statestore.rows import binary_buffers
+from tussock.statestore.rows.buffers import binary_array
+from tussock.statestore.rows.rows import binary_buffers
 
 __all__ = ["FixedPiece", "Piece", "join_pieces", "text_piece"]
 

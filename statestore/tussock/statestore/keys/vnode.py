@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.arrow_views import AnyArray
 from tussock.statestore.errors import InvalidOption
 from tussock.statestore.keys.spark_hash import hash_value, spark_hash
+from tussock.statestore.rows.buffers import AnyArray
 
 __all__ = ["VNODES_MAX", "partition_vnodes", "vnode_of", "vnode_table", "vnodes"]
 

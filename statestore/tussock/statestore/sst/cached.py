@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tussock.statestore.rows import Rows, binary_buffers, fixed_view
+from tussock.statestore.rows.rows import Rows, binary_buffers, fixed_view
 
 __all__ = ["CachedBlock", "CachedSegment"]
 

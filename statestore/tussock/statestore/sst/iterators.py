@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.chunks import lower_bound
-from tussock.statestore.rows import Rows
+from tussock.statestore.contract.chunked import lower_bound
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format.meta import SEGMENT_BYTES, LoadedMeta
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.rows.widening import with_types
 from tussock.statestore.sst.merging import MergeIterator, Run, UserIterator
-from tussock.statestore.sst.meta import SEGMENT_BYTES, LoadedMeta
-from tussock.statestore.sst.sstables import Sstables
-from tussock.statestore.sst.widening import with_types
+from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
 

@@ -8,11 +8,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tussock.statestore.catalog import SstInfo
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format.hashing import hash_key
+from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.sst.cached import CachedBlock
-from tussock.statestore.sst.hashing import hash_key
-from tussock.statestore.sst.meta import LoadedMeta
-from tussock.statestore.sst.sstables import CachedOnly, InSegment, Sstables
+from tussock.statestore.sst.reader import CachedOnly, InSegment, Sstables
 
 __all__ = ["Found", "RunIndex", "find", "find_from"]
 

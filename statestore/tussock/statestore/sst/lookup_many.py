@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.byte_order import first_places
-from tussock.statestore.catalog import SstInfo
-from tussock.statestore.rows import Rows, fixed_view, key_order
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.format.hashing import hash_key, hash_keys
+from tussock.statestore.format.meta import LoadedMeta
+from tussock.statestore.rows.byte_order import first_places
+from tussock.statestore.rows.rows import Rows, fixed_view, key_order
 from tussock.statestore.sst.cached import CachedBlock, CachedSegment
-from tussock.statestore.sst.hashing import hash_key, hash_keys
 from tussock.statestore.sst.lookup import RunIndex, find, find_from
-from tussock.statestore.sst.meta import LoadedMeta
-from tussock.statestore.sst.sstables import CachedOnly, InSegment, NotCached, Sstables
+from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Sstables
 
 __all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate"]
 

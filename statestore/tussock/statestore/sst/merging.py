@@ -18,7 +18,7 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.rows import Rows, key_order, repeats
+from tussock.statestore.rows.rows import Rows, key_order, repeats
 
 __all__ = [
     "BATCH_BYTES",

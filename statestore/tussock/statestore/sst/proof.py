@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.errors import CorruptSst
-from tussock.statestore.object_store import ObjectStore
-from tussock.statestore.sst.evolution import is_earlier
-from tussock.statestore.sst.meta import SstMeta, check_meta
+from tussock.statestore.format.meta import SstMeta, check_meta
+from tussock.statestore.format.schema_changes import is_earlier
 from tussock.statestore.sst.writer import value_schema
 
 __all__ = ["prove_bytes", "prove_meta", "prove_sst"]

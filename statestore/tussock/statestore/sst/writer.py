@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.catalog import SstInfo, TableSpec, data_path, meta_path
-from tussock.statestore.rows import Rows, binary_buffers, repeats
-from tussock.statestore.sst import bloom
-from tussock.statestore.sst.block import CODECS, encode_block
-from tussock.statestore.sst.column_codec import storage_type
-from tussock.statestore.sst.hashing import hash_keys
-from tussock.statestore.sst.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
+from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
+from tussock.statestore.format import bloom
+from tussock.statestore.format.block import CODECS, encode_block
+from tussock.statestore.format.columns import storage_type
+from tussock.statestore.format.hashing import hash_keys
+from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
+from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
 
 __all__ = ["BITS_PER_KEY", "ONE_OBJECT_BYTES", "EncodedSst", "SstWriter", "value_schema"]
 

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.backend import PinHandle
+from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.rows import Rows, repeats
-from tussock.statestore.sorting import take_hits
+from tussock.statestore.rows.rows import Rows, repeats
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.lookup_many import find_many
 from tussock.statestore.sst.merging import whole_keys
+from tussock.statestore.write.sorting import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tussock.statestore.arguments import check_flag
-from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.base.arguments import check_flag
+from tussock.statestore.contract.backend import PinHandle
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.core import Core
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.sst.widening import as_type
+from tussock.statestore.rows.widening import as_type
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
 from tussock.statestore.tables.reads import added_fields, picked_columns

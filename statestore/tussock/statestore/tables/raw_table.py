@@ -6,21 +6,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.arguments import check_flag
-from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import TableSpec, UploadedRun
+from tussock.statestore.base.arguments import check_flag
+from tussock.statestore.contract.backend import PinHandle
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
-from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
-from tussock.statestore.tables.batches import RawBatch, key_array, raw_keys, raw_rows
+from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
-from tussock.statestore.tables.conform import uploaded_batches
+from tussock.statestore.tables.raw_input import RawBatch, key_array, raw_keys, raw_rows
 from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import check_limit
+from tussock.statestore.tables.typed_input import uploaded_batches
+from tussock.statestore.write.sorting import commit_order, sorted_newest, take_hits
 
 __all__ = ["RawTable"]
 

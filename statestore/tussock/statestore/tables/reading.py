@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.backend import PinHandle, VersionView
+from tussock.statestore.contract.backend import PinHandle, VersionView
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
-from tussock.statestore.rows import Rows, shown_key
-from tussock.statestore.shared_buffer import BufferedRun
+from tussock.statestore.rows.rows import Rows, shown_key
+from tussock.statestore.rows.widening import with_types
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, UserIterator
 from tussock.statestore.sst.lookup import Found, find
 from tussock.statestore.sst.lookup_many import Hits, Keys, as_array, find_many, locate
 from tussock.statestore.sst.merging import distinct_versions
-from tussock.statestore.sst.widening import with_types
 from tussock.statestore.sst.writer import value_schema
+from tussock.statestore.write.shared_buffer import BufferedRun
 
 __all__ = ["TableReader"]
 

@@ -8,23 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.backend import PinHandle
-from tussock.statestore.catalog import TableSpec, UploadedRun
+from tussock.statestore.contract.backend import PinHandle
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
-from tussock.statestore.python_values import may_lose, python_value
-from tussock.statestore.rows import Rows
-from tussock.statestore.sorting import commit_order, sorted_newest, take_hits
+from tussock.statestore.rows.python_values import may_lose, python_value
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.rows.widening import as_type, with_types
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
-from tussock.statestore.sst.widening import as_type, with_types
 from tussock.statestore.sst.writer import value_schema
-from tussock.statestore.tables.batches import first_disorder
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
-from tussock.statestore.tables.conform import TypedRows, conform, delete_marks, key_rows, uploaded_batches
+from tussock.statestore.tables.raw_input import first_disorder
 from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import (
     added_fields,
@@ -34,6 +32,8 @@ from tussock.statestore.tables.reads import (
     key_ranges,
     picked_columns,
 )
+from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
+from tussock.statestore.write.sorting import commit_order, sorted_newest, take_hits
 
 __all__ = ["TypedTable"]
 

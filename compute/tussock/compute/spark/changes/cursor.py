@@ -5,9 +5,9 @@ loses nothing while its process lives. Spark has one Python process for a stream
 query has ended; so the pin is a lease, which that process renews, and which ends with it.
 """
 
+from tussock.statestore.base.logs import get_logger
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import SnapshotExpired, TussockError
-from tussock.statestore.logs import get_logger
 from tussock.statestore.snapshot import Snapshot
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable

@@ -15,8 +15,8 @@ from tussock.compute.spark.epoch_reads import EpochReads
 from tussock.compute.spark.options import ChangeOptions, not_committed
 from tussock.compute.spark.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.compute.spark.schemas import arrow_target, check_columns, fitted, spark_schema
-from tussock.statestore.catalog import SubLevel, TableLevels, TableSpec, TableState
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import SubLevel, TableLevels, TableSpec, TableState
 from tussock.statestore.epochs import SERIAL_BITS
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 

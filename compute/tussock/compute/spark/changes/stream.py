@@ -22,11 +22,11 @@ from tussock.compute.spark.changes.offsets import Offset, Sight, next_offset
 from tussock.compute.spark.changes.reader import ChangeTasks, Span, planned, start_of
 from tussock.compute.spark.connections import same_table, working_store
 from tussock.compute.spark.options import ChangeOptions
-from tussock.statestore.catalog import TableSpec, TableState
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import RealSystem
 
 __all__ = ["ChangeStreamReader"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidBatch, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.tables.conform import conform, key_rows
+from tussock.statestore.tables.typed_input import conform, key_rows
 
 __all__ = ["CalledKeys", "batch_of", "one_batch"]
 

@@ -12,10 +12,10 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from tussock.compute.spark.state.plan import AT, HELPERS, LATE, Expiry
-from tussock.statestore.catalog import TableSpec
+from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.vnode import VNODES_MAX
-from tussock.statestore.tables.conform import conform
+from tussock.statestore.tables.typed_input import conform
 
 __all__ = [
     "Ttl",

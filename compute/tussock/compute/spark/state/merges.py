@@ -16,9 +16,9 @@ import pyarrow.types as pt
 
 from tussock.compute.spark.merging import FUNCTIONS, check_merge, combine_rows, combined
 from tussock.compute.spark.state.records import KeyedBatch, Update
-from tussock.statestore.conversion import same_kind
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
-from tussock.statestore.tables.conform import conform
+from tussock.statestore.rows.conversion import same_kind
+from tussock.statestore.tables.typed_input import conform
 
 __all__ = ["Running", "in_type", "merges", "value_of"]
 

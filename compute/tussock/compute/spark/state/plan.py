@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tussock.compute.spark.options import StoreAddress
 from tussock.compute.spark.spent import Spent
-from tussock.statestore.catalog import TableSpec, UploadedRun
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 
 __all__ = ["AT", "HELPERS", "LATE", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]
 

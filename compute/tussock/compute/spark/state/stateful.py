@@ -38,10 +38,10 @@ from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timer
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.compute.spark.state.tasks import REPORT_COLUMN, run_in_spark, run_task
 from tussock.compute.spark.state.timers import TIMER_VNODES
-from tussock.statestore.catalog import TableSpec, UploadedRun
+from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import TableExists, TableNotFound
-from tussock.statestore.system import RealSystem
 
 __all__ = ["StateFunction", "commit_reports", "stateful", "table_or_new"]
 

@@ -29,8 +29,8 @@ from tussock.compute.spark.state.plan import LATE, Report, TaskPlan
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
 from tussock.compute.spark.state.shown import joined_states, state_after, state_at, with_states
 from tussock.compute.spark.state.timers import FiredTimers, due_timers
-from tussock.statestore.catalog import TableSpec, UploadedRun
 from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidBatch
 from tussock.statestore.keys.encoding import KeyEncoder
 

@@ -19,9 +19,9 @@ from tussock.meta.rpc.methods import Method, Role
 from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.auth.certificates import CertificateRules
 from tussock.meta.server.auth.tokens import Token, find_token, read_tokens
+from tussock.statestore.base.system import System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.errors import AccessDenied, Unauthenticated
-from tussock.statestore.system import System
-from tussock.statestore.watched import Watched
 
 __all__ = ["Authenticator", "Presented", "authorize"]
 

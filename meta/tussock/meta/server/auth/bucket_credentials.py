@@ -20,11 +20,11 @@ from urllib3.exceptions import HTTPError
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings.model import MetaSettings
+from tussock.statestore.base.system import System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, setting_files, settings_in
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
 from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectStoreUnavailable
-from tussock.statestore.system import System
-from tussock.statestore.watched import Watched
 
 __all__ = ["HandedOut", "credential_source", "policy"]
 

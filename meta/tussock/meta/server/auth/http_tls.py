@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
+from tussock.statestore.base.system import System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import System
-from tussock.statestore.watched import Watched
 
 __all__ = ["http_tls"]
 

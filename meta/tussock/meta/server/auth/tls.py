@@ -10,9 +10,9 @@ from pathlib import Path
 
 import grpc
 
+from tussock.statestore.base.system import System
+from tussock.statestore.base.watched_files import Watched
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import System
-from tussock.statestore.watched import Watched
 
 __all__ = ["server_credentials"]
 

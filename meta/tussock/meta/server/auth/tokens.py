@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tussock.meta.rpc.methods import Role
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.system import System
 
 __all__ = ["ROLES", "Token", "create_token", "find_token", "read_tokens"]
 

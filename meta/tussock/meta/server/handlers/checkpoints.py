@@ -18,12 +18,12 @@ from tussock.meta.server.context import Context
 from tussock.meta.server.handlers.commits import Commits
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.document import JobStatus, ParticipantStatus
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.barriers import JobOptions
-from tussock.statestore.catalog import SubLevel
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import Lock
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.barriers import JobOptions
+from tussock.statestore.contract.records import SubLevel
 from tussock.statestore.errors import Fenced, InvalidOption, LimitReached, ObjectStoreUnavailable, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import Lock
 
 __all__ = ["Checkpoints", "writer_of"]
 

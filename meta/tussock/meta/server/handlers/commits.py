@@ -12,14 +12,14 @@ from tussock.meta.rpc.convert import columns_from_message, commit_from_message, 
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
-from tussock.statestore.arguments import check_name, check_writer
-from tussock.statestore.backend import CommitRequest
-from tussock.statestore.catalog import SstInfo, TableSpec
+from tussock.statestore.base.arguments import check_name, check_writer
+from tussock.statestore.base.system import Lock
+from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.epochs import next_epoch
 from tussock.statestore.errors import CorruptSst, InvalidBatch, ObjectNotFound
 from tussock.statestore.sst.proof import prove_bytes, prove_sst
-from tussock.statestore.system import Lock
-from tussock.statestore.tables.options import table_spec
+from tussock.statestore.tables.table_options import table_spec
 
 __all__ = ["Commits"]
 

@@ -23,9 +23,9 @@ from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.document import CompactionStatus
 from tussock.meta.server.status.version_parts import task_statuses
 from tussock.meta.version.version import CompactionTask, Version
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import Lock
 from tussock.statestore.errors import Fenced, TableNotFound, TussockError
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import Lock
 
 __all__ = ["Scheduler"]
 

@@ -24,9 +24,9 @@ from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.version_parts import short_id
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import Lock
 from tussock.statestore.errors import AccessDenied, InvalidOption, LimitReached, SnapshotExpired
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import Lock
 
 __all__ = ["Pinning"]
 

@@ -6,9 +6,9 @@ from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.status.document import UpkeepStatus, VacuumStatus
-from tussock.statestore.backend import VacuumReport
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.contract.backend import VacuumReport
 from tussock.statestore.errors import TussockError
-from tussock.statestore.logs import get_logger
 
 __all__ = ["Upkeep"]
 

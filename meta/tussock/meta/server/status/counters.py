@@ -1,4 +1,4 @@
-"""What a replica counts while it works, for Prometheus; what it is at the moment comes from `status_metrics.py`.
+"""What a replica counts while it works, for Prometheus; what it is at the moment comes from `metrics.py`.
 
 `docs/metrics.md` lists every metric, and a test compares it with what a real replica answers. Each server has a
 registry of its own, so two in one process do not mix.

@@ -5,7 +5,7 @@ digits of their ids (whoever knows a whole id may speak for the session). What o
 of tasks, checkpoints, pins) is empty in a follower. Names ending in `_ms` are Unix times or spans in milliseconds,
 `_age_ms` spans that the replica measured on its monotonic clock.
 
-`status_parts.py` makes the parts that follow from the version, `problems.py` finds what is wrong in the whole.
+`version_parts.py` makes the parts that follow from the version, `problems.py` finds what is wrong in the whole.
 """
 
 from typing import Literal

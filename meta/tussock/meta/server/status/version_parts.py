@@ -6,8 +6,8 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.server.status.document import LevelStatus, PinStatus, TableStatus, TaskStatus, VersionStatus
 from tussock.meta.version.ranges import total_bytes
 from tussock.meta.version.version import Version
-from tussock.statestore.backend import PinInfo
-from tussock.statestore.catalog import SstInfo, TableState
+from tussock.statestore.contract.backend import PinInfo
+from tussock.statestore.contract.records import SstInfo, TableState
 
 __all__ = ["LevelSums", "pin_statuses", "short_id", "table_statuses", "task_statuses", "version_status"]
 

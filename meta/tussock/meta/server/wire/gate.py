@@ -21,9 +21,9 @@ from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.auth.certificates import certificate_names
 from tussock.meta.server.status.counters import CallMetrics
 from tussock.meta.server.wire.rate_limits import RateLimits, Who
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import ProtocolMismatch, RateLimited, TussockError, Unauthenticated
-from tussock.statestore.logs import get_logger
-from tussock.statestore.system import System
 
 __all__ = ["PROTOCOL_METADATA", "REQUEST_METADATA", "Arrival", "Call", "Gate"]
 

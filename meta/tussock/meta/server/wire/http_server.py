@@ -3,7 +3,7 @@
 | path | answers | asks for a token |
 |---|---|---|
 | `/`, `/static/...` | the console: files of this package, nothing of the store | no |
-| `/api/status` | the status (`status.py`) as JSON | yes |
+| `/api/status` | the status (`status/document.py`) as JSON | yes |
 | `/metrics` | metrics in Prometheus' text format | yes |
 | `/healthz` | 200 while the process serves, else 503 with what only a restart can cure | no |
 | `/readyz` | 200 while the replica leads or keeps up with the log, else 503 with the reason | no |

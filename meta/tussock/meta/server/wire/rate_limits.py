@@ -9,8 +9,8 @@ import threading
 from dataclasses import dataclass
 
 from tussock.meta.rpc.methods import KEEPING_ALIVE
+from tussock.statestore.base.system import System
 from tussock.statestore.errors import RateLimited
-from tussock.statestore.system import System
 
 __all__ = ["RateLimits", "TokenBucket"]
 

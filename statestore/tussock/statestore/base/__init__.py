@@ -1,0 +1,1 @@
+"""What every room stands on: time and locks, logs, checks of arguments, watched files, identities."""

@@ -1,0 +1,344 @@
+"""Reads SSTs from the bucket through two caches: one for metas, one for decoded blocks.
+
+Point reads fetch, decode and cache single blocks. Reads of many rows (scans, large `multi_get`s, compaction) go by
+segments of about 2 MiB of consecutive blocks: one ranged request, one decoded batch, one cache entry. A row is in the
+cache once, in whichever form came first: the block of a cached segment is a view into it, which lives and is evicted
+with the segment; a segment that is read where some of its blocks are cached takes them in, see `_load_segment`. What
+point lookups make for themselves counts in the bytes of the entry that it belongs to. Metas have a cache of their
+own, so that a scan of cold data does not push out the indexes that every read needs.
+
+A small SST is one object, or a piece of a log entry's, and is fetched whole when its meta is wanted. Its bytes wait in
+the cache of the blocks until those are wanted too; since they are of no use once the blocks are decoded, reading them
+is no hit.
+
+A read holds no lock: decoded blocks and metas are immutable, and two threads that miss at once merely read twice.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from tussock.statestore import buckets
+from tussock.statestore.base.pools import Pending, StorePool
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo, data_object, meta_object, sst_text, stored_bytes
+from tussock.statestore.errors import CorruptSst
+from tussock.statestore.format.block import decode_block
+from tussock.statestore.format.meta import LoadedMeta, decode_meta
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.cache import ByteCache
+from tussock.statestore.sst.cached import CachedBlock, CachedSegment
+
+__all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
+
+_META_SHARE = 8
+"""One part in so many of the cache's bytes is for metas."""
+
+_READ_THREADS = 4
+
+_WHOLE_BYTES_MAX = 1 << 20
+"""Objects with a meta at their end are fetched whole up to here; of a larger one, the meta alone."""
+
+_WHOLE = "whole"
+"""What an object's bytes have in the cache where a block has its number."""
+
+
+class NotCached(Exception):
+    """What is wanted is not in the cache, and no request was to be made; never leaves the lookups."""
+
+
+class Sstables:
+    """All SSTs of a store, by what the version says of them.
+
+    `cache_bytes` bounds both caches together. `caller` views of the bucket make the requests, so that they are
+    counted for whoever asked. `open_source` opens the bucket of another store, by its URL, of which this store names
+    SSTs because it is a clone; it is asked when the first of them is read.
+    """
+
+    def __init__(
+        self,
+        bucket: ObjectStore,
+        cache_bytes: int,
+        system: System,
+        open_source: Callable[[str], ObjectStore] = buckets.open_source,
+    ) -> None:
+        self.bucket = bucket
+        self._open_source = open_source
+        self._sources: dict[str, ObjectStore] = {}
+        self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
+        self.blocks = ByteCache(max(cache_bytes - cache_bytes // _META_SHARE, 1))
+        closed = "the store was closed by another thread while it was read; connect again"
+        self._pool = StorePool(system, "tussock-read", _READ_THREADS, closed)
+
+    def meta(self, sst: SstInfo) -> LoadedMeta:
+        """The SST's meta, from the cache or the bucket."""
+        meta: LoadedMeta | None = self.metas.get((sst.id,))
+        if meta is None:
+            path = meta_object(sst)
+            bucket = self._bucket_of(sst)
+            where = sst_text(f"{bucket.url}/{path}", sst)
+            whole: bytes | None = None
+            if not sst.meta_in_data:
+                data = bucket.get(path)
+            elif sst.data_bytes > _WHOLE_BYTES_MAX:
+                data = bytes(bucket.get_range(path, sst.offset + sst.data_bytes, sst.meta_bytes))
+            else:
+                whole = self.blocks.peek((sst.id, _WHOLE)) or _whole(bucket, path, sst)
+                data = whole[sst.data_bytes :]
+            meta = decode_meta(data, sst.id, where)
+            if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
+                raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
+            self.metas.put((sst.id,), meta, meta.nbytes)
+            if whole is not None:
+                self.blocks.put((sst.id, _WHOLE), whole, len(whole))
+        return meta
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """One decoded block, for point lookups."""
+        block: CachedBlock | None = self.blocks.get((sst.id, index))
+        if block is None:
+            segment: CachedSegment | None = self.blocks.get((sst.id, -1 - meta.segment_numbers[index]))
+            if segment is not None:
+                return self.view(sst, meta, segment, index)
+            rows = self._read(sst, meta, index, index + 1, None)[0]
+            if sst.meta_in_data:
+                # A block that is stored uncompressed refers to the whole object; a copy does not.
+                rows = rows.compacted()
+            block = CachedBlock(_at_epoch(rows, sst))
+            self.blocks.put((sst.id, index), block, block.nbytes)
+        elif sst.epoch and block.rows.epochs != sst.epoch:
+            # The SST was read before its commit, which gave it another epoch.
+            block = CachedBlock(_at_epoch(block.rows, sst))
+            self.blocks.put((sst.id, index), block, block.nbytes)
+        return block
+
+    def view(self, sst: SstInfo, meta: LoadedMeta, segment: CachedSegment, index: int) -> CachedBlock:
+        """One block of a segment that is at hand, for point lookups; no copy."""
+        block = segment.views.get(index)
+        if block is None:
+            made = CachedBlock(_at_epoch(_block_rows(segment.rows, meta, index), sst))
+            block = segment.views.setdefault(index, made)
+            if block is made:
+                self.blocks.grow((sst.id, -1 - meta.segment_numbers[index]), segment, made.search_bytes)
+        if sst.epoch and block.rows.epochs != sst.epoch:
+            block = segment.views[index] = CachedBlock(_at_epoch(block.rows, sst))
+        return block
+
+    def segment(self, sst: SstInfo, meta: LoadedMeta, number: int) -> CachedSegment:
+        """All rows of one segment, which stay in the cache."""
+        key = (sst.id, -1 - number)
+        segment: CachedSegment | None = self.blocks.get(key)
+        if segment is None:
+            segment = self._load_segment(sst, meta, number)
+        elif segment.beside_blocks:
+            # It is wanted again before it had to leave: it stays, and its blocks need no place of their own.
+            segment.beside_blocks = False
+            self.blocks.remove([(sst.id, index) for index in range(*meta.segments[number : number + 2])])
+        if sst.epoch and segment.rows.epochs != sst.epoch:
+            segment = CachedSegment(_at_epoch(segment.rows, sst))
+            self.blocks.put(key, segment, segment.rows.nbytes)
+        return segment
+
+    def _load_segment(self, sst: SstInfo, meta: LoadedMeta, number: int) -> CachedSegment:
+        """Read a segment, taking what is cached of it, and cache it instead of these blocks.
+
+        Unless they are few and there is no room for the rest: then the segment has to show that it is used, as any
+        value that comes, and the blocks stay meanwhile. So a scan of more than the cache holds cannot turn each hot
+        block into a segment that is not, and no more than half of a segment is ever there twice.
+        """
+        first, last = meta.segments[number], meta.segments[number + 1]
+        held: dict[int, CachedBlock] = {}
+        for index in range(first, last):
+            block: CachedBlock | None = self.blocks.peek((sst.id, index))
+            if block is not None:
+                held[index] = block
+        parts = self._parts(sst, meta, first, last, {index: block.rows for index, block in held.items()})
+        segment = CachedSegment(Rows.concat(parts))
+        size = segment.rows.nbytes
+        instead_of: list[tuple[str, int]] = []
+        if 2 * len(held) >= last - first or size - sum(block.nbytes for block in held.values()) <= self.blocks.room():
+            instead_of = [(sst.id, index) for index in held]
+        else:
+            segment.beside_blocks = bool(held)
+        self.blocks.put((sst.id, -1 - number), segment, size, instead_of=instead_of)
+        return segment
+
+    def _parts(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, held: dict[int, Rows]) -> list[Rows]:
+        """The rows of each block first .. last-1: as held, the others by one request."""
+        missing = [index for index in range(first, last) if index not in held]
+        if missing:
+            low = missing[0]
+            fetched = self._read(sst, meta, low, missing[-1] + 1, None)
+            held = held | {index: fetched[index - low] for index in missing}
+        return [_at_epoch(held[index], sst) for index in range(first, last)]
+
+    def has_segment(self, sst: SstInfo, number: int) -> bool:
+        """Whether the whole segment is in the cache."""
+        return self.blocks.peek((sst.id, -1 - number)) is not None
+
+    def has_block(self, sst: SstInfo, index: int) -> bool:
+        """Whether the block is in the cache by itself."""
+        return self.blocks.peek((sst.id, index)) is not None
+
+    def read(
+        self,
+        sst: SstInfo,
+        meta: LoadedMeta,
+        first: int,
+        last: int,
+        columns: Sequence[int] | None = None,
+        *,
+        fill: bool = True,
+    ) -> Rows:
+        """The rows of the blocks first .. last-1, at least one, which lie in one segment.
+
+        `columns` picks value columns by index; a read of some columns uses the cache but leaves nothing in it.
+        """
+        number = meta.segment_numbers[first]
+        start, end = meta.segments[number], meta.segments[number + 1]
+        segment: CachedSegment | None = self.blocks.get((sst.id, -1 - number))
+        keep = columns is None and fill
+        whole = keep and meta.is_moderate(number)
+        if whole and 2 * (last - first) >= end - start and (segment is None or segment.beside_blocks):
+            segment = self.segment(sst, meta, number)
+        if segment is None:
+            if keep:
+                return self._some_blocks(sst, meta, first, last)
+            return _at_epoch(Rows.concat(self._read(sst, meta, first, last, columns)), sst)
+        ends = meta.row_ends
+        picked = segment.rows.slice(ends[first - 1] - ends[start - 1], ends[last - 1] - ends[start - 1])
+        return _at_epoch(picked.with_columns(columns), sst)
+
+    def _some_blocks(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int) -> Rows:
+        """The rows of a few blocks of a segment, which stay in the cache one by one; at most one request.
+
+        So a short scan that runs over the end of a block costs no request when it is repeated.
+        """
+        if last - first == 1:
+            return self.block(sst, meta, first).rows
+        held: dict[int, Rows] = {}
+        for index in range(first, last):
+            block: CachedBlock | None = self.blocks.get((sst.id, index))
+            if block is not None:
+                held[index] = block.rows
+        parts = self._parts(sst, meta, first, last, held)
+        for index, rows in enumerate(parts, first):
+            if index not in held:
+                # A block that is stored uncompressed refers to the whole answer of the request; a copy does not.
+                block = CachedBlock(rows.compacted())
+                self.blocks.put((sst.id, index), block, block.nbytes)
+        return Rows.concat(parts)
+
+    def submit_read(
+        self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None, *, fill: bool
+    ) -> Pending[Rows]:
+        """`read` in a background thread, for prefetching."""
+        return self._pool.submit(self.read, sst, meta, first, last, columns, fill=fill)
+
+    def forget(self, sst_ids: Collection[str]) -> None:
+        """Drop what the caches hold of SSTs that are gone."""
+        self.metas.drop(sst_ids)
+        self.blocks.drop(sst_ids)
+
+    def close(self) -> None:
+        """Stop the read threads, and let go of other stores' buckets."""
+        self._pool.close()
+        for bucket in self._sources.values():
+            bucket.close()
+
+    def _bucket_of(self, sst: SstInfo) -> ObjectStore:
+        """Where the SST's objects are."""
+        if not sst.source:
+            return self.bucket
+        bucket = self._sources.get(sst.source)
+        if bucket is None:
+            # Two threads may both open it; either bucket will do.
+            bucket = self._sources.setdefault(sst.source, self._open_source(sst.source))
+        return bucket
+
+    def _read(self, sst: SstInfo, meta: LoadedMeta, first: int, last: int, columns: Sequence[int] | None) -> list[Rows]:
+        """Fetch blocks first .. last-1 with one ranged request, or none if the object is at hand, and decode them."""
+        path = data_object(sst)
+        bucket = self._bucket_of(sst)
+        where = sst_text(f"{bucket.url}/{path}", sst)
+        start = int(meta.offset[first])
+        length = int(meta.offset[last - 1] + meta.length[last - 1]) - start
+        whole: bytes | None = self.blocks.peek((sst.id, _WHOLE)) if sst.meta_in_data else None
+        if whole is None:
+            data = bucket.get_range(path, sst.offset + start, length)
+        else:
+            data = memoryview(whole)[start : start + length]
+        if len(data) != length:
+            raise CorruptSst(
+                f"{where}: {len(data)} bytes from offset {start}, its block index says {length}; it was truncated"
+            )
+        rows = []
+        try:
+            for block in range(first, last):
+                offset = int(meta.offset[block]) - start
+                body = data[offset : offset + int(meta.length[block])]
+                epoch = sst.epoch or int(meta.min_epoch[block])
+                at = f"{where} block {block} at offset {start + offset}"
+                decoded = decode_block(body, meta.crc[block], epoch, meta.types, columns, at)
+                if len(decoded) != meta.block_rows[block]:
+                    raise CorruptSst(f"{at}: {len(decoded)} rows, its block index says {meta.block_rows[block]}")
+                rows.append(decoded)
+        except CorruptSst:
+            if whole is not None:
+                # The bytes may have been damaged on their way: the next read asks the bucket again.
+                self.blocks.drop([sst.id])
+            raise
+        return rows
+
+
+class CachedOnly:
+    """The reads of `Sstables` that point lookups make, without requests: `NotCached` where it would take one."""
+
+    def __init__(self, sstables: Sstables) -> None:
+        self._sstables = sstables
+        self._metas, self._blocks = sstables.metas, sstables.blocks
+
+    def meta(self, sst: SstInfo) -> LoadedMeta:
+        """As `Sstables.meta`."""
+        meta: LoadedMeta | None = self._metas.get((sst.id,))
+        if meta is None:
+            raise NotCached
+        return meta
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        block: CachedBlock | None = self._blocks.get((sst.id, index))
+        if block is not None and (not sst.epoch or block.rows.epochs == sst.epoch):
+            return block
+        if block is None and self._blocks.peek((sst.id, -1 - meta.segment_numbers[index])) is None:
+            raise NotCached
+        return self._sstables.block(sst, meta, index)
+
+
+class InSegment:
+    """The blocks of a segment that is at hand, which the cache may have been too small to keep."""
+
+    def __init__(self, sstables: Sstables, segment: CachedSegment) -> None:
+        self._sstables = sstables
+        self._segment = segment
+
+    def block(self, sst: SstInfo, meta: LoadedMeta, index: int) -> CachedBlock:
+        """As `Sstables.block`."""
+        return self._sstables.view(sst, meta, self._segment, index)
+
+
+def _whole(bucket: ObjectStore, path: str, sst: SstInfo) -> bytes:
+    """All bytes of a small SST, with one request."""
+    return bytes(bucket.get_range(path, sst.offset, stored_bytes(sst))) if sst.entry else bucket.get(path)
+
+
+def _block_rows(rows: Rows, meta: LoadedMeta, index: int) -> Rows:
+    """Of a segment's rows those of one of its blocks."""
+    start = int(meta.block_rows[meta.segments[meta.segment_numbers[index]] : index].sum())
+    return rows.slice(start, start + int(meta.block_rows[index]))
+
+
+def _at_epoch(rows: Rows, sst: SstInfo) -> Rows:
+    """The rows at the epoch that the version gives their SST; as they are where they carry epochs of their own."""
+    if sst.epoch == 0 or (isinstance(rows.epochs, int) and rows.epochs == sst.epoch):
+        return rows
+    return rows.with_epochs(sst.epoch)

@@ -1,0 +1,1 @@
+"""How rows get out: the shared buffer, sorting, uploads and their ids."""

@@ -1,0 +1,294 @@
+"""The shared buffer: what this client has written and not yet committed (cf. Hummock's shared buffer).
+
+Own writes are read from here at once. Per epoch and table it holds sorted runs, newest first: in memory, or spilled
+to uncommitted SSTs when the buffer is over its bytes. Readers take an immutable tuple of runs and need no lock.
+
+An epoch is open, then sealed by a commit or an abort. A sealed epoch takes no more rows; it stays buffered until its
+commit has succeeded, so that a commit that failed can be repeated.
+"""
+
+import threading
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from tussock.statestore.base.system import Lock, System
+from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.sst.cached import CachedBlock
+from tussock.statestore.sst.lookup import RunIndex
+
+__all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
+
+_RUNS_TOGETHER = 4
+"""So many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
+
+_SMALL_BYTES = 128 << 10
+"""Runs are merged to no more than this while there are few: the commit merges large ones anyway."""
+
+_RUNS_MAX = 32
+"""From so many runs of one epoch and table on large ones are merged, too."""
+
+_RUN_BYTES_MAX = 64 << 20
+"""And these to no more than this."""
+
+_OVERHEAD_BYTES = 1500
+"""What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
+
+_ISSUED_MAX = 100_000
+"""Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
+
+
+class BufferedRun:
+    """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
+
+    __slots__ = ("block", "epoch", "index", "level", "nbytes", "spilling")
+
+    def __init__(self, epoch: int, rows: Rows | None, level: SubLevel | None = None) -> None:
+        self.epoch = epoch
+        self.block = CachedBlock(rows) if rows is not None else None
+        self.level = level
+        self.index = RunIndex(level.ssts) if level is not None else None
+        self.nbytes = rows.nbytes + _OVERHEAD_BYTES if rows is not None else 0
+        self.spilling = False
+        """Whether it is being written to SSTs, which will stand in the place of just this run."""
+
+    def joins(self, newer: "BufferedRun") -> bool:
+        """Whether it can become one run with a newer one; after the table was altered their columns differ."""
+        if self.block is None or newer.block is None or self.spilling:
+            return False
+        mine, others = self.block.rows.columns, newer.block.rows.columns
+        return len(mine) == len(others) and all(a.type == b.type for a, b in zip(mine, others, strict=True))
+
+
+@dataclass
+class EpochBuffer:
+    """All runs of one epoch, per table newest first, and what a commit that failed had uploaded already."""
+
+    epoch: int
+    committing: Lock
+    """Held by the thread that commits the epoch."""
+    sealed: bool = False
+    runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
+    uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
+    payloads: dict[str, bytes] = field(default_factory=dict)
+    """Of `uploaded`, what is not in the bucket but goes along with the commit, by SST id."""
+    sealed_before: int = 0
+    """The newest epoch that was sealed when this one was."""
+    refused: bool = False
+    """The number cannot be committed: it says nothing of which others are too old."""
+    oldest_upload: str | None = None
+    """No SST of this epoch has a smaller id; `None` if none was uploaded."""
+
+
+class SharedBuffer:
+    """All uncommitted writes of a client, over its tables and epochs."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._lock = threading.Lock()
+        self._epochs: dict[int, EpochBuffer] = {}
+        self._issued: dict[int, None] = {}
+        self._newest_sealed = 0
+        self._taken: dict[int, None] = {}
+        """Epochs that cannot be used again and are no bound for others: by which commits were stamped, and refused
+        ones."""
+        self._by_table: dict[int, tuple[BufferedRun, ...]] = {}
+        self.nbytes = 0
+
+    def runs(self, table: int, epoch: int | None = None) -> tuple[BufferedRun, ...]:
+        """The table's buffered runs with an epoch <= `epoch` (all if `None`), newest first."""
+        runs = self._by_table.get(table, ())
+        if epoch is None or not runs:
+            return runs
+        return tuple(run for run in runs if run.epoch <= epoch)
+
+    def tables_of(self, epoch: int) -> list[int]:
+        """Ids of the tables that have rows at an uncommitted epoch."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            return list(buffer.runs) if buffer is not None else []
+
+    def issue(self, epoch: int) -> bool:
+        """Note an epoch to hand out: it may be used even after a later one was sealed. `False` if it was before."""
+        with self._lock:
+            if epoch in self._issued or epoch in self._epochs or epoch in self._taken:
+                return False
+            self._issued[epoch] = None
+            if len(self._issued) > _ISSUED_MAX:
+                del self._issued[next(iter(self._issued))]
+            return True
+
+    def check_open(self, epoch: int) -> None:
+        """Raise `EpochTooOld` unless rows may be written at `epoch`."""
+        buffer = self._epochs.get(epoch)
+        usable = not buffer.sealed if buffer else epoch in self._issued or epoch > self._newest_sealed
+        if usable and epoch in self._taken:
+            raise EpochTooOld(
+                f"epoch {epoch} is committed: a commit of this client holds at it; nothing was stored, take a later "
+                "one from store.new_epoch()",
+                epoch,
+                self._newest_sealed,
+            )
+        if not usable:
+            raise EpochTooOld(
+                f"epoch {epoch} is sealed: this client has sealed or committed epochs up to {self._newest_sealed}; "
+                "nothing was stored, take a later one from store.new_epoch()",
+                epoch,
+                self._newest_sealed,
+            )
+
+    def add(self, table: int, epoch: int, rows: Rows) -> None:
+        """Buffer a sorted run of unique keys of one epoch; visible to this client's reads when this returns."""
+        with self._lock:
+            self.check_open(epoch)
+            buffer = self._epochs.get(epoch) or self._opened(epoch)
+            if len(rows):
+                run = BufferedRun(epoch, rows)
+                buffer.runs[table] = (run, *buffer.runs.get(table, ()))
+                self.nbytes += run.nbytes
+                self._merge_small(buffer, table)
+                self._publish(table)
+
+    def seal(self, epoch: int) -> EpochBuffer:
+        """Close an epoch for writing and answer its runs; `EpochTooOld` if it was committed or given up before.
+
+        Sealing a sealed epoch again answers the same: that is how a failed commit is repeated. Raises
+        `EpochOutOfOrder` if an older epoch of this client still has rows for one of its tables: committed later,
+        these would win over the newer ones.
+        """
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is None:
+                self.check_open(epoch)
+                buffer = self._opened(epoch)
+            for older in sorted(self._epochs):
+                common = buffer.runs.keys() & self._epochs[older].runs.keys()
+                if older < epoch and common:
+                    raise EpochOutOfOrder(
+                        f"epoch {epoch} cannot be committed while this client's older epoch {older} holds rows for the "
+                        "same table; commit or abort that one first",
+                        epoch,
+                        older,
+                    )
+            if not buffer.sealed or buffer.refused:
+                buffer.sealed_before = self._newest_sealed
+            buffer.sealed, buffer.refused = True, False
+            self._issued.pop(epoch, None)
+            self._newest_sealed = max(self._newest_sealed, epoch)
+            return buffer
+
+    def refuse(self, epoch: int) -> None:
+        """A sealed epoch is too far in the future: its rows are kept, and smaller epochs can be used as before."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is not None and not buffer.refused:
+                buffer.refused = True
+                if self._newest_sealed == epoch:
+                    self._newest_sealed = buffer.sealed_before
+
+    def check_held(self, buffer: EpochBuffer) -> None:
+        """Raise `EpochTooOld` if a sealed epoch was committed or given up by now."""
+        if self._epochs.get(buffer.epoch) is not buffer:
+            self.check_open(buffer.epoch)
+
+    def drop(self, epoch: int) -> None:
+        """Forget an epoch that was committed or given up; it stays sealed."""
+        with self._lock:
+            buffer = self._epochs.pop(epoch, None)
+            self._issued.pop(epoch, None)
+            if buffer is not None and buffer.refused:
+                self._taken[epoch] = None
+            else:
+                self._newest_sealed = max(self._newest_sealed, epoch)
+            for table, runs in buffer.runs.items() if buffer else ():
+                self.nbytes -= sum(run.nbytes for run in runs)
+                self._publish(table)
+
+    def note_committed(self, epoch: int) -> None:
+        """A commit of this client holds at `epoch`: nothing can be written there any more."""
+        with self._lock:
+            # One that is open keeps its rows, and its commit gets another number; one that was handed out to another
+            # thread meanwhile, as stamps and epochs come from the same clock, is still to be opened.
+            if epoch not in self._epochs and epoch not in self._issued:
+                self._taken[epoch] = None
+                if len(self._taken) > _ISSUED_MAX:
+                    del self._taken[next(iter(self._taken))]
+
+    def note_upload(self, epoch: int, sst_id: str) -> None:
+        """SSTs of the epoch are about to be uploaded, with ids from `sst_id` on."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is not None and buffer.oldest_upload is None:
+                buffer.oldest_upload = sst_id
+
+    def uploads(self) -> list[str]:
+        """Per epoch that has SSTs in the bucket and is not committed, an id that none of them is below."""
+        with self._lock:
+            return [buffer.oldest_upload for buffer in self._epochs.values() if buffer.oldest_upload is not None]
+
+    def spilled_ids(self) -> list[str]:
+        """Ids of the SSTs that uncommitted rows were spilled to."""
+        runs = [run for runs in self._by_table.values() for run in runs]
+        return [sst.id for run in runs if run.level is not None for sst in run.level.ssts]
+
+    def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
+        """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
+        with self._lock:
+            best, most = None, 0
+            for epoch, buffer in self._epochs.items():
+                if buffer.sealed:
+                    continue
+                for table, runs in buffer.runs.items():
+                    if table not in tables:
+                        continue
+                    size = sum(run.nbytes for run in runs)
+                    if size > most:
+                        best, most = (table, epoch, tuple(run for run in runs if run.block is not None)), size
+            for run in best[2] if best else ():
+                run.spilling = True
+            return best
+
+    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: SubLevel) -> bool:
+        """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
+        with self._lock:
+            buffer = self._epochs.get(epoch)
+            if buffer is None:
+                return False
+            kept = buffer.runs[table]
+            # Newer runs may have come in front meanwhile; older spills stand behind.
+            at = kept.index(runs[0])
+            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, level), *kept[at + len(runs) :])
+            self.nbytes -= sum(run.nbytes for run in runs)
+            self._publish(table)
+            return True
+
+    def _opened(self, epoch: int) -> EpochBuffer:
+        buffer = self._epochs[epoch] = EpochBuffer(epoch, self._system.lock())
+        return buffer
+
+    def _merge_small(self, buffer: EpochBuffer, table: int) -> None:
+        """Merge the newest runs, if there are some that no older one is much larger than; later batches win."""
+        runs = buffer.runs[table]
+        count, size = 1, runs[0].nbytes
+        most = _SMALL_BYTES if len(runs) < _RUNS_MAX else _RUN_BYTES_MAX
+        while (
+            count < len(runs)
+            and runs[count].joins(runs[0])
+            and runs[count].nbytes <= 2 * size
+            and size + runs[count].nbytes <= most
+        ):
+            size += runs[count].nbytes
+            count += 1
+        if count >= _RUNS_TOGETHER:
+            parts = [run.block.rows for run in runs[:count] if run.block is not None]
+            merged = BufferedRun(buffer.epoch, Rows.merge(parts).newest().with_epochs(parts[0].epochs))
+            buffer.runs[table] = (merged, *runs[count:])
+            self.nbytes += merged.nbytes - size
+
+    def _publish(self, table: int) -> None:
+        runs = [run for epoch in sorted(self._epochs, reverse=True) for run in self._epochs[epoch].runs.get(table, ())]
+        if runs:
+            self._by_table[table] = tuple(runs)
+        else:
+            self._by_table.pop(table, None)

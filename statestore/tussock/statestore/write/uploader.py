@@ -1,0 +1,82 @@
+"""Uploads SSTs: the objects of each in parallel, the next SST being encoded meanwhile.
+
+Used by commits, spills, compaction and Spark's tasks. What was uploaded is invisible until a version names it; what
+never gets named is deleted by vacuum.
+"""
+
+from collections.abc import Callable, Iterable
+
+from tussock.statestore.base.pools import Pending, StorePool
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.sst.writer import EncodedSst
+from tussock.statestore.write.sst_ids import new_sst_id
+
+__all__ = ["Uploader"]
+
+_IN_FLIGHT = 2
+"""SSTs that are being uploaded while the next one is encoded: bounds memory to three SSTs."""
+
+
+class Uploader:
+    """Puts SSTs into a bucket; safe to use from several threads."""
+
+    def __init__(self, bucket: ObjectStore, system: System, horizon: Callable[[], str] = lambda: "") -> None:
+        """`horizon` answers the newest garbage horizon known: ids are minted above it, whatever the clock says."""
+        self._bucket = bucket
+        self._system = system
+        self._horizon = horizon
+        closed = "the store was closed by another thread while it uploaded; nothing of this was committed"
+        self._pool = StorePool(system, "tussock-upload", 2 * _IN_FLIGHT, closed)
+
+    def upload(
+        self,
+        ssts: Iterable[EncodedSst],
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+        waited: Callable[[float], object] | None = None,
+    ) -> tuple[SstInfo, ...]:
+        """Upload all of a sorted run, in order; when this returns, every object is durable.
+
+        Those that are one object of at most `payload_bytes_max` bytes are put into `payloads` by their id instead.
+        `waited` is told each time that the caller had to wait for the bucket, in seconds.
+        """
+        done: list[SstInfo] = []
+        flying: list[tuple[SstInfo, list[Pending[None]]]] = []
+        try:
+            for sst in ssts:
+                if len(flying) == _IN_FLIGHT:
+                    done.append(self._landed(*flying[0], waited))
+                    del flying[0]
+                started = self._start(sst, payloads, payload_bytes_max)
+                flying.append(started)
+            done.extend(self._landed(*one, waited) for one in flying)
+        finally:
+            # After a failure: nothing may still be running when the caller repeats or gives up.
+            for _, puts in flying:
+                for put in puts:
+                    put.end()
+        return tuple(done)
+
+    def _start(
+        self, sst: EncodedSst, payloads: dict[str, bytes] | None, payload_bytes_max: int
+    ) -> tuple[SstInfo, list[Pending[None]]]:
+        sst_id = new_sst_id(self._system, self._horizon())
+        info, objects = sst.objects(sst_id)
+        if payloads is not None and info.meta_in_data and info.data_bytes + info.meta_bytes <= payload_bytes_max:
+            payloads[sst_id] = b"".join(*objects.values())
+            return info, []
+        return info, [self._pool.submit(self._bucket.put, path, parts) for path, parts in objects.items()]
+
+    def _landed(self, info: SstInfo, puts: list[Pending[None]], waited: Callable[[float], object] | None) -> SstInfo:
+        began = self._system.monotonic()
+        for put in puts:
+            put.result()
+        if waited is not None:
+            waited(self._system.monotonic() - began)
+        return info
+
+    def close(self) -> None:
+        """Stop the upload threads."""
+        self._pool.close()
