@@ -57,10 +57,6 @@ BANNED_TEXT = {
 
 # (rule, what it is about) -> why it may stand.
 EXEMPT: dict[tuple[str, str], str] = {
-    ("modules", "cli/tussock/cli"): "flat still: its commands are to have a folder",
-    ("modules", "compactor/tussock/compactor"): "thirteen, of which three run a node",
-    ("modules", "compute/tussock/compute/spark"): "flat still: source, foreach, joins and watch are to be folders",
-    ("modules", "compute/tussock/compute/spark/state"): "flat still",
     ("modules", "operator/tussock/operator/handlers"): "flat still",
     ("modules", "operator/tussock/operator/manifests"): "flat still: compute and pods are to be folders",
     ("modules", "operator/tussock/operator/planning"): "flat still: compute and words are to be folders",

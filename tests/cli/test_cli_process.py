@@ -48,7 +48,7 @@ def test_a_closed_pipe_is_quiet(sample: Sample) -> None:
 def test_an_interrupt_is_quiet(sample: Sample) -> None:
     """Ctrl-C ends the command with exit code 130 and without a traceback."""
     script = (
-        "import os, signal, tussock.cli.row_commands as rows\n"
+        "import os, signal, tussock.cli.commands.rows as rows\n"
         "from tussock.cli.main import main\n"
         "def interrupted(*_): os.kill(os.getpid(), signal.SIGINT)\n"
         "rows._show_rows = lambda *_, **__: interrupted()\n"

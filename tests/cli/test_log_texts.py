@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tussock.cli.log_command import describe
+from tussock.cli.commands.log import describe
 from tussock.meta.log.format import decode_entry
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "log" / "v2"

@@ -13,9 +13,9 @@ from support.platforms import Platform, Replica
 from support.waiting import WAIT_SECONDS, eventually
 from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
-from tussock.compactor.node import CompactorNode
+from tussock.compactor.node.node import CompactorNode
+from tussock.compactor.node.slots import Slot, SlotCrashed
 from tussock.compactor.parts import Part
-from tussock.compactor.slots import Slot, SlotCrashed
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.compaction.picker_config import PickerConfig

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.ssts import Put, ordered, raw_spec, store_run, to_puts
 from support.versions import FakeSystem
 from tussock.compactor import execute, parts
-from tussock.compactor.jobs import Job, Jobs
+from tussock.compactor.node.jobs import Job, Jobs
 from tussock.compactor.parts import Part, borders, cut
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import open_bucket

@@ -18,7 +18,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     import tussock.compute.spark as ts
-    from tussock.compute.spark.notes import NOTES_FOLDER
+    from tussock.compute.spark.batches.notes import NOTES_FOLDER
 
     folder = tmp_path_factory.mktemp("spark")
     # Python workers of the session inherit the environment that Spark is started with, as in a driver.

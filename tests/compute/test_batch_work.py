@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.batch_work import BatchWork, batch_work, commit_batch, is_committed
-from tussock.compute.spark.commits import latest_commit
-from tussock.compute.spark.identity import MicroBatch
-from tussock.compute.spark.notes import NOTES_FOLDER
-from tussock.compute.spark.spent import Meter, Spent
+from tussock.compute.spark.batches.batch_work import BatchWork, batch_work, commit_batch, is_committed
+from tussock.compute.spark.batches.commits import latest_commit
+from tussock.compute.spark.batches.identity import MicroBatch
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
+from tussock.compute.spark.batches.spent import Meter, Spent
 from tussock.compute.spark.state.plan import Report
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore

@@ -13,8 +13,8 @@ from support.change_history import Change, History, changes_in
 from support.change_query import Query, close_connections
 from support.platforms import QUIET, Platform
 from tussock.compute.spark.changes import stream
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import parse_changes
+from tussock.compute.spark.options.options import parse_changes
+from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.source import TussockDataSource
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, StateStore, connect
 

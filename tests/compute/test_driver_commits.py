@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tussock.compute.spark.commits import latest_commit
-from tussock.compute.spark.notes import NOTES_FOLDER
+from tussock.compute.spark.batches.commits import latest_commit
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.statestore.client import StateStore
 
 NOTER = """
-from tussock.compute.spark.commits import latest_commit, note_commit
+from tussock.compute.spark.batches.commits import latest_commit, note_commit
 assert latest_commit() is None
 note_commit("w", 3, 12)
 print(latest_commit())

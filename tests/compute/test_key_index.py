@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.compute.spark.key_index import KeyIndex
+from tussock.compute.spark.joins.key_index import KeyIndex
 from tussock.statestore.format.hashing import MASK, SEED, M, R, hash_key
 
 

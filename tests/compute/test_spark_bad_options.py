@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructType
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import ACCEPTED, parse_read
+from tussock.compute.spark.options.options import ACCEPTED, parse_read
+from tussock.compute.spark.reads.connections import working_store
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, TussockError
 

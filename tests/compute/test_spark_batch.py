@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from support.versions import live_objects
-from tussock.compute.spark.options import parse_write
-from tussock.compute.spark.writer import BatchWriter, plan_upload
+from tussock.compute.spark.options.options import parse_write
+from tussock.compute.spark.writes.writer import BatchWriter, plan_upload
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 

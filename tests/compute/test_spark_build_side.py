@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.compute.spark.build_side import BuildSide, BuildSides
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.key_index import KeyIndex
-from tussock.compute.spark.lookup import _Task
-from tussock.compute.spark.options import StoreAddress
-from tussock.compute.spark.schemas import arrow_target, spark_schema
+from tussock.compute.spark.joins.build_side import BuildSide, BuildSides
+from tussock.compute.spark.joins.key_index import KeyIndex
+from tussock.compute.spark.joins.lookup import _Task
+from tussock.compute.spark.options.options import StoreAddress
+from tussock.compute.spark.options.schemas import arrow_target, spark_schema
+from tussock.compute.spark.reads.connections import working_store
 from tussock.statestore import SchemaMismatch, SnapshotExpired, TableNotFound, connect
 from tussock.statestore.client import StateStore
 
 TARGET = pa.schema([("v", pa.string()), ("x", pa.float64())])
 
 # The package has the function under the module's name.
-lookup_module = importlib.import_module("tussock.compute.spark.lookup")
+lookup_module = importlib.import_module("tussock.compute.spark.joins.lookup")
 
 # Per type of a key as many values as a test wants, drawn with repetitions.
 DAY = dt.date(2013, 1, 1)

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.conditions import Conditions, conditions_of
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import StoreAddress
-from tussock.compute.spark.partitions import KeyLookup, KeyRange, VnodeRange
-from tussock.compute.spark.pushdown import filter_tests, portable_tests
-from tussock.compute.spark.reader import FilteringReader, TableReader
-from tussock.compute.spark.where import where_json, where_tests
+from tussock.compute.spark.options.conditions import Conditions, conditions_of
+from tussock.compute.spark.options.options import StoreAddress
+from tussock.compute.spark.options.pushdown import filter_tests, portable_tests
+from tussock.compute.spark.options.where import where_json, where_tests
+from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.partitions import KeyLookup, KeyRange, VnodeRange
+from tussock.compute.spark.reads.reader import FilteringReader, TableReader
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import tussock.compute.spark as ts
-from tussock.compute.spark import epoch_writer
-from tussock.compute.spark.identity import default_writer
+from tussock.compute.spark.batches.identity import default_writer
+from tussock.compute.spark.writes import epoch_writer
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption, TableNotFound

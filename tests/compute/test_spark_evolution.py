@@ -23,11 +23,11 @@ from pyspark.sql.types import (
 )
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.evolving import check_known, schema_changes
-from tussock.compute.spark.options import StoreAddress
-from tussock.compute.spark.reader import TableReader
-from tussock.compute.spark.schemas import arrow_target
+from tussock.compute.spark.options.evolution import check_known, schema_changes
+from tussock.compute.spark.options.options import StoreAddress
+from tussock.compute.spark.options.schemas import arrow_target
+from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.reader import TableReader
 from tussock.statestore import InvalidOption, SchemaMismatch
 from tussock.statestore.client import StateStore
 

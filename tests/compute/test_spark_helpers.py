@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tussock.compute.spark as ts
-from tussock.compute.spark.identity import default_writer
+from tussock.compute.spark.batches.identity import default_writer
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.compute.spark.merging import check_merge, combine_rows, merged_batches
-from tussock.compute.spark.spent import Meter
+from tussock.compute.spark.batches.spent import Meter
+from tussock.compute.spark.writes.merges import check_merge, combine_rows, merged_batches
 from tussock.statestore import connect
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tussock.compute.spark.options import PLAN_OPTION, StoreAddress, parse_read, parse_write
-from tussock.compute.spark.where import where_json, where_tests
+from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, parse_read, parse_write
+from tussock.compute.spark.options.where import where_json, where_tests
 from tussock.statestore.errors import InvalidOption
 
 BASE = {"store": "file:///somewhere", "path": "t"}

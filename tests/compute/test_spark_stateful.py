@@ -14,8 +14,8 @@ from support.minio import MinioServer
 from support.platforms import Platform
 from support.spark_events import DDL, DELAY, END, GAP, add_file, event_batches, spark_results
 from support.stateful_batches import run_batch, table_rows
-from tussock.compute.spark import connections
-from tussock.compute.spark.identity import default_writer
+from tussock.compute.spark.batches.identity import default_writer
+from tussock.compute.spark.reads import connections
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidOption

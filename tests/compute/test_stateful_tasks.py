@@ -13,7 +13,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from support.stateful_batches import run_batch, table_rows
-from tussock.compute.spark.state.gathering import pieces_of
+from tussock.compute.spark.state.task.gathering import pieces_of
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidBatch, InvalidOption, SchemaMismatch
@@ -135,7 +135,7 @@ def test_a_commit_of_another_writer_is_a_conflict(store: StateStore) -> None:
     write = ts.stateful("totals", key="k", fn=summed, store=store)
     write.function = interrupted  # type: ignore[attr-defined]
     # A function that closes over a store does not travel, so it is put where the tasks unpickle theirs.
-    from tussock.compute.spark.state import tasks
+    from tussock.compute.spark.state.task import task as tasks
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "_function", lambda function: function)

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 from tussock.compute.driver.answering import answer_on
 from tussock.compute.driver.scaling import Scaler
 from tussock.compute.driver.watching import Watch
-from tussock.compute.spark import listener
-from tussock.compute.spark.listener import TussockListener
+from tussock.compute.spark.batches import listener
+from tussock.compute.spark.batches.listener import TussockListener
 from tussock.statestore.base.service_logs import JsonFormatter
 from tussock.statestore.base.system import RealSystem
 

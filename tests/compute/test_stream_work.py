@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tussock.compute.spark as ts
-from tussock.compute.spark import listener
-from tussock.compute.spark.identity import default_writer
-from tussock.compute.spark.notes import NOTES_FOLDER
+from tussock.compute.spark.batches import listener
+from tussock.compute.spark.batches.identity import default_writer
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.version.commits import CommitEpoch
 from tussock.statestore import connect

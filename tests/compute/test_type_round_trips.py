@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import CalendarIntervalType, LongType, StructField, StructType, YearMonthIntervalType
 
 from tussock.compute.spark import TussockDataSource
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import StoreAddress, parse_write
-from tussock.compute.spark.partitions import VnodeRange
-from tussock.compute.spark.schemas import arrow_target, spark_schema
-from tussock.compute.spark.writer import BatchWriter, plan_upload
+from tussock.compute.spark.options.options import StoreAddress, parse_write
+from tussock.compute.spark.options.schemas import arrow_target, spark_schema
+from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.partitions import VnodeRange
+from tussock.compute.spark.writes.writer import BatchWriter, plan_upload
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import SchemaMismatch
 

@@ -14,8 +14,8 @@ from support.minio import free_port
 from tussock.compute.driver.answering import serve_status
 from tussock.compute.driver.scaling import Scaler
 from tussock.compute.driver.watching import Status, Watch
-from tussock.compute.spark import commits
-from tussock.compute.spark.notes import NOTES_FOLDER
+from tussock.compute.spark.batches import commits
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.world import World

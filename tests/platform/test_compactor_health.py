@@ -12,8 +12,8 @@ from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.minio import free_port
 from support.versions import FakeSystem
 from support.waiting import WAIT_SECONDS
-from tussock.compactor.health import start_health
-from tussock.compactor.node import CompactorNode
+from tussock.compactor.node.health import start_health
+from tussock.compactor.node.node import CompactorNode
 from tussock.meta.client.connection import MetaConnection
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import InvalidOption

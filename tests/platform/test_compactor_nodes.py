@@ -16,7 +16,7 @@ import pytest
 from support.compactions import Asked
 from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.waiting import eventually
-from tussock.compactor.serve import sst_bytes_for
+from tussock.compactor.node.serve import sst_bytes_for
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import InvalidOption, TussockError

@@ -8,8 +8,8 @@ from simulation.bucket import NodeBucket
 from simulation.process import PICKER, Process
 from simulation.scheduler import Node
 from simulation.system import SimSystem
-from tussock.compactor.node import CompactorNode
-from tussock.compactor.slots import InlineSlot, Slot
+from tussock.compactor.node.node import CompactorNode
+from tussock.compactor.node.slots import InlineSlot, Slot
 from tussock.meta.client.backend import PlatformBackend
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from support.change_history import Change, changes_in
-from tussock.compute.spark import connections
-from tussock.compute.spark.connections import working_store
+from tussock.compute.spark.reads import connections
+from tussock.compute.spark.reads.connections import working_store
 from tussock.compute.spark.source import TussockDataSource
 
 __all__ = ["Query", "close_connections"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tussock.compactor.node import CompactorNode
-from tussock.compactor.slots import InlineSlot, Slot
+from tussock.compactor.node.node import CompactorNode
+from tussock.compactor.node.slots import InlineSlot, Slot
 from tussock.meta.client.addresses import addresses_in
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.client.transport import GrpcTransport

@@ -88,9 +88,9 @@ def die_if_told(folder: Path, writer: str) -> None:
 
 def dying_source(folder: Path) -> type:
     """The format `dying`: the sink of `tussock`, which may kill the driver after a commit."""
-    from tussock.compute.spark.options import parse_write
+    from tussock.compute.spark.options.options import parse_write
     from tussock.compute.spark.source import TussockDataSource
-    from tussock.compute.spark.writer import StreamWriter, plan_upload
+    from tussock.compute.spark.writes.writer import StreamWriter, plan_upload
 
     class DyingWriter(StreamWriter):
         def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tussock.compute.spark.identity import MicroBatch
+from tussock.compute.spark.batches.identity import MicroBatch
 from tussock.compute.spark.state.stateful import commit_reports
-from tussock.compute.spark.state.tasks import run_task
+from tussock.compute.spark.state.task.task import run_task
 from tussock.statestore.client import StateStore
 from tussock.statestore.keys.spark_hash import spark_hash
 

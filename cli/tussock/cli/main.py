@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 import typer
 
-from tussock.cli.backup_commands import backup, clone
-from tussock.cli.check_command import check
-from tussock.cli.compactor_command import compactor
-from tussock.cli.log_command import log
-from tussock.cli.meta_commands import meta
-from tussock.cli.pause_command import pause, resume
+from tussock.cli.check.command import check
+from tussock.cli.commands.backup import backup, clone
+from tussock.cli.commands.compactor import compactor
+from tussock.cli.commands.log import log
+from tussock.cli.commands.meta import meta
+from tussock.cli.commands.pause import pause, resume
+from tussock.cli.commands.repair import repair
+from tussock.cli.commands.rows import changes, get, scan, tables
+from tussock.cli.commands.sst import dump
+from tussock.cli.commands.status import status
+from tussock.cli.commands.tree import pins, ssts, version
+from tussock.cli.commands.upkeep import compact, vacuum
 from tussock.cli.places import NoStore
-from tussock.cli.repair_commands import repair
-from tussock.cli.row_commands import changes, get, scan, tables
-from tussock.cli.sst_dump import dump
-from tussock.cli.status_command import status
-from tussock.cli.tree_commands import pins, ssts, version
-from tussock.cli.upkeep_commands import compact, vacuum
 from tussock.cli.values import safe
 from tussock.statestore.errors import TussockError
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 
 from tussock.compute.driver.watching import Watch
-from tussock.compute.spark.listener import metrics_text
+from tussock.compute.spark.batches.listener import metrics_text
 
 __all__ = ["answer_on", "serve_status"]
 

@@ -33,7 +33,7 @@ from tussock.compute.driver.draining import stop_queries
 from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termination_message
 from tussock.compute.driver.scaling import Scaler, wanted_executors
 from tussock.compute.driver.watching import Watch
-from tussock.compute.spark.notes import NOTES_FOLDER
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging
 from tussock.statestore.base.system import System

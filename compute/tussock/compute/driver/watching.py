@@ -6,7 +6,7 @@ import msgspec
 
 from tussock.compute.driver.context import SPARK_GONE, Executors, active_queries, running_context
 from tussock.compute.driver.scaling import Scaler
-from tussock.compute.spark.commits import latest_commit
+from tussock.compute.spark.batches.commits import latest_commit
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 

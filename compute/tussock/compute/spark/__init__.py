@@ -3,11 +3,10 @@
 `register(spark)` makes the format known to a session; `upsert`, `write_epoch` and `stateful` serve `foreachBatch`.
 """
 
-from tussock.compute.spark.epoch_writer import upsert, write_epoch
+from tussock.compute.spark.batches.listener import TussockListener
 from tussock.compute.spark.interpreter import settle_worker_python
-from tussock.compute.spark.joining import StreamJoin, stream_join
-from tussock.compute.spark.listener import TussockListener
-from tussock.compute.spark.lookup import lookup
+from tussock.compute.spark.joins.lookup import lookup
+from tussock.compute.spark.joins.stream_join import StreamJoin, stream_join
 from tussock.compute.spark.source import TussockDataSource, register
 from tussock.compute.spark.state import (
     KeyedBatch,
@@ -22,6 +21,7 @@ from tussock.compute.spark.state import (
     stateful,
 )
 from tussock.compute.spark.tables import read_table
+from tussock.compute.spark.writes.epoch_writer import upsert, write_epoch
 
 __all__ = [
     "KeyedBatch",

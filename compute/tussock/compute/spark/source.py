@@ -13,11 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tussock.compute.spark.batches.notes import keep_notes
 from tussock.compute.spark.changes.reader import ChangeReader, Span, change_schema, resolve_span
 from tussock.compute.spark.changes.stream import ChangeStreamReader
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.notes import keep_notes
-from tussock.compute.spark.options import (
+from tussock.compute.spark.options.options import (
     ChangeOptions,
     ReadOptions,
     parse_changes,
@@ -25,9 +24,10 @@ from tussock.compute.spark.options import (
     parse_write,
     wants_changes,
 )
-from tussock.compute.spark.reader import FilteringReader, TableReader, resolve_epoch
-from tussock.compute.spark.schemas import check_columns, spark_schema
-from tussock.compute.spark.writer import BatchWriter, StreamWriter, plan_upload
+from tussock.compute.spark.options.schemas import check_columns, spark_schema
+from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.reader import FilteringReader, TableReader, resolve_epoch
+from tussock.compute.spark.writes.writer import BatchWriter, StreamWriter, plan_upload
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tussock.compute.spark.connections import working_store
-from tussock.compute.spark.options import FILTER_STAGE_OPTION, MOMENTS, ReadOptions, option_name, parse_read
-from tussock.compute.spark.reader import resolve_epoch
+from tussock.compute.spark.options.options import FILTER_STAGE_OPTION, MOMENTS, ReadOptions, option_name, parse_read
+from tussock.compute.spark.reads.connections import working_store
+from tussock.compute.spark.reads.reader import resolve_epoch
 from tussock.compute.spark.source import FILTER_SWITCH
 from tussock.statestore.client import StateStore
 from tussock.statestore.snapshot import Snapshot

@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.cursor import oldest_kept, pin_after
-from tussock.compute.spark.connections import Table, same_table, working_store
-from tussock.compute.spark.epoch_reads import EpochReads
-from tussock.compute.spark.options import ChangeOptions, not_committed
-from tussock.compute.spark.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
-from tussock.compute.spark.schemas import arrow_target, check_columns, fitted, spark_schema
+from tussock.compute.spark.options.options import ChangeOptions, not_committed
+from tussock.compute.spark.options.schemas import arrow_target, check_columns, fitted, spark_schema
+from tussock.compute.spark.reads.connections import Table, same_table, working_store
+from tussock.compute.spark.reads.epoch_reads import EpochReads
+from tussock.compute.spark.reads.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import SubLevel, TableLevels, TableSpec, TableState
 from tussock.statestore.epochs import SERIAL_BITS

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from tussock.compute.spark.changes.cursor import Cursor, oldest_kept
 from tussock.compute.spark.changes.offsets import Offset, Sight, next_offset
 from tussock.compute.spark.changes.reader import ChangeTasks, Span, planned, start_of
-from tussock.compute.spark.connections import same_table, working_store
-from tussock.compute.spark.options import ChangeOptions
+from tussock.compute.spark.options.options import ChangeOptions
+from tussock.compute.spark.reads.connections import same_table, working_store
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore

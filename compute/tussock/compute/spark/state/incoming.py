@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
-from tussock.compute.spark.schemas import arrow_target
+from tussock.compute.spark.options.schemas import arrow_target
 from tussock.compute.spark.state.plan import TaskPlan
 from tussock.statestore.errors import SchemaMismatch
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tussock.compute.spark.merging import FUNCTIONS, check_merge, combine_rows, combined
 from tussock.compute.spark.state.records import KeyedBatch, Update
+from tussock.compute.spark.writes.merges import FUNCTIONS, check_merge, combine_rows, combined
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.rows.conversion import same_kind
 from tussock.statestore.tables.typed_input import conform

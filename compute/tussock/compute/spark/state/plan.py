@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from tussock.compute.spark.options import StoreAddress
-from tussock.compute.spark.spent import Spent
+from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 
 __all__ = ["AT", "HELPERS", "LATE", "Expiry", "Report", "TaskPlan", "timers_schema", "watermark_schema"]

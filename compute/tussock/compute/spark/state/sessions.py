@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from tussock.compute.spark.merging import combine_rows
 from tussock.compute.spark.state.checks import check_length, micros_of
 from tussock.compute.spark.state.event_time import MICROS, later, micros, watermark_micros
 from tussock.compute.spark.state.merges import Running, in_type, value_of
 from tussock.compute.spark.state.plan import AT
 from tussock.compute.spark.state.records import KeyedBatch, Update
+from tussock.compute.spark.writes.merges import combine_rows
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["sessions"]

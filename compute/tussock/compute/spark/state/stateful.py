@@ -19,10 +19,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from tussock.compute.spark.batch_work import commit_batch, is_committed
-from tussock.compute.spark.connections import address_of, opened_store
-from tussock.compute.spark.epoch_writer import task_count
-from tussock.compute.spark.identity import MicroBatch, micro_batch
+from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
+from tussock.compute.spark.batches.identity import MicroBatch, micro_batch
+from tussock.compute.spark.reads.connections import address_of, opened_store
 from tussock.compute.spark.state.checks import (
     Ttl,
     check_helper,
@@ -36,8 +35,9 @@ from tussock.compute.spark.state.event_time import watermark_before
 from tussock.compute.spark.state.incoming import placed, sent_schema
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
 from tussock.compute.spark.state.records import KeyedBatch, Update
-from tussock.compute.spark.state.tasks import REPORT_COLUMN, run_in_spark, run_task
+from tussock.compute.spark.state.task.task import REPORT_COLUMN, run_in_spark, run_task
 from tussock.compute.spark.state.timers import TIMER_VNODES
+from tussock.compute.spark.writes.epoch_writer import task_count
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableSpec, UploadedRun

@@ -1,0 +1,124 @@
+"""The commit of a micro-batch, and what it cost, for listeners of its query: left as a note where it commits.
+
+The notes lie beside those of `commits`, one a batch and writer; old ones of a query go as new ones come.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from tussock.compute.spark.batches.commits import note_commit
+from tussock.compute.spark.batches.identity import MicroBatch, check_tables_kept, claim, release
+from tussock.compute.spark.batches.notes import leave_note, notes_folder, read_note
+from tussock.compute.spark.batches.spent import Spent
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import UploadedRun, stored_bytes
+
+__all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
+
+_KEPT = 64
+"""Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
+
+
+class BatchWork(msgspec.Struct, frozen=True):
+    """What one micro-batch wrote, by one commit or several."""
+
+    epoch: int
+    repeated: bool = False
+    """It was in the store already: nothing was committed now, and what that took then is not known any more."""
+    rows: int = 0
+    """Rows and deletes in the SSTs: those of one key count once a task."""
+    bytes: int = 0
+    """Size of the SSTs in the bucket."""
+    tasks: int = 0
+    spent: Spent = Spent()
+    """Of all tasks together."""
+    slowest: Spent = Spent()
+    """Of the task that took longest."""
+    commit: float = 0.0
+    """Seconds until the epoch was in the store, waits for compaction included."""
+
+
+def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
+    """The epoch of a batch that is in the store already, which is noted; else `None`.
+
+    Raises `Fenced` if what is there is something else: of another source, of other tables, or of another call of the
+    same function of `foreachBatch`.
+    """
+    epoch = store.committed_batch(batch.writer, batch.number, source=batch.source)
+    if epoch is None and batch.earlier is not None:
+        epoch = store.committed_batch(batch.earlier, batch.number)
+    if epoch is None:
+        check_tables_kept(store, batch)
+    else:
+        claim(store.url, batch)
+        _note(store, batch, BatchWork(epoch, repeated=True))
+    return epoch
+
+
+def commit_batch(
+    store: StateStore,
+    batch: MicroBatch,
+    uploads: Mapping[str, list[UploadedRun]],
+    spent: Sequence[Spent],
+    expect: Mapping[str, int] | None = None,
+) -> int:
+    """Commit what tasks uploaded, and note what it took; `spent` is of each task. Raises as `commit_uploaded` does."""
+    now = RealSystem().monotonic
+    began = now()
+    claim(store.url, batch)
+    writer, number = batch.writer, batch.number
+    try:
+        epoch = store.commit_uploaded(uploads, writer=writer, batch_id=number, source=batch.source, expect=expect)
+    except BaseException:
+        release(store.url, batch)
+        raise
+    took = now() - began
+    ssts = [sst for runs in uploads.values() for run in runs for sst in run.ssts]
+    work = BatchWork(
+        epoch,
+        rows=sum(sst.rows for sst in ssts),
+        bytes=sum(map(stored_bytes, ssts)),
+        tasks=len(spent),
+        spent=Spent.sum(spent),
+        slowest=max(spent, key=lambda task: task.total, default=Spent()),
+        commit=took,
+    )
+    _note(store, batch, work)
+    return epoch
+
+
+def batch_work(query: str, number: int) -> BatchWork | None:
+    """What was noted of a query's batch; `None` if nothing was: it did not write to a store, or nobody keeps notes."""
+    folder = notes_folder()
+    paths = folder.glob(f"{query}-{number}-*.work") if folder is not None else ()
+    found = [work for path in paths if (work := read_note(path, BatchWork)) is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return BatchWork(
+        max(work.epoch for work in found),
+        any(work.repeated for work in found),
+        sum(work.rows for work in found),
+        sum(work.bytes for work in found),
+        sum(work.tasks for work in found),
+        Spent.sum([work.spent for work in found]),
+        max((work.slowest for work in found), key=lambda task: task.total),
+        sum(work.commit for work in found),
+    )
+
+
+def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
+    """Leave a note for listeners and for the watcher of the driver. Never fails, as the commit has not failed."""
+    note_commit(batch.writer, batch.number, work.epoch)
+    folder = notes_folder()
+    if folder is None or batch.query is None:
+        return
+    # One function of `foreachBatch` may write to several stores, and as several writers.
+    whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
+    path = folder / f"{batch.query}-{batch.number}-{whose}.work"
+    if leave_note(path, work, query=batch.query, batch=batch.number):
+        with suppress(OSError):
+            (folder / f"{batch.query}-{batch.number - _KEPT}-{whose}.work").unlink()

@@ -1,0 +1,42 @@
+"""The newest epoch that a driver has committed, for whoever watches over it (`tussock.compute.driver`).
+
+Each writer's newest batch is a note of its own, since writers commit in several processes (`notes`).
+"""
+
+import hashlib
+from typing import NamedTuple
+
+from tussock.compute.spark.batches.notes import leave_note, notes_folder, read_note
+from tussock.statestore.base.system import RealSystem
+
+__all__ = ["Commit", "latest_commit", "note_commit"]
+
+
+class Commit(NamedTuple):
+    """One batch of a writer in the store."""
+
+    writer: str
+    batch: int
+    epoch: int
+    noted_ms: int
+    """When it was noted, as Unix time."""
+
+
+def note_commit(writer: str, batch: int, epoch: int) -> None:
+    """A batch is in the store; an older one, which was only run again, changes nothing. Never fails."""
+    folder = notes_folder()
+    if folder is None:
+        return
+    path = folder / f"{hashlib.sha256(writer.encode()).hexdigest()[:32]}.json"
+    known = read_note(path, Commit)
+    if known is None or known.epoch < epoch:
+        note = Commit(writer, batch, epoch, RealSystem().now_ms())
+        leave_note(path, note, writer=writer, batch=batch, epoch=epoch)
+
+
+def latest_commit() -> Commit | None:
+    """The newest batch that is known to be in the store, of whichever writer."""
+    folder = notes_folder()
+    paths = folder.glob("*.json") if folder is not None else ()
+    commits = [commit for path in paths if (commit := read_note(path, Commit)) is not None]
+    return max(commits, key=lambda commit: commit.epoch, default=None)

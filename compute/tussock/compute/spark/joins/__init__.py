@@ -1,0 +1,1 @@
+"""Joins of streams with tables, and with each other."""

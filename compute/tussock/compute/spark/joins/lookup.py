@@ -1,0 +1,181 @@
+"""`lookup`: rows of a table for the keys in a DataFrame's columns, without a shuffle of either side.
+
+Built on `arrow_udf` over an iterator: only the key columns cross to Python, an Arrow batch at a time, and a struct
+comes back. Each Python worker keeps its connection, so the blocks of the table are read and decoded once a worker and
+serve all its later batches. A worker that is asked for very many keys reads the table whole (`build_side.py`).
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import StructField, StructType
+
+from tussock.compute.spark.joins.build_side import BuildSides
+from tussock.compute.spark.options.options import StoreAddress
+from tussock.compute.spark.options.schemas import arrow_target, fitted, spark_schema
+from tussock.compute.spark.reads.connections import address_of, opened_store, working_store
+from tussock.compute.spark.reads.epoch_reads import EpochReads
+from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.moments import check_begun
+from tussock.statestore.tables.typed_table import TypedTable
+
+__all__ = ["lookup"]
+
+KEYS_AT_ONCE = 1 << 16
+"""Keys that are looked up together: Spark's batches have 10,000 rows, and one lookup of several costs less."""
+
+_sides = BuildSides()
+
+
+def lookup(
+    table: str,
+    *,
+    store: str | StateStore,
+    columns: Sequence[str] | None = None,
+    epoch: int | None = None,
+    latest: bool = False,
+) -> Callable[..., Column]:
+    """A function of key columns that answers the table's rows under them, as a struct; null where there is none.
+
+    `lookup("accounts", store=url)("id")` takes a column, or its name, for each column of the primary key, in its order;
+    a null in a key finds nothing. The struct has `columns`, by default all that are not in the key. `store` is a URL,
+    or an open store.
+
+    All rows are read at `epoch`, by default the newest one when `lookup` is called: so in `foreachBatch` at that of the
+    batch. It must stay readable until the last task has begun: hold a snapshot if that takes longer than the retention.
+    With `latest` each task reads at the epoch that is the newest when it begins, which is for streams without
+    `foreachBatch`; two tasks of one batch may then see different epochs.
+
+    Raises `TableNotFound`, `SchemaMismatch` or `InvalidOption`; the job raises `SnapshotExpired`, and `SchemaMismatch`
+    for keys of another kind.
+    """
+    opened = opened_store(store)
+    address = address_of(opened.url)
+    found = opened.table(table)
+    if not isinstance(found, TypedTable):
+        raise InvalidOption(
+            f"table {table!r} is raw; lookup needs a typed one, whose keys are columns of Spark's types"
+        )
+    if latest and epoch is not None:
+        raise InvalidOption(f"epoch={epoch} and latest=True: give one of them")
+    if epoch is None and not latest:
+        epoch = opened.committed_epoch
+    elif epoch is not None and not 0 < epoch <= opened.committed_epoch:
+        raise InvalidOption(f"epoch {epoch} is not committed; the newest committed epoch is {opened.committed_epoch}")
+    elif epoch is not None:
+        check_begun(opened, found, epoch, f"epoch {epoch}")
+    names = tuple(columns) if columns is not None else _values(found)
+    missing = [name for name in names if name not in found.schema.names]
+    if missing or not names or len(set(names)) != len(names):
+        raise SchemaMismatch(
+            f"table {table!r}: columns {list(names)}: expected different names out of {found.schema.names}", table
+        )
+    schema = spark_schema(pa.schema([found.schema.field(name) for name in names]), (), table)
+    # Each field may be null: where there is no row, the struct is.
+    shown = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+    task = _Task(address, found.spec, names, epoch, arrow_target(shown))
+    find = arrow_udf(task.finder(), shown)
+    if latest:
+        find = find.asNondeterministic()
+
+    def of(*keys: Column | str) -> Column:
+        """The rows under these key columns."""
+        if len(keys) != len(found.primary_key):
+            raise InvalidOption(
+                f"lookup in table {table!r} takes a column for each of its key columns {list(found.primary_key)}; "
+                f"{len(keys)} were given"
+            )
+        return find(*keys)
+
+    return of
+
+
+def _values(table: TypedTable) -> tuple[str, ...]:
+    """The columns outside the key; the key's own, where there are no others."""
+    names = tuple(name for name in table.schema.names if name not in table.primary_key)
+    return names or tuple(table.schema.names)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a task needs to know; pickled with the function that runs in it."""
+
+    address: StoreAddress
+    spec: TableSpec
+    columns: tuple[str, ...]
+    epoch: int | None
+    """`None`: the newest when the task begins; 0: nothing was ever committed."""
+    target: pa.Schema
+    """The struct's fields, in Arrow's types as Spark takes them."""
+
+    def finder(self) -> Callable[..., Iterator[pa.Array]]:
+        """The function for `arrow_udf`, which tells by the annotations what it is given."""
+        if len(self.spec.primary_key) == 1:
+
+            def find_one(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+                return self.run((column,) for column in keys)
+
+            return find_one
+
+        def find(keys: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return self.run(keys)
+
+        return find
+
+    def run(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """For each batch of key columns the structs found, several batches at once."""
+        store = working_store(self.address)
+        epoch = store.committed_epoch if self.epoch is None else self.epoch
+        with EpochReads(store, epoch) as reads:
+            for group in _groups(batches):
+                keys = pa.record_batch(
+                    [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
+                    names=list(self.spec.primary_key),
+                )
+                found = reads.run(self.spec, functools.partial(self._found, store, keys, epoch))
+                start = 0
+                for columns in group:
+                    yield found.slice(start, len(columns[0]))
+                    start += len(columns[0])
+
+    def _found(self, store: StateStore, keys: pa.RecordBatch, epoch: int, table: TypedTable) -> pa.StructArray:
+        """The struct for each row of `keys`, in Spark's types; null where a key has a null or is not there."""
+        whole = np.ones(keys.num_rows, np.bool_)
+        for column in keys.columns:
+            if column.null_count:
+                whole &= column.is_valid().to_numpy(zero_copy_only=False)
+        if not epoch or not whole.any():
+            return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
+        side = _sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
+        if side is not None:
+            # Asked for no row, the table still refuses an epoch that it does not keep, and says if it was dropped.
+            table.read(self.columns, epoch=epoch, limit=0)
+            return side.find(keys, whole)
+        asked = keys if whole.all() else keys.filter(pa.array(whole))
+        rows = table.multi_get(asked, epoch=epoch, columns=self.columns)
+        if asked is not keys:
+            rows = rows.take(pa.array(np.cumsum(whole) - 1, mask=~whole))
+        batch = pa.RecordBatch.from_arrays([rows.field(name) for name in self.columns], names=list(self.columns))
+        fields = fitted(batch, self.target, self.spec.name).columns
+        return pa.StructArray.from_arrays(fields, fields=list(self.target), mask=rows.is_null())
+
+
+def _groups(batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[list[tuple[pa.Array, ...]]]:
+    """The batches in groups of about `KEYS_AT_ONCE` rows."""
+    group: list[tuple[pa.Array, ...]] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += len(batch[0])
+        if size >= KEYS_AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,357 @@
+"""The options of the data source: what a user may set, checked once, as immutable records that travel to the tasks.
+
+Spark hands options over as strings and may lower-case their names, so names are compared without case and underscores:
+`opColumn`, `opcolumn` and `op_column` are one. Credentials are no options, because Spark shows options in plans and
+logs; they come from the environment of driver and executors.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import msgspec
+
+from tussock.compute.spark.options.where import where_tests
+from tussock.statestore.epochs import MAX_EPOCH
+from tussock.statestore.errors import InvalidOption
+
+__all__ = [
+    "ACCEPTED",
+    "FILTER_STAGE_OPTION",
+    "MOMENTS",
+    "PLAN_OPTION",
+    "ChangeOptions",
+    "ReadOptions",
+    "StoreAddress",
+    "WriteOptions",
+    "WritePlan",
+    "not_committed",
+    "option_name",
+    "parse_changes",
+    "parse_read",
+    "parse_write",
+    "wants_changes",
+]
+
+PLAN_OPTION = "tussockPlan"
+"""Carries a `WritePlan` from `write_epoch` to its tasks; not for users."""
+FILTER_STAGE_OPTION = "tussockFilterStage"
+"""Carries the name of a file from `read_table` to the planning process; not for users."""
+
+_ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
+MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
+"""Options that say at which moment to read: by epoch, or by time, each by either of two names."""
+_READ = (*_ADDRESS, "readChangeFeed", *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
+_WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion", "mergeSchema")
+_STARTS = ("startingEpoch", "startingVersion")
+_ENDS = ("endingEpoch", "endingVersion")
+"""Where a change feed begins and ends, each by either of two names: Spark's and Delta's feeds say version."""
+_CHANGES = (*_ADDRESS, "readChangeFeed", *_STARTS, "columns", "beforeImages")
+_CHANGES_BATCH = (*_CHANGES, *_ENDS)
+_CHANGES_STREAM = (*_CHANGES, "maxEpochsPerTrigger", "consumerId", "failOnDataLoss")
+ACCEPTED = {
+    "read": _READ,
+    "write": _WRITE,
+    "batch read of changes": _CHANGES_BATCH,
+    "stream of changes": _CHANGES_STREAM,
+}
+"""The options that users may set, by what is done."""
+_FROM_SPARK = ("path", "checkpointLocation", "queryName")
+_SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
+_BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where a store is and how to open it: the arguments of `connect` as a value that can be pickled and compared."""
+
+    url: str
+    settings: tuple[tuple[str, float | int], ...] = ()
+
+
+class WritePlan(msgspec.Struct, frozen=True):
+    """What `write_epoch` tells the data source about one table of its epoch."""
+
+    stage: str
+    """File on the driver's machine that takes the uploaded runs, instead of a commit."""
+    merge: dict[str, str] | None = None
+    """Per value column how to combine the stored value with the batch's; `None`: the batch's rows replace."""
+    read_epoch: int = 0
+    """The epoch at which a merge reads; 0: the store is empty."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """A batch read."""
+
+    address: StoreAddress
+    table: str
+    epoch: int | None
+    timestamp_ms: int | None
+    columns: tuple[str, ...] | None
+    where: tuple[tuple[str, str, Any], ...]
+    """Column, operator, and the value or the values as JSON has them."""
+    pushdown: bool = False
+    """Take filters that Spark pushes down."""
+    split_bytes: int | None = None
+    """Bytes in the bucket that one task reads, roughly."""
+    filter_stage: str | None = None
+    """File on the driver's machine that takes Spark's filters, for `read_table`; they are not applied then."""
+
+
+@dataclass(frozen=True)
+class ChangeOptions:
+    """A read of a table's changes, by a batch or a stream."""
+
+    address: StoreAddress
+    table: str
+    start: int | str
+    """The first epoch, or `earliest` or `latest`."""
+    end: int | None
+    """The last epoch; `None`: the newest."""
+    columns: tuple[str, ...] | None
+    before_images: bool
+    epochs_max: int | None
+    """Epochs that a micro-batch has at most."""
+    consumer: str | None
+    fail_on_loss: bool
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """A batch write or a stream's sink."""
+
+    address: StoreAddress
+    table: str
+    delete_all: bool
+    """Every row deletes its key."""
+    op_column: str | None
+    writer: str | None
+    batch_id: int | None
+    plan: WritePlan | None
+    merge_schema: bool = False
+    """Give the table the columns that it lacks, and wider types, before the write."""
+
+
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a read; `InvalidOption` names the one that does not fit."""
+    given = _normalised(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION), "read")
+    address, table = _address(given)
+    moments = [name for name in MOMENTS if name in given]
+    if len(moments) > 1:
+        raise InvalidOption(f"options {' and '.join(moments)}: give one of them, each says at which moment to read")
+    by_epoch = bool(moments) and moments[0] in ("asOfEpoch", "epoch")
+    stage = given.get(FILTER_STAGE_OPTION)
+    return ReadOptions(
+        address,
+        table,
+        epoch=_integer(given, moments[0], 1, MAX_EPOCH) if moments and by_epoch else None,
+        timestamp_ms=_timestamp_ms(moments[0], given[moments[0]]) if moments and not by_epoch else None,
+        columns=_columns(given["columns"]) if "columns" in given else None,
+        where=where_tests(given["where"]) if "where" in given else (),
+        pushdown=stage is not None or ("pushdown" in given and _flag(given, "pushdown")),
+        split_bytes=_integer(given, "maxSplitBytes", 1, 1 << 62) if "maxSplitBytes" in given else None,
+        filter_stage=stage,
+    )
+
+
+def wants_changes(options: Mapping[str, str]) -> bool:
+    """Whether a read is one of changes; `InvalidOption` if it is not said by true or false."""
+    given = {_plain(name): value for name, value in options.items()}
+    return _flag({"readChangeFeed": given["readchangefeed"]}, "readChangeFeed") if "readchangefeed" in given else False
+
+
+def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) -> ChangeOptions:
+    """Check the options of a read of changes; `InvalidOption` names the one that does not fit.
+
+    `is_stream=None` takes those of batches and of streams: Spark asks for the columns before it says which it is.
+    """
+    action = "stream of changes" if is_stream else "batch read of changes"
+    known = ACCEPTED[action]
+    if is_stream is None:
+        known = tuple(dict.fromkeys((*_CHANGES_BATCH, *_CHANGES_STREAM)))
+    given = _normalised(options, known, action)
+    address, table = _address(given)
+    start, end = (_either(given, names) for names in (_STARTS, _ENDS))
+    word = given[start].strip().lower() if start else "earliest"
+    begin = word if start is None or word in ("earliest", "latest") else _epoch(given, start, "earliest, latest")
+    return ChangeOptions(
+        address,
+        table,
+        start=begin,
+        end=_epoch(given, end, "") if end else None,
+        columns=_columns(given["columns"]) if "columns" in given else None,
+        before_images=_flag(given, "beforeImages") if "beforeImages" in given else True,
+        epochs_max=_integer(given, "maxEpochsPerTrigger", 1, 1 << 31) if "maxEpochsPerTrigger" in given else None,
+        consumer=_name(given, "consumerId"),
+        fail_on_loss=_flag(given, "failOnDataLoss") if "failOnDataLoss" in given else True,
+    )
+
+
+def _either(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Which of two names of one option is given."""
+    there = [name for name in names if name in given]
+    if len(there) > 1:
+        raise InvalidOption(f"options {' and '.join(there)} mean the same; give one of them")
+    return there[0] if there else None
+
+
+def _epoch(given: Mapping[str, str], name: str, words: str) -> int:
+    try:
+        return _integer(given, name, 1, MAX_EPOCH)
+    except InvalidOption:
+        _refuse(name, given[name], f"{words + ' or ' if words else ''}an epoch, an integer from 1 to 2**63-1")
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """Check the options of a write; `InvalidOption` names the one that does not fit."""
+    given = _normalised(options, (*ACCEPTED["write"], PLAN_OPTION), "write")
+    address, table = _address(given)
+    mode = given.get("mode", "upsert").lower()
+    if mode not in ("upsert", "delete"):
+        raise InvalidOption(
+            f"option mode is {given['mode']!r}; expected 'upsert' (rows replace those of their keys) or 'delete' (rows "
+            "delete those of their keys); where each row says which, name its column in opColumn"
+        )
+    if mode == "delete" and "opColumn" in given:
+        raise InvalidOption("options mode='delete' and opColumn: give one of them; both say which rows delete")
+    batch_id = _integer(given, "writerVersion", 0, MAX_EPOCH) if "writerVersion" in given else None
+    plan = msgspec.json.decode(given[PLAN_OPTION], type=WritePlan) if PLAN_OPTION in given else None
+    return WriteOptions(
+        address,
+        table,
+        mode == "delete",
+        given.get("opColumn"),
+        _name(given, "writerId"),
+        batch_id,
+        plan,
+        merge_schema="mergeSchema" in given and _flag(given, "mergeSchema"),
+    )
+
+
+def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str) -> dict[str, str]:
+    """The options by their documented names; `InvalidOption` for one that is unknown."""
+    names = {_plain(name): name for name in (*known, *_FROM_SPARK)}
+    unknown = sorted(name for name in options if _plain(name) not in names)
+    if unknown:
+        accepted = ", ".join(name for name in known if name not in (PLAN_OPTION, FILTER_STAGE_OPTION))
+        raise InvalidOption(f"unknown options {unknown} of a {action} of format 'tussock'; it takes {accepted}")
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        known_as = names[_plain(name)]
+        if given.setdefault(known_as, value) != value:
+            raise InvalidOption(
+                f"option {known_as} is given twice, as {given[known_as]!r} and as {value!r} ({name}); give it once"
+            )
+    return given
+
+
+def option_name(name: str) -> str:
+    """The documented name of a read's option that is written in any way; one that there is not as it stands."""
+    return next((known for known in _READ if _plain(known) == _plain(name)), name)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _address(given: Mapping[str, str]) -> tuple[StoreAddress, str]:
+    url = given.get("store", "")
+    if not url:
+        raise InvalidOption("option store is missing; expected the URL of a store, such as s3://bucket/prefix")
+    table, path = given.get("table"), given.get("path")
+    if table and path and table != path:
+        raise InvalidOption(f"the table is named twice, as {table!r} in option table and as {path!r}; give it once")
+    name = table or path
+    if not name:
+        raise InvalidOption("no table is named; give it as option table, or as the argument of load, save or start")
+    settings: list[tuple[str, float | int]] = []
+    settings += [(_SECONDS[key], _seconds(given, key)) for key in _SECONDS if key in given]
+    settings += [(_BYTES[key], _integer(given, key, 0, 1 << 62)) for key in _BYTES if key in given]
+    return check_shareable(StoreAddress(url, tuple(settings))), name
+
+
+def check_shareable(address: StoreAddress) -> StoreAddress:
+    """The address, unless it is a memory store: that lives in one process, and Spark works in several."""
+    if address.url.startswith("memory:"):
+        raise InvalidOption(
+            f"store {address.url!r} is in the memory of one process, and Spark's workers are others; "
+            "use file:///..., s3://..., gs://... or az://..."
+        )
+    return address
+
+
+def _integer(given: Mapping[str, str], name: str, low: int, high: int) -> int:
+    try:
+        value = int(given[name])
+    except ValueError:
+        _refuse(name, given[name], f"an integer from {low} to {high}")
+    if not low <= value <= high:
+        _refuse(name, given[name], f"an integer from {low} to {high}")
+    return value
+
+
+def _seconds(given: Mapping[str, str], name: str) -> float:
+    try:
+        value = float(given[name])
+    except ValueError:
+        _refuse(name, given[name], "seconds, 0 or more")
+    if not 0 <= value < float("inf"):
+        _refuse(name, given[name], "seconds, 0 or more")
+    return value
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    word = given[name].strip().lower()
+    if word not in ("true", "false"):
+        _refuse(name, given[name], "true or false")
+    return word == "true"
+
+
+def _name(given: Mapping[str, str], name: str) -> str | None:
+    if name in given and not given[name].strip():
+        _refuse(name, given[name], "a name that stays the same whenever the job is started again, or no such option")
+    return given.get(name)
+
+
+def _timestamp_ms(name: str, text: str) -> int:
+    """Milliseconds since the Unix epoch, from such a number or from ISO 8601; without an offset it is UTC."""
+    plain = text.strip()
+    if plain.isascii() and plain.isdigit():
+        return int(plain)
+    try:
+        moment = datetime.fromisoformat(plain)
+    except ValueError:
+        _refuse(name, text, "milliseconds since 1970 or ISO 8601, such as 2013-06-30T12:00:00+00:00")
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # Counted in integers: a float would round the last millisecond away.
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Names from a JSON list, which can hold any name, or separated by commas."""
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            _refuse("columns", text, "a JSON list of names")
+    else:
+        names = [name.strip() for name in text.split(",")]
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        _refuse("columns", text, "names without repetition, separated by commas, or a JSON list of them")
+    return tuple(names)
+
+
+def not_committed(name: str, epoch: int, newest: int, url: str) -> InvalidOption:
+    """The error for an epoch that is not there yet."""
+    return InvalidOption(
+        f"{name} {epoch} is not committed in the store at {url}, whose newest committed epoch is {newest}; "
+        + ("give that or an older one" if newest else "nothing was committed there yet")
+    )
+
+
+def _refuse(name: str, value: str, expected: str) -> NoReturn:
+    raise InvalidOption(f"option {name} is {value!r}; expected {expected}") from None

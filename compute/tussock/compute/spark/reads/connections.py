@@ -1,0 +1,101 @@
+"""One connection per store and process, to stores that are there: Spark makes none.
+
+Spark keeps its Python workers and hands them task after task, so a store that is opened once per process keeps its
+version, its metas and its blocks over the tasks and micro-batches of a job. Workers never compact; the process that
+commits does.
+"""
+
+import atexit
+import os
+import threading
+from pathlib import Path
+
+from tussock.compute.spark.options.options import StoreAddress, check_shareable
+from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.client import StateStore
+from tussock.statestore.connecting import connect
+from tussock.statestore.contract.records import TableSpec
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.tables.raw_table import RawTable
+from tussock.statestore.tables.typed_table import TypedTable
+
+__all__ = ["Table", "address_of", "committing_store", "opened_store", "same_table", "working_store"]
+
+Table = RawTable | TypedTable
+
+_stores: dict[tuple[StoreAddress, bool, int], StateStore] = {}
+_lock = threading.Lock()
+
+
+def working_store(address: StoreAddress) -> StateStore:
+    """This process's connection for tasks and planning: it reads and uploads, and leaves compaction to others."""
+    return _store(address, compaction=False)
+
+
+def committing_store(address: StoreAddress) -> StateStore:
+    """This process's connection for commits; after a commit its background thread compacts."""
+    return _store(address, compaction=True)
+
+
+def address_of(url: str) -> StoreAddress:
+    """The store as the tasks open it; `InvalidOption` if they cannot."""
+    return check_shareable(StoreAddress(url))
+
+
+def opened_store(store: str | StateStore) -> StateStore:
+    """The store that a user named by its URL, as `committing_store` opens it, or has opened already."""
+    return store if isinstance(store, StateStore) else committing_store(address_of(store))
+
+
+def _store(address: StoreAddress, *, compaction: bool) -> StateStore:
+    # By process as well: a fork inherits this dictionary, but threads and sockets of the stores in it stay behind.
+    key = (address, compaction, os.getpid())
+    with _lock:
+        store = _stores.get(key)
+        if store is None:
+            _check_there(address.url)
+            # What is left after the URL are numbers, `parse_read` and `parse_write` checked their names.
+            store = connect(address.url, compaction=compaction, **dict(address.settings))  # type: ignore[arg-type]
+            if not store.recent_version().seq:
+                store.close()
+                raise _missing(store.url)
+            _stores[key] = store
+        return store
+
+
+def _check_there(url: str) -> None:
+    """Raise `InvalidOption` for a folder that is not there, which `connect` would make."""
+    if url.startswith("file:"):
+        where = parse_bucket_url(url)
+        if not Path(where.prefix).is_dir():
+            raise _missing(url)
+
+
+def _missing(url: str) -> InvalidOption:
+    return InvalidOption(
+        f"there is no store at {url}: nothing was ever written there; check the URL, or make the store with "
+        "tussock.statestore.connect and its tables with create_table"
+    )
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let compaction end between two batches instead of being cut off with the process."""
+    for (_, _, process), store in list(_stores.items()):
+        if process == os.getpid():
+            store.close()
+
+
+def same_table(store: StateStore, spec: TableSpec) -> Table:
+    """The table that was planned with, maybe altered since; `SchemaMismatch` if another one has its name now."""
+    table: Table = store.table(spec.name)
+    if table.spec != spec:
+        # This connection may have last looked before the table was made, or altered.
+        store.version()
+        table = store.table(spec.name)
+    if table.spec.id != spec.id:
+        raise SchemaMismatch(
+            f"table {spec.name!r} was dropped and created anew after the job was planned (id {spec.id} then, "
+            f"{table.spec.id} now); nothing was stored, start the job again"
+        )
+    return table

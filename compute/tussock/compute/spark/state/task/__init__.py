@@ -1,0 +1,1 @@
+"""One task of a stateful function."""

@@ -1,0 +1,214 @@
+"""Several tables in one epoch from one micro-batch, for `foreachBatch`; also keyed read-modify-write.
+
+Each table's tasks upload through the data source, which leaves the names of the SSTs in a file instead of committing:
+it and this process are on the driver's machine. Then one commit makes all tables' rows visible, under (writer, batch).
+A merge reads at one epoch, the same in all tasks, which the driver pins; the commit names that epoch, so that a
+commit of someone else in between gives `Conflict` and not a lost update.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import pyarrow.types as pt
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
+from tussock.compute.spark.batches.identity import micro_batch
+from tussock.compute.spark.batches.spent import Spent
+from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, WritePlan
+from tussock.compute.spark.options.schemas import named
+from tussock.compute.spark.reads.connections import address_of, opened_store
+from tussock.compute.spark.writes.merges import check_merge
+from tussock.compute.spark.writes.writer import staged
+from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.keys.vnode import VNODES_MAX
+
+__all__ = ["TableWrite", "task_count", "upsert", "write_epoch"]
+
+TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
+"""Rows to upsert, or rows and how each value column is merged with what is stored."""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One table's part of an epoch."""
+
+    spec: TableSpec
+    rows: DataFrame
+    merge: dict[str, str] | None
+
+
+def upsert(
+    table: str,
+    *,
+    store: str | StateStore,
+    writer: str | None = None,
+    merge: Mapping[str, str] | None = None,
+    op_column: str | None = None,
+    order_by: str | None = None,
+    partitions: int | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that writes each micro-batch to one table, exactly once; see `write_epoch`."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        part: TableWrite = rows if merge is None else (rows, merge)
+        write_epoch(
+            batch_id,
+            {table: part},
+            store=store,
+            writer=writer,
+            op_column=op_column,
+            order_by=order_by,
+            partitions=partitions,
+        )
+
+    return write
+
+
+def write_epoch(
+    batch_id: int,
+    tables: Mapping[str, TableWrite],
+    *,
+    store: str | StateStore,
+    writer: str | None = None,
+    op_column: str | None = None,
+    order_by: str | None = None,
+    partitions: int | None = None,
+) -> int:
+    """Write several tables in one epoch; answers it. If (writer, batch_id) is committed, nothing is computed.
+
+    `store`: a URL, or an open store, which then commits and compacts. `writer` is the streaming query's id with the
+    names of the tables if not given, so that each commit of a function has a name of its own. `op_column` marks
+    deletes in the rows that have it, as the option `opColumn` does. Of several rows of one key the one with the
+    largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks per table, up to 256;
+    the rows are repartitioned by key. With a power of two each task writes a range of its own, and all together one
+    sublevel of L0; with another number one sublevel each.
+
+    Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
+    Raises `Fenced` if the batch is another one than what the writer has under its number (of another query, or of
+    another call of this function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is
+    computed; an `order_by` or `op_column` that no rows have, as a column of exactly that name, is refused.
+    """
+    if not tables:
+        raise InvalidOption("write_epoch was given no tables; expected at least one")
+    open_store = opened_store(store)
+    address = address_of(open_store.url)
+    batch = micro_batch(_rows_of(next(iter(tables.values()))), batch_id, writer, tables)
+    committed = is_committed(open_store, batch)
+    if committed is not None:
+        return committed
+    _check_named(order_by, "order_by", tables)
+    _check_named(op_column, "op_column", tables)
+    shares = [_share(open_store, name, part) for name, part in tables.items()]
+    tasks = task_count(partitions, shares[0].rows)
+    with ExitStack() as stack:
+        stack.enter_context(_active(shares[0].rows.sparkSession))
+        expect: dict[str, int] = {}
+        read_epoch = 0
+        if any(share.merge is not None for share in shares):
+            read_epoch = stack.enter_context(open_store.pin_snapshot()).epoch
+            expect = {share.spec.name: read_epoch for share in shares if share.merge is not None}
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tussock-")))
+        uploads: dict[str, list[UploadedRun]] = {}
+        spent: list[Spent] = []
+        for at, share in enumerate(shares):
+            plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
+            _upload(share, address, plan, op_column, order_by, tasks)
+            answers = staged(Path(plan.stage))
+            uploads[share.spec.name] = answers.levels
+            spent += answers.spent
+        return commit_batch(open_store, batch, uploads, spent, expect)
+
+
+def _share(store: StateStore, name: str, part: TableWrite) -> _Share:
+    rows, merge = (part, None) if isinstance(part, DataFrame) else part
+    table = store.table(name)
+    if merge is not None:
+        if table.spec.schema is None:
+            raise InvalidOption(f"table {name!r} is raw: its values have no columns to merge")
+        check_merge(merge, table.schema, table.spec.primary_key, name)
+        missing = [column for column in merge if column not in rows.columns]
+        if missing:
+            raise InvalidOption(
+                f"table {name!r}: merge names {missing}, and the rows have no such columns (upper and lower case "
+                f"differ); they have {rows.columns}"
+            )
+    return _Share(table.spec, rows, None if merge is None else dict(merge))
+
+
+def _upload(
+    share: _Share, address: StoreAddress, plan: WritePlan, op_column: str | None, order_by: str | None, tasks: int
+) -> None:
+    spec, rows = share.spec, share.rows
+    has_operations = op_column is not None and op_column in rows.columns
+    if has_operations and share.merge is not None:
+        raise InvalidOption(f"table {spec.name!r}: rows with {op_column!r} are not merged; write deletes on their own")
+    rows = rows.repartition(tasks, *(_place(name, rows, spec) for name in spec.distribution_key or ("key",)))
+    if order_by is not None and order_by in rows.columns:
+        rows = rows.sortWithinPartitions(named(order_by))
+        if order_by not in spec.arrow_schema().names:
+            rows = rows.drop(named(order_by))
+    writer = rows.write.format("tussock").mode("append").option("store", address.url)
+    writer = writer.option(PLAN_OPTION, msgspec.json.encode(plan).decode())
+    if has_operations:
+        writer = writer.option("opColumn", op_column)
+    writer.save(spec.name)
+
+
+def _place(name: str, rows: DataFrame, spec: TableSpec) -> Column:
+    """What of a key column decides which task has the row.
+
+    Spark's partition of a row is its hash modulo the tasks, and the vnode is made from the same hash: each task gets a
+    contiguous range of vnodes, and the runs of all tasks fit into one sublevel of L0. Several doubles may be one key
+    of floats, and have to meet in one task; conversions between other types keep keys apart, or refuse them.
+    """
+    column = named(name)
+    if name in rows.columns and pt.is_float32(spec.arrow_schema().field(name).type):
+        return column.cast("float")
+    return column
+
+
+def _check_named(column: str | None, argument: str, parts: Mapping[str, TableWrite]) -> None:
+    """Raise `InvalidOption` if an argument names a column that no table's rows have: it would do nothing."""
+    if column is None or any(column in _rows_of(part).columns for part in parts.values()):
+        return
+    found = "; ".join(f"for table {name!r}: {_rows_of(part).columns}" for name, part in parts.items())
+    raise InvalidOption(
+        f"{argument} is {column!r}, and no rows have a column of that name (upper and lower case differ); they have, "
+        f"{found}"
+    )
+
+
+@contextmanager
+def _active(session: SparkSession) -> Iterator[None]:
+    """Make the session active in this thread, unless one is: Spark asks that one for the format when it writes."""
+    sessions = session._jvm.SparkSession  # noqa: SLF001
+    if sessions.getActiveSession().isDefined():
+        yield
+        return
+    sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        sessions.clearActiveSession()
+
+
+def _rows_of(part: TableWrite) -> DataFrame:
+    return part if isinstance(part, DataFrame) else part[0]
+
+
+def task_count(partitions: int | None, rows: DataFrame) -> int:
+    """The tasks per table: as given, else the largest power of two up to the session's cores."""
+    if partitions is None:
+        cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))
+        return 1 << (cores.bit_length() - 1)
+    if not 1 <= partitions <= VNODES_MAX:
+        raise InvalidOption(f"partitions is {partitions}; expected 1 to {VNODES_MAX}, best a power of two")
+    return partitions

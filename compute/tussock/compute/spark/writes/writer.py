@@ -1,0 +1,247 @@
+"""Writes: tasks turn their rows into SSTs that nobody sees, and one commit on the driver makes them an epoch.
+
+Each attempt of a task uploads SSTs under ids of its own and answers with their names; Spark lets the answer of one
+attempt a task through. Those of failed, slower and aborted attempts stay unnamed, and vacuum deletes them: nothing is
+deleted here, because a commit whose answer was lost may name them. (The protocol is that of Iceberg's and Delta's
+sinks; the facts about Spark 4.3's commit coordinator are in `docs/spark.md`.)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
+from tussock.compute.spark.batches.identity import MicroBatch, sink_batch
+from tussock.compute.spark.batches.spent import Meter, Spent
+from tussock.compute.spark.options.evolution import check_known, schema_changes
+from tussock.compute.spark.options.options import WriteOptions
+from tussock.compute.spark.options.schemas import check_writable, storable
+from tussock.compute.spark.reads.connections import committing_store, same_table, working_store
+from tussock.compute.spark.reads.epoch_reads import EpochReads
+from tussock.compute.spark.writes.merges import merged_batches
+from tussock.compute.spark.writes.operations import DELETE_COLUMN, gathered, marked_deletes
+from tussock.statestore.client import StateStore
+from tussock.statestore.contract.records import TableSpec, UploadedRun
+from tussock.statestore.errors import InvalidOption, SchemaMismatch
+from tussock.statestore.tables.typed_table import TypedTable
+
+__all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged"]
+
+_QUERY_ID = "sql.streaming.queryId"
+"""Local property of Spark's streaming tasks; stable over restarts of one checkpoint."""
+
+
+@dataclass
+class Uploaded(WriterCommitMessage):  # type: ignore[misc]
+    """A task's answer: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
+
+    levels: list[UploadedRun]
+    query_id: str | None
+    spent: Spent
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What all tasks of a write answered, for `write_epoch`."""
+
+    levels: list[UploadedRun]
+    """Newest first."""
+    spent: list[Spent]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a task needs to know to write its share; made on the driver and pickled."""
+
+    options: WriteOptions
+    spec: TableSpec
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Uploaded:
+        """Upload a task's rows; memory is bounded by the store's `buffer_bytes` (a merge holds its task's keys)."""
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        meter = Meter()
+        levels = self._upload(working_store(self.options.address), meter.rows(batches), meter)
+        return Uploaded(levels, query_id, meter.spent())
+
+    def _upload(self, store: StateStore, batches: Iterator[pa.RecordBatch], meter: Meter) -> list[UploadedRun]:
+        table: Any = same_table(store, self.spec)
+        plan = self.options.plan
+        schema = table.schema
+        batches = (storable(batch, schema, self.spec.name) for batch in batches)
+        if self.options.op_column is not None:
+            batches = marked_deletes(batches, self.options.op_column, self.spec.name)
+        elif self.options.delete_all:
+            batches = (_all_marked(batch, self.spec) for batch in batches)
+        elif plan is not None and plan.merge is not None:
+            held, merge, epoch = list(batches), plan.merge, plan.read_epoch
+            with EpochReads(store, epoch) as reads:
+                return reads.run(
+                    self.spec,
+                    lambda table: table.upload(merged_batches(held, table, merge, epoch, meter), waited=meter.waited),
+                )
+        marked = self.options.op_column is not None or self.options.delete_all
+        if isinstance(table, TypedTable):
+            delete_column = DELETE_COLUMN if marked else None
+            return table.upload(gathered(batches), delete_column=delete_column, waited=meter.waited)
+        return table.upload(gathered(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
+
+
+def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
+    """Check a write on the driver before any task runs; `TableNotFound`, `SchemaMismatch` or `InvalidOption`."""
+    store = working_store(options.address)
+    table = store.table(options.table)
+    if options.op_column is not None and options.op_column not in schema.fieldNames():
+        raise SchemaMismatch(
+            f"table {options.table!r}: the rows have no column {options.op_column!r}, which opColumn names; "
+            f"they have {schema.fieldNames()}"
+        )
+    ignored = set() if options.op_column is None else {options.op_column}
+    if options.delete_all:
+        expected = pa.schema([table.schema.field(name) for name in table.spec.primary_key or ("key",)])
+        ignored |= {name for name in schema.fieldNames() if name not in expected.names}
+        check_writable(schema, expected, expected.names, ignored, options.table)
+    else:
+        if options.merge_schema:
+            add, widen = schema_changes(schema, table.schema, ignored)
+            if len(add) or len(widen):
+                table = store.alter_table(options.table, add=add, widen=widen)
+        check_known(schema, table.schema, ignored, options.table)
+        check_writable(schema, table.schema, table.spec.primary_key, ignored, options.table)
+    return Upload(options, table.spec)
+
+
+class _Committer:
+    """The part of batch and stream writers that runs on the driver."""
+
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        self.upload = upload
+        self.overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:
+        """Runs in a task."""
+        return self.upload.run(iterator)
+
+    def commit_runs(self, messages: Sequence[Uploaded | None], batch: MicroBatch | None) -> None:
+        """Commit what the tasks uploaded as one epoch; a repeated batch changes nothing."""
+        options = self.upload.options
+        store = committing_store(options.address)
+        runs, spent = runs_of(messages), _spent_of(messages)
+        if batch is not None and is_committed(store, batch) is not None:
+            return
+        same_table(store, self.upload.spec)
+        expect = None
+        if self.overwrite:
+            meter = Meter()
+            deletes, read_epoch = _delete_all(store, self.upload.spec, meter)
+            runs, expect = runs + deletes, {options.table: read_epoch}
+            spent.append(meter.spent())
+        if batch is None:
+            store.commit_uploaded({options.table: runs}, expect=expect)
+        else:
+            commit_batch(store, batch, {options.table: runs}, spent, expect)
+
+
+class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write.format("tussock")`."""
+
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        if (upload.options.writer is None) != (upload.options.batch_id is None):
+            raise InvalidOption("options writerId and writerVersion go together in a batch write: give both or neither")
+        super().__init__(upload, overwrite)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit, or leave the runs for `write_epoch`, which commits several tables at once."""
+        plan = self.upload.options.plan
+        if plan is not None:
+            staged = Staged(runs_of(messages), _spent_of(messages))
+            Path(plan.stage).write_bytes(msgspec.msgpack.encode(staged))
+            return
+        options = self.upload.options
+        batch = None
+        if options.writer is not None and options.batch_id is not None:
+            batch = sink_batch(options.writer, options.batch_id, None, options.table)
+        self.commit_runs(messages, batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+
+
+class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream.format("tussock")`."""
+
+    def __init__(self, upload: Upload, overwrite: bool) -> None:
+        if upload.options.batch_id is not None:
+            raise InvalidOption(
+                f"option writerVersion is {upload.options.batch_id}, and the write is a stream, which numbers its "
+                "batches itself; leave it out"
+            )
+        super().__init__(upload, overwrite)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit a micro-batch, once for each (query or `writerId`, batch)."""
+        query_id = next((message.query_id for message in messages if message is not None and message.query_id), None)
+        writer = self.upload.options.writer
+        if writer is None and query_id is None:
+            raise InvalidOption(
+                "no task told its streaming query, so a repeated batch could not be recognised; give option writerId"
+            )
+        self.commit_runs(messages, sink_batch(writer, batchId, query_id, self.upload.options.table))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+
+
+def runs_of(messages: Sequence[Any]) -> list[UploadedRun]:
+    """All sorted runs, newest first: where tasks wrote the same key, the later task's row wins."""
+    return [run for message in reversed(messages) if message is not None for run in message.levels]
+
+
+def _spent_of(messages: Sequence[Any]) -> list[Spent]:
+    return [message.spent for message in messages if message is not None]
+
+
+def staged(stage: Path) -> Staged:
+    """What a `BatchWriter` left in that file."""
+    return msgspec.msgpack.decode(stage.read_bytes(), type=Staged)
+
+
+def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[UploadedRun], int]:
+    """Runs that delete each row that is there now, and the epoch that was read; as older runs they hide no new row."""
+    with store.pin_snapshot() as snapshot:
+        there: Any = snapshot.table(spec.name)
+        table: Any = store.table(spec.name)
+        if isinstance(table, TypedTable):
+            keys = (_all_marked(batch, spec) for batch in _read(there.read(list(spec.primary_key)), meter))
+            return table.upload(keys, delete_column=DELETE_COLUMN, waited=meter.waited), snapshot.epoch
+        gone = (_raw_operations(_all_marked(batch, spec)) for batch in _read(there.scan(), meter))
+        return table.upload(gone, waited=meter.waited), snapshot.epoch
+
+
+def _read(batches: Iterator[pa.RecordBatch], meter: Meter) -> Iterator[pa.RecordBatch]:
+    while True:
+        with meter.reading():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _all_marked(batch: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
+    """The keys of the batch, each marked as a delete."""
+    keys = batch.select(list(spec.primary_key or ("key",)))
+    return keys.append_column(DELETE_COLUMN, pa.repeat(True, batch.num_rows))
+
+
+def _raw_operations(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A raw table's rows with the column `op` that its upload takes, from the marks."""
+    marks = batch.column(DELETE_COLUMN)
+    values = batch.column("value") if "value" in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+    words = pa.DictionaryArray.from_arrays(marks.cast(pa.int8()), ["put", "delete"]).cast(pa.string())
+    return pa.record_batch([batch.column("key"), values, words], names=["key", "value", "op"])
