@@ -184,6 +184,13 @@ def test_files_that_are_named_exist() -> None:
     assert_only_exempt("named", gone)
 
 
+def test_recipes_name_what_is_there() -> None:
+    """Each file and folder of `docs/recipes.md`."""
+    named = re.findall(r"`([\w.-]+/[\w./-]*)`", (ROOT / "docs/recipes.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_functions_stay_short() -> None:
     """A function of a room has at most 70 lines, its decorators and docstring counted."""
     long = {}

@@ -11,7 +11,7 @@ Layout before compression, little-endian; every buffer starts at a multiple of 8
     16     8*b   per buffer: u32 offset, u32 length
     ...          the buffers: key offsets (i32 x rows+1; absent under flag 1), key bytes, epochs (u64 x rows; only
                  under flag 2), delete marks (bitmap; only under flag 4), then per value column its buffers as
-                 `column_codec` lists them
+                 `columns.py` lists them
 
 In the `.data` object the compressed bytes are followed by a trailer of 12 bytes: u8 codec, 3 zero bytes, u32 length
 before compression, u32 crc32c of all before it (compressed bytes and the trailer's first 8). Why not an Arrow IPC
