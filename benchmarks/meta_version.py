@@ -21,7 +21,7 @@ from tussock.meta.version.delta import ClaimCompaction, CreateTable, Delta, Repo
 from tussock.meta.version.ranges import overlap_in_run
 from tussock.meta.version.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.contract.backend import CommitRequest
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.records import Run, SstInfo, TableLevels, TableSpec, TableState
 
 AT_MS = 1_700_000_000_000
 L0_SSTS = 2_000
@@ -61,9 +61,7 @@ def big_version(ssts: int, shop: Shop) -> Version:
     """A version of so many SSTs, and a tenth as many dropped ones."""
     deep = ssts // 2
     levels = (shop.run(ssts - deep - L0_SSTS, 2, own=True), shop.run(deep, 1, own=True))
-    l0 = tuple(
-        SubLevel(ssts=shop.run(L0_SSTS // L0_RUNS, L0_RUNS + 2 - number, own=False)) for number in range(L0_RUNS)
-    )
+    l0 = tuple(Run(ssts=shop.run(L0_SSTS // L0_RUNS, L0_RUNS + 2 - number, own=False)) for number in range(L0_RUNS))
     version = advance(Version(), [CreateTable(spec=TableSpec(id=1, name="kv"))])
     state = TableState(spec=version.tables[1].spec, levels=TableLevels(l0=l0, levels=levels), last_epoch=L0_RUNS + 2)
     dropped = tuple(DroppedSst(id=sst.id, seq=1, dropped_ms=AT_MS) for sst in shop.run(ssts // 10, 1, own=True))
@@ -121,7 +119,7 @@ def committed(version: Version, shop: Shop, chance: random.Random) -> Version:
     """The version after a commit of one SST, stamped and checked as the log does."""
     at = chance.randrange(10**12)
     sst = shop.sst(at, at + 1000, 1, own=False)
-    request = CommitRequest(epoch=1, tables={1: (SubLevel(ssts=(sst,)),)})
+    request = CommitRequest(epoch=1, tables={1: (Run(ssts=(sst,)),)})
     delta = stamp(version, request, AT_MS)
     assert not isinstance(delta, AlreadyCommitted)
     return advance(version, [delta])

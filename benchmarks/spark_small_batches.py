@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("total", pa.int64())]
 
 
 def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[str, Any]:
-    """Stream that many batches; medians of their seconds, and the most sublevels of L0 seen, per `window` batches."""
+    """Stream that many batches; medians of their seconds, and the most runs of L0 seen, per `window` batches."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -75,7 +75,7 @@ def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[
             "median_seconds": round(
                 statistics.median(seconds[at] for at in range(start, min(start + window, batches)) if at in seconds), 3
             ),
-            "l0_sublevels_max": longest.get(start // window, 0),
+            "l0_runs_max": longest.get(start // window, 0),
         }
         for start in range(0, batches, window)
     ]
@@ -83,7 +83,7 @@ def run(batches: int, window: int, rows: int, shape: str, folder: Path) -> dict[
         "shape": shape,
         "rows_per_batch": rows,
         "windows": windows,
-        "l0_sublevels_at_end": len(levels.l0),
+        "l0_runs_at_end": len(levels.l0),
         "ssts_at_end": len(levels.ssts()),
     }
 

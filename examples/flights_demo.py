@@ -129,7 +129,7 @@ class Demo:
             (name, *(f"{old:,} -> {new:,}" for old, new in zip(before[name], after[name], strict=True)))
             for name in TABLES
         ]
-        self.screen.table(["table", "sublevels", "SSTs", "KiB", "ms to read all"], rows)
+        self.screen.table(["table", "runs", "SSTs", "KiB", "ms to read all"], rows)
         self.screen.say(f"\n   vacuum deleted {len(report.deleted):,} objects; on disk: {on_disk} -> {self._on_disk()}")
         with self._reader() as store:
             self._compare_states(store)
@@ -250,7 +250,7 @@ class Demo:
         return f"{len(sizes):,} objects with {sum(sizes) / 2**20:,.1f} MiB"
 
     def _shape(self) -> dict[str, tuple[int, int, int, int]]:
-        """Per table: sublevels of L0, SSTs, KiB, and the median milliseconds of a full read with cold caches."""
+        """Per table: runs of L0, SSTs, KiB, and the median milliseconds of a full read with cold caches."""
         shapes = {}
         for name in TABLES:
             times = []

@@ -13,7 +13,7 @@ import tussock.statestore
 from tussock.statestore import errors
 from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import BarrierEvent
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.records import Run, SstInfo, TableLevels, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/api.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ RECORDS: list[type[msgspec.Struct]] = [
     PinInfo,
     Renumbered,
     SstInfo,
-    SubLevel,
+    Run,
     TableLevels,
     TableSpec,
     TableState,

@@ -28,7 +28,7 @@ def test_version_in_json(tussock: Tussock, sample: Sample) -> None:
     """The document holds the same: levels with counts, the ledger by writer, tasks, pins."""
     document = tussock("version", "--json").json()
     assert document["max_committed_epoch"] == sample.epochs[2]
-    assert [table["sublevels"] for table in document["tables"]] == [3, 3]
+    assert [table["runs"] for table in document["tables"]] == [3, 3]
     assert document["tables"][0]["levels"][0]["rows"] == 360
     assert document["ledger"]["job"][-1] == {"batch_id": 2, "epoch": sample.epochs[2]}
     assert (document["tasks"], document["pins"], document["safe_epoch"]) == ([], [], 0)
@@ -36,9 +36,9 @@ def test_version_in_json(tussock: Tussock, sample: Sample) -> None:
 
 
 def test_ssts_lists_the_newest_run_first(tussock: Tussock, sample: Sample) -> None:
-    """Sublevel 0 of L0 is the newest commit."""
+    """Run 0 of L0 is the newest commit."""
     ssts = tussock("ssts", "kv", "--json").json()["ssts"]
-    assert [(sst["level"], sst["sublevel"], sst["epoch"]) for sst in ssts] == [
+    assert [(sst["level"], sst["run"], sst["epoch"]) for sst in ssts] == [
         (0, 0, sample.epochs[2]),
         (0, 1, sample.epochs[1]),
         (0, 2, sample.epochs[0]),
@@ -122,8 +122,8 @@ def test_compact_merges_and_keeps_history(tussock: Tussock, own: Sample) -> None
     assert done == [
         {
             "name": "kv",
-            "before": {"ssts": 3, "sublevels": 3, "rows": 360, "bytes": done[0]["before"]["bytes"]},
-            "after": {"ssts": 1, "sublevels": 0, "rows": 360, "bytes": done[0]["after"]["bytes"]},
+            "before": {"ssts": 3, "runs": 3, "rows": 360, "bytes": done[0]["before"]["bytes"]},
+            "after": {"ssts": 1, "runs": 0, "rows": 360, "bytes": done[0]["after"]["bytes"]},
         }
     ]
     assert tussock("get", "kv", "k005", "--epoch", str(own.epochs[0]), "--json").json()["value"] == "v0"

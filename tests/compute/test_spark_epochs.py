@@ -76,8 +76,8 @@ def test_partition_counts_change_no_total(spark: Any, store: StateStore, totals:
     assert table_rows(totals) == expected_totals(100)
 
 
-def test_aligned_tasks_write_one_sublevel(spark: Any, store: StateStore, url: str) -> None:
-    """Tasks write disjoint ranges of vnodes, so a batch adds one sublevel to L0 and not one per task."""
+def test_aligned_tasks_write_one_run(spark: Any, store: StateStore, url: str) -> None:
+    """Tasks write disjoint ranges of vnodes, so a batch adds one run to L0 and not one per task."""
     with connect(url, compaction=False) as quiet:
         for batch in range(2):
             rows = spark.range(1000).selectExpr("id", "'x' v")

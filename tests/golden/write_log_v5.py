@@ -45,7 +45,7 @@ from tussock.meta.version.delta import (
 from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Origin, Version
 from tussock.statestore.contract.backend import PinInfo
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec
+from tussock.statestore.contract.records import Run, SstInfo, TableSpec
 
 AT_MS = 1_700_000_000_000
 ID = bytes(range(16))
@@ -105,8 +105,8 @@ def history() -> list[tuple[Delta, ...]]:
     return [
         (CreateTable(spec=TableSpec(id=1, name="kv")),),
         (CreateTable(spec=typed),),
-        (CommitEpoch(epoch=1, at_ms=AT_MS, tables={1: (SubLevel(ssts=(first,)),)}, writer="job-1", batch_id=7),),
-        (CommitEpoch(epoch=2, at_ms=AT_MS + 1, tables={1: (SubLevel(ssts=(second,)),)}),),
+        (CommitEpoch(epoch=1, at_ms=AT_MS, tables={1: (Run(ssts=(first,)),)}, writer="job-1", batch_id=7),),
+        (CommitEpoch(epoch=2, at_ms=AT_MS + 1, tables={1: (Run(ssts=(second,)),)}),),
         (StartTerm(term=TERM, leader=OWNER, address="meta-0:7370"),),
         (AdvanceSafeEpoch(epoch=2), ClaimCompaction(task=task)),
         (ReleaseCompaction(task_id=task.id, owner=OWNER, at_ms=AT_MS + 2),),
@@ -123,12 +123,12 @@ def history() -> list[tuple[Delta, ...]]:
             CommitEpoch(
                 epoch=3,
                 at_ms=AT_MS + 4,
-                tables={1: (SubLevel(ssts=(third,)),)},
+                tables={1: (Run(ssts=(third,)),)},
                 writer="job-1",
                 batch_id=8,
                 generation=1,
             ),
-            CommitEpoch(epoch=4, at_ms=AT_MS + 5, tables={1: (SubLevel(ssts=(fourth,)),)}, writer="job-2", batch_id=0),
+            CommitEpoch(epoch=4, at_ms=AT_MS + 5, tables={1: (Run(ssts=(fourth,)),)}, writer="job-2", batch_id=0),
         ),
         (
             BeginBackup(
@@ -150,7 +150,7 @@ def history() -> list[tuple[Delta, ...]]:
             CommitEpoch(
                 epoch=7,
                 at_ms=AT_MS + 11,
-                tables={1: (SubLevel(ssts=(sst(8, 7, b"e", b"f"),)),)},
+                tables={1: (Run(ssts=(sst(8, 7, b"e", b"f"),)),)},
                 writer="job-1",
                 batch_id=9,
                 source="query 1 to table kv",
@@ -186,9 +186,7 @@ def carrying() -> tuple[Delta, ...]:
             data_bytes=len(data) - 8,
             meta_bytes=8,
         )
-        commit = CommitEpoch(
-            epoch=small.epoch, at_ms=AT_MS + 3 + small.epoch, tables={table: (SubLevel(ssts=(small,)),)}
-        )
+        commit = CommitEpoch(epoch=small.epoch, at_ms=AT_MS + 3 + small.epoch, tables={table: (Run(ssts=(small,)),)})
         placed, brought = with_payloads(commit, CARRIED, CARRYING, start)
         start += sum(map(len, brought))
         deltas.append(placed)

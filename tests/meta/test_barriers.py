@@ -8,7 +8,7 @@ from support.versions import sst
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
 from tussock.statestore.contract.barriers import JobOptions
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
 
 INTERVAL_MS, TIMEOUT_MS = 100, 1000
@@ -56,7 +56,7 @@ class Coordinator:
     def collect(self, name: str, barrier: int | None = None, *, key: bytes = b"") -> list[tuple[str, str]]:
         number = barrier if barrier is not None else self.live.number
         key = key or name.encode()
-        tables = {TABLE: (SubLevel(ssts=(sst(key, key),)),)}
+        tables = {TABLE: (Run(ssts=(sst(key, key),)),)}
         generation = self.live.members[name].generation
         return self.take(barriers.collect(self.live, name, generation, number, tables, self.now_ms))
 

@@ -18,7 +18,7 @@ from tussock.meta.checkpoints.barriers import collect, committed, join, leave, l
 from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
 from tussock.statestore.checkpoint.participant import Participant, Todo, react
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import DuplicateName, Fenced
 
 NAMES = st.sampled_from(["a", "b"])
@@ -160,7 +160,7 @@ class Checkpoints(RuleBasedStateMachine):
         if which < len(self.outbox[name]) and self.job is not None:
             generation, barrier, sst_id = self.outbox[name][-1 - which]
             key = name.encode()
-            tables = {TABLE: (SubLevel(ssts=(sst(key, key, id=sst_id),)),)} if sst_id else {}
+            tables = {TABLE: (Run(ssts=(sst(key, key, id=sst_id),)),)} if sst_id else {}
             try:
                 self.take(collect(self.job, name, generation, barrier, tables, self.now_ms))
             except Fenced:

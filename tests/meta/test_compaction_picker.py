@@ -140,7 +140,7 @@ def test_while_the_oldest_runs_are_merged_others_go_on_beside_them() -> None:
 
 
 def test_a_task_is_bounded_in_bytes() -> None:
-    """As many of the oldest sublevels as fit into half of a task's bytes, the other half is for L1."""
+    """As many of the oldest runs as fit into half of a task's bytes, the other half is for L1."""
     table = state([[file(number, 0, 9, 400)] for number in (1, 2, 3, 4, 5)])
     picked = pick(table, [], PickerConfig(base_bytes=1000, l0_merge_min=99, task_bytes_max=1700), 0)
     assert numbers(picked) == [[4], [5]]

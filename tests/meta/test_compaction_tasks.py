@@ -55,7 +55,7 @@ def test_a_sound_fixture(version: Version) -> None:
         (task((N1,), (N2,), target=0), "from new to old"),
         (task((N2, N1), target=0), "sorted runs"),
         (task((N2,), (OLD1, OLD2), target=0), "follow each other"),
-        (task((N1,), (OLD1,), target=0), "whole sublevels"),
+        (task((N1,), (OLD1,), target=0), "whole runs"),
         (task((L2A,), target=1), "older than the target"),
         (task((OLD1,), (L1B,), target=1), "in its range"),
         (task((OLD1, OLD2), (L1A, L1C), target=1), "in its range"),
@@ -128,7 +128,7 @@ def test_a_merge_in_l0_stays_in_its_place_while_commits_go_on_top(version: Versi
 
 
 def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None:
-    """Everything in the task was dropped: sublevel and deepest level vanish."""
+    """Everything in the task was dropped: run and deepest level vanish."""
     version = claimed(version, task((OLD2,), (L1C,), (L2A,), target=2, bottom=True))
     after = advance(version, [report(())])
     assert after.tables[1].levels.levels == ((L1A, L1B),)

@@ -15,7 +15,7 @@ from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Origin
 from tussock.statestore import StateStore
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import SstInfo, SubLevel, data_path, object_sizes
+from tussock.statestore.contract.records import Run, SstInfo, data_path, object_sizes
 from tussock.statestore.errors import (
     BackupNotFound,
     CorruptLog,
@@ -228,7 +228,7 @@ def test_a_meta_that_is_not_what_the_backup_names_is_refused(
     content = decode_backup(path, source.get(path))
     (table,) = content.version.tables.values()
     (sub,) = table.levels.l0
-    lying = SubLevel(ssts=tuple(replace(sst, rows=sst.rows + 1) for sst in sub.ssts))
+    lying = Run(ssts=tuple(replace(sst, rows=sst.rows + 1) for sst in sub.ssts))
     changed = replace(table, levels=replace(table.levels, l0=(lying,)))
     source.put(path, encode_backup(replace(content, version=replace(content.version, tables={1: changed}))))
     with pytest.raises(CorruptSst, match="not those that the backup names"):

@@ -28,7 +28,7 @@ from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.chunked import Chunked
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels
+from tussock.statestore.contract.records import Run, SstInfo, TableLevels
 from tussock.statestore.errors import Fenced, TussockError
 
 SMALL = PickerConfig(base_bytes=4000, l0_small_bytes=1, task_bytes_max=20_000, l0_runs_max=5, level_ratio=2)
@@ -52,9 +52,7 @@ def replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, 
         below[task.target_level - 1] = sorted([*below[task.target_level - 1], *outputs], key=lambda one: one.smallest)
     while below and not below[-1]:
         below.pop()
-    return TableLevels(
-        l0=tuple(SubLevel(ssts=ssts) for ssts in l0 if ssts), levels=tuple(tuple(level) for level in below)
-    )
+    return TableLevels(l0=tuple(Run(ssts=ssts) for ssts in l0 if ssts), levels=tuple(tuple(level) for level in below))
 
 
 class History:
@@ -261,7 +259,7 @@ def test_several_deltas_of_an_entry_take_effect_together_or_not_at_all() -> None
 
 
 def test_a_commit_to_a_version_of_ten_thousand_ssts_copies_none_of_them() -> None:
-    """Applying a commit shares the levels; only the new sublevel and the dictionaries are made anew."""
+    """Applying a commit shares the levels; only the new run and the dictionaries are made anew."""
     files = Chunked(sst(b"%06d" % number, b"%06d" % number) for number in range(10_000))
     version = advance(Version(), [CreateTable(spec=spec())])
     state = version.tables[1]

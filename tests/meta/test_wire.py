@@ -14,8 +14,8 @@ def tables(rng: random.Random) -> list[pb.TableRuns]:
             id="0" * rng.randrange(40), smallest=rng.randbytes(rng.randrange(300)), rows=rng.getrandbits(63)
         )
 
-    def run() -> pb.SubLevel:
-        return pb.SubLevel(ssts=[sst() for _ in range(rng.randrange(5))])
+    def run() -> pb.Run:
+        return pb.Run(ssts=[sst() for _ in range(rng.randrange(5))])
 
     return [pb.TableRuns(table_id=1, runs=[run() for _ in range(rng.randrange(4))]) for _ in range(rng.randrange(4))]
 

@@ -83,7 +83,7 @@ def uploaded(service: Service) -> SstInfo:
 
 def commit_of(sst: SstInfo, **changes: object) -> pb.CommitRequest:
     """A commit that names one SST in table 1."""
-    runs = [pb.SubLevel(ssts=[sst_to_message(sst)])]
+    runs = [pb.Run(ssts=[sst_to_message(sst)])]
     return pb.CommitRequest(session_id=SESSION, epoch=7, tables=[pb.TableRuns(table_id=1, runs=runs)], **changes)
 
 

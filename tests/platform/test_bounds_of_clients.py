@@ -142,7 +142,7 @@ def test_a_table_is_one_that_a_client_could_make(
             pb.CommitRequest(
                 session_id=SESSION,
                 epoch=1,
-                tables=[pb.TableRuns(table_id=1, runs=[pb.SubLevel(ssts=[pb.SstInfo()] * 20_000)])],
+                tables=[pb.TableRuns(table_id=1, runs=[pb.Run(ssts=[pb.SstInfo()] * 20_000)])],
             ),
             MessageTooLarge,
         ),

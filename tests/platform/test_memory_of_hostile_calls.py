@@ -94,7 +94,7 @@ def test_a_request_of_empty_records_costs_little(meta: GuardedMeta) -> None:
     caller = meta.caller("writer")
     caller.call("OpenSession", pb.OpenSessionRequest(session_id=SESSION, kind=pb.CLIENT, name="x"))
     before = meta.memory("VmHWM")
-    tables = [pb.TableRuns(table_id=1, runs=[pb.SubLevel(ssts=[pb.SstInfo()] * 500_000)])]
+    tables = [pb.TableRuns(table_id=1, runs=[pb.Run(ssts=[pb.SstInfo()] * 500_000)])]
     made = pb.CommitRequest(session_id=SESSION, epoch=1, tables=tables)
     at_once(CALLS, lambda _: meta.caller("writer").call("Commit", made))
     assert meta.memory("VmHWM") - before < GROWTH_BYTES_MAX

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.ssts import Put, to_puts, to_rows
 from support.versions import run, sst
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.write.shared_buffer import SharedBuffer
@@ -24,7 +24,7 @@ def rows(text: str, epoch: int = 1) -> Rows:
     return to_rows([Put(key.encode(), epoch, b"%d" % epoch) for key in text.split()], epoch=epoch)
 
 
-def level(smallest: str = "a") -> SubLevel:
+def level(smallest: str = "a") -> Run:
     """A run of one SST, as a spill leaves it."""
     return run(sst(smallest.encode(), b"z"))
 
@@ -37,7 +37,7 @@ def shown(buffer: SharedBuffer, table: int = 1, epoch: int | None = None) -> lis
     ]
 
 
-def spill(buffer: SharedBuffer, spilled: SubLevel | None = None) -> tuple[int, int] | None:
+def spill(buffer: SharedBuffer, spilled: Run | None = None) -> tuple[int, int] | None:
     """Do what a spill does, at once; answers table and epoch."""
     candidate = buffer.spill_candidate(TABLES)
     if candidate is None:

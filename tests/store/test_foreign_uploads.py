@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import InvalidBatch, StateStore, connect
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 
 I64 = pa.int64()
 PRICES = pa.schema([("k", I64), ("price", I64), ("cost", I64)])
@@ -23,12 +23,12 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         yield opened
 
 
-def as_of_old(runs: list[Any]) -> list[SubLevel]:
+def as_of_old(runs: list[Any]) -> list[Run]:
     """The runs as an earlier release answered, and pickled, them: without a word about the table."""
-    return pickle.loads(pickle.dumps([SubLevel(ssts=run.ssts) for run in runs]))
+    return pickle.loads(pickle.dumps([Run(ssts=run.ssts) for run in runs]))
 
 
-def as_they_are(runs: list[Any]) -> list[SubLevel]:
+def as_they_are(runs: list[Any]) -> list[Run]:
     return pickle.loads(pickle.dumps(runs))
 
 
@@ -45,7 +45,7 @@ def as_they_are(runs: list[Any]) -> list[SubLevel]:
     ids=["swapped", "fewer", "type", "vnodes", "raw"],
 )
 def test_a_table_refuses_what_was_uploaded_for_another(
-    store: StateStore, schema: pa.Schema | None, options: dict[str, int], passed: Callable[[list[Any]], list[SubLevel]]
+    store: StateStore, schema: pa.Schema | None, options: dict[str, int], passed: Callable[[list[Any]], list[Run]]
 ) -> None:
     """By what `upload` said, or else by what the SST's meta says; nothing is stored, and the table stays readable."""
     runs = store.create_table("from", PRICES, ["k"]).upload(ROWS)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore import SchemaMismatch, StateStore, connect
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
 
@@ -39,7 +39,7 @@ def test_of_one_key_the_upload_in_front_wins(store: StateStore) -> None:
     """Within an upload the later row; over several, whatever they were made in, the order of the list decides."""
     table = store.table("people")
 
-    def uploads() -> tuple[list[SubLevel], list[SubLevel]]:
+    def uploads() -> tuple[list[Run], list[Run]]:
         first = pa.record_batch({"id": [1, 1, 2], "name": ["old", "first", "first"]})
         second = pa.record_batch({"id": [1, 1, 3], "name": ["old", "second", "second"]})
         return table.upload([first]), table.upload([second])

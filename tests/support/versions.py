@@ -6,7 +6,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.object_store import ObjectInfo
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec, object_sizes
+from tussock.statestore.contract.records import Run, SstInfo, TableSpec, object_sizes
 from tussock.statestore.errors import ObjectNotFound
 
 
@@ -104,8 +104,8 @@ def live_objects(version: Version) -> set[str]:
     return {path for state in version.tables.values() for sst in state.levels.ssts() for path in object_sizes(sst)}
 
 
-def run(*ssts: SstInfo) -> SubLevel:
-    return SubLevel(ssts=ssts)
+def run(*ssts: SstInfo) -> Run:
+    return Run(ssts=ssts)
 
 
 def request(epoch: int, table: int | None = 1, *ssts: SstInfo, **fields: object) -> CommitRequest:

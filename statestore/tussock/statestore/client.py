@@ -18,7 +18,7 @@ from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
 from tussock.statestore.committing import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import OnMissing, job_options
-from tussock.statestore.contract.records import SubLevel, TableState, pack
+from tussock.statestore.contract.records import Run, TableState, pack
 from tussock.statestore.contract.renumbered import Renumbered
 from tussock.statestore.core import Core
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
@@ -154,7 +154,7 @@ class StateStore:
 
     def commit_uploaded(
         self,
-        uploads: Mapping[str, Sequence[SubLevel]],
+        uploads: Mapping[str, Sequence[Run]],
         writer: str | None = None,
         batch_id: int | None = None,
         expect: Mapping[str, int] | None = None,
@@ -164,7 +164,7 @@ class StateStore:
     ) -> int:
         """Commit what other processes uploaded with `TypedTable.upload`, as one epoch; see `commit_epoch`.
 
-        `uploads`: per table the sorted runs, newest first; runs of different tasks are packed into as few sublevels
+        `uploads`: per table the sorted runs, newest first; runs of different tasks are packed into as few runs
         as their key ranges allow. Raises `StaleUpload` if they are so old that vacuum may have deleted them, and
         `InvalidBatch` if an SST is not there, or not of the table that it is named for.
         """

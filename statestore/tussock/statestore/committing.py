@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from tussock.statestore.contract.backend import CommitRequest
-from tussock.statestore.contract.records import SubLevel, TableSpec, UploadedRun
+from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
 from tussock.statestore.core import Core
 from tussock.statestore.errors import (
     ClockAhead,
@@ -27,9 +27,9 @@ def check_uploaded(uploads: object) -> None:
     """`InvalidOption` unless this maps names of tables to what their `upload` answered."""
     if not isinstance(uploads, Mapping):
         raise InvalidOption(f"uploads is {uploads!r:.100}; expected a dict of table names and what upload() answered")
-    for name, levels in uploads.items():
-        if not isinstance(levels, list | tuple) or not all(isinstance(level, SubLevel) for level in levels):
-            raise InvalidOption(f"uploads has {name!r}: {levels!r:.100}; expected what upload() answered")
+    for name, runs in uploads.items():
+        if not isinstance(runs, list | tuple) or not all(isinstance(run, Run) for run in runs):
+            raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() answered")
 
 
 def known_commit(core: Core, request: CommitRequest) -> int | None:
@@ -88,7 +88,7 @@ def _commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> i
 
 
 def commit_uploads(
-    core: Core, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[SubLevel]]
+    core: Core, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[Run]]
 ) -> int:
     """Commit `request`, which has these runs in these tables; see `StateStore.commit_uploaded`."""
     foreign = [

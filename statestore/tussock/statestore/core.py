@@ -19,7 +19,7 @@ from tussock.statestore.contract.backend import Backend, VersionView
 from tussock.statestore.contract.known_tables import KnownTables
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.readable import check_unpinned, expired
-from tussock.statestore.contract.records import SubLevel, TableSpec, TableState, UploadedRun, data_object
+from tussock.statestore.contract.records import Run, TableSpec, TableState, UploadedRun, data_object
 from tussock.statestore.errors import (
     CorruptSst,
     InvalidOption,
@@ -280,13 +280,13 @@ class Core:
         told the seconds that went by waiting for the bucket.
         """
         self.check_usable()
-        levels: list[UploadedRun] = []
+        runs: list[UploadedRun] = []
         for rows in sorted_runs(parts, self.settings.buffer_bytes):
             run = self._upload_run(spec, rows, UNCOMMITTED_EPOCH, waited=waited)
-            levels.insert(0, UploadedRun(ssts=run.ssts, table_id=spec.id, table=spec.name))
-        return levels
+            runs.insert(0, UploadedRun(ssts=run.ssts, table_id=spec.id, table=spec.name))
+        return runs
 
-    def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[SubLevel, ...]]:
+    def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[Run, ...]]:
         """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first.
 
         Small SSTs, of at most `payload_bytes_max` bytes, go into the buffer's payloads.
@@ -294,8 +294,8 @@ class Core:
         for table, runs in buffer.runs.items():
             if table not in buffer.uploaded:
                 fresh = [run.block.rows for run in runs if run.block is not None]
-                levels = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
-                buffer.uploaded[table] = (*levels, *(run.level for run in runs if run.level is not None))
+                newest = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
+                buffer.uploaded[table] = (*newest, *(run.level for run in runs if run.level is not None))
         return buffer.uploaded
 
     def renew_uploads(self, buffer: EpochBuffer) -> None:
@@ -334,7 +334,7 @@ class Core:
         runs: list[Rows],
         payloads: dict[str, bytes] | None = None,
         payload_bytes_max: int = 0,
-    ) -> SubLevel:
+    ) -> Run:
         spec = self._spec(table, epoch)
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
@@ -350,11 +350,11 @@ class Core:
         payloads: dict[str, bytes] | None = None,
         payload_bytes_max: int = 0,
         waited: Callable[[float], object] | None = None,
-    ) -> SubLevel:
+    ) -> Run:
         self.buffer.note_upload(epoch, id_floor(self.system.now_ms()))
         writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
         infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max, waited)
-        return SubLevel(
+        return Run(
             ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
         )
 

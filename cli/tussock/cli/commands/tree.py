@@ -25,7 +25,7 @@ def version(store: Store, as_json: Json = False) -> None:
     """Show the newest version: epochs, levels of each table, writers, compaction tasks, pins.
 
     With --json one document: {"seq", "max_committed_epoch", "committed_at", "safe_epoch", "compacted_epoch",
-    "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, sublevels, levels: [{level,
+    "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, runs, levels: [{level,
     ssts, rows, bytes}]}], "ledger", "tasks", "dropped", "pins"}.
     """
     with opened_place(store) as place:
@@ -64,17 +64,17 @@ def version(store: Store, as_json: Json = False) -> None:
 def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     """List the SSTs of a table, newest run first.
 
-    With --json one document: {"table", "ssts": [{level, sublevel, id, rows, deletes, data_bytes, meta_bytes,
-    smallest, largest, epoch, min_epoch, max_epoch}]}; level 0 has sublevels, 0 the newest.
+    With --json one document: {"table", "ssts": [{level, run, id, rows, deletes, data_bytes, meta_bytes,
+    smallest, largest, epoch, min_epoch, max_epoch}]}; `run` is the place within level 0, 0 the newest, else null.
     """
     with opened_version(store) as version:
         state = table_state(version, table, store)
-    placed = [(level, sublevel, sst) for level, sublevel, run in _runs(state.levels) for sst in run]
+    placed = [(level, place, sst) for level, place, run in _runs(state.levels) for sst in run]
     if as_json:
         fields = SstInfo.__struct_fields__
         documents = [
-            {"level": level, "sublevel": sublevel, **{name: getattr(sst, name) for name in fields}}
-            for level, sublevel, sst in placed
+            {"level": level, "run": place, **{name: getattr(sst, name) for name in fields}}
+            for level, place, sst in placed
         ]
         emit_json({"table": table, "ssts": documents})
         return
@@ -83,7 +83,7 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
         return
     rows = [
         (
-            f"L{level}" if sublevel is None else f"L0.{sublevel}",
+            f"L{level}" if place is None else f"L0.{place}",
             sst.id,
             number(sst.rows),
             number(sst.deletes),
@@ -92,7 +92,7 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
             _epochs(sst),
             _key_range(sst),
         )
-        for level, sublevel, sst in placed
+        for level, place, sst in placed
     ]
     columns = ("level", "SST", "rows", "deletes", "data", "meta", "epochs", "keys")
     show(grid(*columns, right=("rows", "deletes", "data", "meta"), whole=["SST"], rows=rows))
@@ -125,7 +125,7 @@ def _version_document(found: Version, tables: Iterable[TableState], held: list[d
             {
                 "name": state.spec.name,
                 "last_epoch": state.last_epoch,
-                "sublevels": len(state.levels.l0),
+                "runs": len(state.levels.l0),
                 "levels": [
                     {"level": level, "ssts": len(run), "rows": sum(sst.rows for sst in run), "bytes": total_bytes(run)}
                     for level, run in _levels(state.levels)
@@ -159,17 +159,17 @@ def _levels_grid(tables: Iterable[TableState]) -> Any:
     for state in tables:
         levels = list(_levels(state.levels))
         for at, (level, run) in enumerate(levels):
-            sublevels = number(len(state.levels.l0)) if level == 0 else ""
+            runs = number(len(state.levels.l0)) if level == 0 else ""
             counts = (number(len(run)), number(sum(sst.rows for sst in run)), bytes_text(total_bytes(run)))
-            rows.append((state.spec.name if at == 0 else "", f"L{level}", sublevels, *counts))
+            rows.append((state.spec.name if at == 0 else "", f"L{level}", runs, *counts))
         if not levels:
             rows.append((state.spec.name, "empty", "", "0", "0", "0 B"))
-    columns = ("table", "level", "sublevels", "SSTs", "row versions", "size")
-    return grid(*columns, right=("sublevels", "SSTs", "row versions", "size"), rows=rows)
+    columns = ("table", "level", "runs", "SSTs", "row versions", "size")
+    return grid(*columns, right=("runs", "SSTs", "row versions", "size"), rows=rows)
 
 
 def _levels(levels: TableLevels) -> Iterator[tuple[int, list[SstInfo]]]:
-    """The levels that are not empty, L0 with all its sublevels together."""
+    """The levels that are not empty, L0 with all its runs together."""
     if levels.l0:
         yield 0, [sst for sub in levels.l0 for sst in sub.ssts]
     for level, run in enumerate(levels.levels, start=1):
@@ -178,11 +178,11 @@ def _levels(levels: TableLevels) -> Iterator[tuple[int, list[SstInfo]]]:
 
 
 def _runs(levels: TableLevels) -> Iterator[tuple[int, int | None, Sequence[SstInfo]]]:
-    """Every sorted run, newest first, with its level and, in L0, its sublevel."""
-    for at, sub in enumerate(levels.l0):
-        yield 0, at, sub.ssts
-    for at, run in enumerate(levels.levels, start=1):
-        yield at, None, run
+    """Every sorted run, newest first, with its level and, in L0, its place there."""
+    for at, run in enumerate(levels.l0):
+        yield 0, at, run.ssts
+    for at, ssts in enumerate(levels.levels, start=1):
+        yield at, None, ssts
 
 
 def _task_rows(found: Version) -> Iterator[tuple[str, ...]]:

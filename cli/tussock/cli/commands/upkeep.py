@@ -27,7 +27,7 @@ def compact(
 ) -> None:
     """Merge tables into one sorted run each, dropping what no reader may ask for.
 
-    With --json one document: {"tables": [{name, before, after}]}, each side {ssts, sublevels, rows, bytes}.
+    With --json one document: {"tables": [{name, before, after}]}, each side {ssts, runs, rows, bytes}.
     """
     with opened_store(store, retention=retention) as opened:
         names = tables or opened.tables()
@@ -43,12 +43,12 @@ def compact(
     if not done:
         show("The store has no tables.")
         return
-    columns = ("table", "", "sublevels", "SSTs", "row versions", "size")
+    columns = ("table", "", "runs", "SSTs", "row versions", "size")
     rows = [
         (
             str(one["name"]) if side == "before" else "",
             side,
-            number(one[side]["sublevels"]),
+            number(one[side]["runs"]),
             number(one[side]["ssts"]),
             number(one[side]["rows"]),
             bytes_text(one[side]["bytes"]),
@@ -102,7 +102,7 @@ def _shape(state: TableState) -> dict[str, Any]:
     ssts = state.levels.ssts()
     return {
         "ssts": len(ssts),
-        "sublevels": len(state.levels.l0),
+        "runs": len(state.levels.l0),
         "rows": sum(sst.rows for sst in ssts),
         "bytes": total_bytes(ssts),
     }

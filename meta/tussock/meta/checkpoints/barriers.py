@@ -32,7 +32,7 @@ from tussock.meta.checkpoints.job import (
     send_barrier,
     tell,
 )
-from tussock.statestore.contract.records import SubLevel, pack
+from tussock.statestore.contract.records import Run, pack
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
 
 __all__ = ["collect", "committed", "join", "leave", "lose", "refused", "tick", "wake_ms"]
@@ -251,8 +251,8 @@ def _resolved(job: Job, epoch: int, now_ms: int) -> tuple[Job, tuple[Action, ...
 
 
 def _together(parts: Mapping[str, Tables]) -> Tables:
-    """The runs of all participants, in as few sublevels as their key ranges allow."""
-    runs: dict[int, list[SubLevel]] = {}
+    """The runs of all participants, in as few runs as their key ranges allow."""
+    runs: dict[int, list[Run]] = {}
     for name in sorted(parts):
         for table in sorted(parts[name]):
             runs.setdefault(table, []).extend(parts[name][table])

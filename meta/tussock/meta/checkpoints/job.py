@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions, What
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 
 __all__ = [
     "Action",
@@ -23,7 +23,7 @@ __all__ = [
     "tell",
 ]
 
-Tables = Mapping[int, tuple[SubLevel, ...]]
+Tables = Mapping[int, tuple[Run, ...]]
 """Per table id sorted runs, newest first."""
 
 

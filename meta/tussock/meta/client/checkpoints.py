@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_from_message, on_missing_to_message
-from tussock.meta.rpc.convert import runs_to_message
+from tussock.meta.rpc.convert import tables_to_message
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import DuplicateName
 
 __all__ = ["Inbox", "PlatformChannel", "PlatformChannels"]
@@ -53,7 +53,7 @@ class PlatformChannel:
         assert isinstance(answer, pb.JoinCheckpointResponse)
         return answer.generation
 
-    def collect(self, generation: int, barrier: int, tables: Mapping[int, tuple[SubLevel, ...]]) -> None:
+    def collect(self, generation: int, barrier: int, tables: Mapping[int, tuple[Run, ...]]) -> None:
         """The epoch of the barrier is uploaded, as these sorted runs."""
         request = pb.CollectBarrierRequest(
             session_id=self._connection.session_id,
@@ -61,7 +61,7 @@ class PlatformChannel:
             participant=self._participant,
             generation=generation,
             barrier=barrier,
-            tables=runs_to_message(tables),
+            tables=tables_to_message(tables),
         )
         self._connection.call("CollectBarrier", request)
 

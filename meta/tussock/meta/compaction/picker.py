@@ -2,9 +2,9 @@
 
 Five kinds, each with a score (1 or more: worth doing) and a reason for people:
 
-* `intra-l0`: four to sixteen neighbouring sublevels of similar size become one. Small commits are what a stream makes;
+* `intra-l0`: four to sixteen neighbouring runs of similar size become one. Small commits are what a stream makes;
   a row is rewritten about once per factor of four in size, which bounds the work (RocksDB's and SlateDB's tiering).
-* `l0`: the oldest sublevels go into L1, with what they overlap there, when L0 has the bytes of L1 or too many runs.
+* `l0`: the oldest runs go into L1, with what they overlap there, when L0 has the bytes of L1 or too many runs.
 * `level`: a level over its size gives the file with the least overlap to the next (LevelDB's leveling, ratio ten).
 * `tombstone`: a file of which two fifths are deletes is merged down, or alone at the bottom, where they vanish; only
   once they are at or below the watermark, since before that they could not vanish and it would be picked for ever.

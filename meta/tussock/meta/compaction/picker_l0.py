@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, finished
 from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, total_bytes
-from tussock.statestore.contract.records import SstInfo, SubLevel
+from tussock.statestore.contract.records import Run, SstInfo
 
 __all__ = ["pick_intra_l0", "pick_l0_to_base"]
 
@@ -12,7 +12,7 @@ SEEDS_MAX = 64
 
 
 def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
-    """The longest window of neighbouring idle sublevels of similar size; of equally long ones the oldest."""
+    """The longest window of neighbouring idle runs of similar size; of equally long ones the oldest."""
     l0 = table.state.levels.l0
     sizes = [max(total_bytes(sub.ssts), config.l0_small_bytes) for sub in l0]
     idle = [_is_idle(table, sub) for sub in l0]
@@ -29,7 +29,7 @@ def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
 
 
 def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:
-    """The oldest sublevels with what they overlap in L1: whole sublevels if that can be, else single files."""
+    """The oldest runs with what they overlap in L1: whole runs if that can be, else single files."""
     l0 = table.state.levels.l0
     runs: list[tuple[SstInfo, ...]] = []
     for sub in reversed(l0):
@@ -48,12 +48,12 @@ def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:
     return _pick_files(table, config)
 
 
-def _is_idle(table: Table, sub: SubLevel) -> bool:
+def _is_idle(table: Table, sub: Run) -> bool:
     return not any(sst.id in table.busy for sst in sub.ssts)
 
 
 def _window_down_from(start: int, sizes: Sequence[int], idle: Sequence[bool], config: PickerConfig) -> range:
-    """The longest run of sublevels `[newest, start]` that may be merged; positions count from the newest sublevel."""
+    """The longest window `[newest, start]` of runs that may be merged; positions count from the newest run."""
     smallest = largest = sizes[start]
     total, first = 0, start + 1
     for index in range(start, max(-1, start - config.l0_merge_max), -1):

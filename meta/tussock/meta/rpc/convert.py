@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableSpec
+from tussock.statestore.contract.records import Run, SstInfo, TableSpec
 from tussock.statestore.errors import SchemaMismatch
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
     "spec_to_message",
     "sst_from_message",
     "sst_to_message",
-    "sub_levels_from_message",
-    "sub_levels_to_message",
+    "tables_from_message",
+    "tables_to_message",
     "task_from_message",
     "task_to_message",
 ]
@@ -73,24 +73,24 @@ def sst_from_message(message: pb.SstInfo) -> SstInfo:
     return _record(SstInfo, message)
 
 
-def sub_levels_to_message(runs: Iterable[SubLevel]) -> list[pb.SubLevel]:
+def runs_to_message(runs: Iterable[Run]) -> list[pb.Run]:
     """Sorted runs."""
-    return [pb.SubLevel(ssts=[sst_to_message(sst) for sst in run.ssts]) for run in runs]
+    return [pb.Run(ssts=[sst_to_message(sst) for sst in run.ssts]) for run in runs]
 
 
-def sub_levels_from_message(messages: Iterable[pb.SubLevel]) -> tuple[SubLevel, ...]:
+def runs_from_message(messages: Iterable[pb.Run]) -> tuple[Run, ...]:
     """Sorted runs."""
-    return tuple(SubLevel(ssts=tuple(sst_from_message(sst) for sst in message.ssts)) for message in messages)
+    return tuple(Run(ssts=tuple(sst_from_message(sst) for sst in message.ssts)) for message in messages)
 
 
-def runs_to_message(tables: Mapping[int, Iterable[SubLevel]]) -> list[pb.TableRuns]:
+def tables_to_message(tables: Mapping[int, Iterable[Run]]) -> list[pb.TableRuns]:
     """The sorted runs of each table, newest first."""
-    return [pb.TableRuns(table_id=table, runs=sub_levels_to_message(runs)) for table, runs in tables.items()]
+    return [pb.TableRuns(table_id=table, runs=runs_to_message(runs)) for table, runs in tables.items()]
 
 
-def runs_from_message(messages: Iterable[pb.TableRuns]) -> dict[int, tuple[SubLevel, ...]]:
+def tables_from_message(messages: Iterable[pb.TableRuns]) -> dict[int, tuple[Run, ...]]:
     """The sorted runs of each table, newest first."""
-    return {message.table_id: sub_levels_from_message(message.runs) for message in messages}
+    return {message.table_id: runs_from_message(message.runs) for message in messages}
 
 
 def commit_to_message(session_id: str, request: CommitRequest) -> pb.CommitRequest:
@@ -98,7 +98,7 @@ def commit_to_message(session_id: str, request: CommitRequest) -> pb.CommitReque
     return pb.CommitRequest(
         session_id=session_id,
         epoch=request.epoch,
-        tables=runs_to_message(request.tables),
+        tables=tables_to_message(request.tables),
         writer=request.writer,
         batch_id=request.batch_id,
         generation=request.generation,
@@ -112,7 +112,7 @@ def commit_from_message(message: pb.CommitRequest) -> CommitRequest:
     """A commit; what is wrong with it is found out where it is stamped."""
     return CommitRequest(
         epoch=message.epoch,
-        tables=runs_from_message(message.tables),
+        tables=tables_from_message(message.tables),
         writer=message.writer if message.HasField("writer") else None,
         batch_id=message.batch_id if message.HasField("batch_id") else None,
         generation=message.generation if message.HasField("generation") else None,
@@ -150,7 +150,7 @@ def pin_from_message(message: pb.PinInfo) -> PinInfo:
 
 def task_to_message(task: CompactionTask, spec: TableSpec, gc_horizon: str) -> pb.CompactionTask:
     """A compaction task, with the table that it is for and the garbage horizon."""
-    inputs = [pb.SubLevel(ssts=[sst_to_message(sst) for sst in run]) for run in task.inputs]
+    inputs = [pb.Run(ssts=[sst_to_message(sst) for sst in run]) for run in task.inputs]
     return pb.CompactionTask(**_fields(task, inputs=inputs), table=spec_to_message(spec), gc_horizon=gc_horizon)
 
 

@@ -300,7 +300,7 @@ class SstInfo(_message.Message):
     offset: int
     def __init__(self, id: _Optional[str] = ..., smallest: _Optional[bytes] = ..., largest: _Optional[bytes] = ..., rows: _Optional[int] = ..., deletes: _Optional[int] = ..., data_bytes: _Optional[int] = ..., meta_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., max_epoch: _Optional[int] = ..., meta_in_data: _Optional[bool] = ..., source: _Optional[str] = ..., entry: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
-class SubLevel(_message.Message):
+class Run(_message.Message):
     __slots__ = ("ssts",)
     SSTS_FIELD_NUMBER: _ClassVar[int]
     ssts: _containers.RepeatedCompositeFieldContainer[SstInfo]
@@ -311,8 +311,8 @@ class TableRuns(_message.Message):
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     table_id: int
-    runs: _containers.RepeatedCompositeFieldContainer[SubLevel]
-    def __init__(self, table_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[SubLevel, _Mapping]]] = ...) -> None: ...
+    runs: _containers.RepeatedCompositeFieldContainer[Run]
+    def __init__(self, table_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ...) -> None: ...
 
 class AllocateEpochRequest(_message.Message):
     __slots__ = ()
@@ -569,7 +569,7 @@ class CompactionTask(_message.Message):
     id: str
     table_id: int
     kind: str
-    inputs: _containers.RepeatedCompositeFieldContainer[SubLevel]
+    inputs: _containers.RepeatedCompositeFieldContainer[Run]
     target_level: int
     bottom: bool
     watermark: int
@@ -578,7 +578,7 @@ class CompactionTask(_message.Message):
     claimed_ms: int
     owner: str
     gc_horizon: str
-    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[SubLevel, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ..., gc_horizon: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., table_id: _Optional[int] = ..., kind: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., target_level: _Optional[int] = ..., bottom: _Optional[bool] = ..., watermark: _Optional[int] = ..., expires_ms: _Optional[int] = ..., table: _Optional[_Union[TableSpec, _Mapping]] = ..., claimed_ms: _Optional[int] = ..., owner: _Optional[str] = ..., gc_horizon: _Optional[str] = ...) -> None: ...
 
 class TaskProgress(_message.Message):
     __slots__ = ("task_id", "rows_read")

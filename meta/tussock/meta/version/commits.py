@@ -13,7 +13,7 @@ from tussock.meta.version.ledger import BATCHES_REMEMBERED, check_source, record
 from tussock.meta.version.ranges import find_in_run, is_sorted_run
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, entry_path
+from tussock.statestore.contract.records import Run, SstInfo, TableLevels, entry_path
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import (
     Conflict,
@@ -49,7 +49,7 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
 
     epoch: int
     at_ms: int
-    tables: dict[int, tuple[SubLevel, ...]] = {}
+    tables: dict[int, tuple[Run, ...]] = {}
     """Per table id the sorted runs, newest first; every SST carries `epoch`."""
     writer: str | None = None
     batch_id: int | None = None
@@ -156,8 +156,7 @@ def with_payloads(
         return replace(sst, entry=seq, offset=start - len(payload))
 
     tables = {
-        table: tuple(SubLevel(ssts=tuple(map(placed, run.ssts))) for run in runs)
-        for table, runs in delta.tables.items()
+        table: tuple(Run(ssts=tuple(map(placed, run.ssts))) for run in runs) for table, runs in delta.tables.items()
     }
     return replace(delta, tables=tables), brought
 
@@ -210,7 +209,7 @@ def validate_commit(version: Version, delta: CommitEpoch) -> None:
 
 
 def apply_commit(version: Version, delta: CommitEpoch) -> Version:
-    """The version with the epoch in it; O(tables + sublevels of the touched tables), not O(SSTs)."""
+    """The version with the epoch in it; O(tables + runs of the touched tables), not O(SSTs)."""
     tables = dict(version.tables)
     for table_id, runs in delta.tables.items():
         state = tables[table_id]
@@ -321,10 +320,9 @@ def _check_expected(version: Version, table_id: int, read_epoch: int) -> None:
         )
 
 
-def _at_epoch(runs: Sequence[SubLevel], epoch: int) -> tuple[SubLevel, ...]:
+def _at_epoch(runs: Sequence[Run], epoch: int) -> tuple[Run, ...]:
     return tuple(
-        SubLevel(ssts=tuple(replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in run.ssts))
-        for run in runs
+        Run(ssts=tuple(replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in run.ssts)) for run in runs
     )
 
 

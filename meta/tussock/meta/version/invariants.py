@@ -131,13 +131,13 @@ def _about_runs(state: TableState) -> Iterator[str]:
         if not is_sorted_run(run):
             yield f"table {name!r}: sorted run {number} is not sorted, or its SSTs overlap: {[sst.id for sst in run]}"
     if any(not sub.ssts for sub in state.levels.l0) or (state.levels.levels and not state.levels.levels[-1]):
-        yield f"table {name!r}: has an empty sublevel or an empty deepest level"
+        yield f"table {name!r}: has an empty run or an empty deepest level"
     where = ranks(state.levels)
     for sst in state.levels.ssts():
         if sst.smallest > sst.largest or not 0 <= sst.deletes <= sst.rows:
             yield f"table {name!r}: SST {sst.id} has impossible bounds or counts"
         # Only within L0: a commit is younger than all below it, and merges there take neighbours whole. Files of
-        # levels mix rows of several sublevels, so their epochs may interleave with those above, though no key's do.
+        # levels mix rows of several runs, so their epochs may interleave with those above, though no key's do.
         if where[sst.id] < len(state.levels.l0):
             for older in older_overlap(state.levels, sst, where[sst.id], len(state.levels.l0) - 1):
                 if older.max_epoch > sst.min_epoch:

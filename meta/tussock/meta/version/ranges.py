@@ -1,7 +1,7 @@
 """Key ranges of SSTs and the age order of runs: what claiming, picking and checking have in common.
 
 Ranges include both ends, so two SSTs that touch in one key overlap. The *rank* of an SST says how old its run is:
-sublevel `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`. For one key, a smaller rank always
+run `i` of L0 (newest first) has rank `i`, level `n` has rank `len(l0) + n`. For one key, a smaller rank always
 holds the newer row; compaction must never turn that around.
 """
 
@@ -113,7 +113,7 @@ def _holds(run: Sequence[SstInfo], part: Sequence[SstInfo]) -> bool:
 
 
 def target_rank(levels: TableLevels, input_ranks: Iterable[int], target_level: int) -> int:
-    """The rank at which a task's outputs will stand: its level, or the oldest input sublevel for target 0."""
+    """The rank at which a task's outputs will stand: its level, or the oldest input run for target 0."""
     return len(levels.l0) + target_level if target_level else max(input_ranks)
 
 

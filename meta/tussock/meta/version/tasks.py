@@ -21,7 +21,7 @@ from tussock.meta.version.commits import check_uploads
 from tussock.meta.version.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
 from tussock.meta.version.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.contract.chunked import Chunked, lower_bound, upper_bound
-from tussock.statestore.contract.records import SstInfo, SubLevel, TableLevels, entry_path
+from tussock.statestore.contract.records import Run, SstInfo, TableLevels, entry_path
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
 
 __all__ = [
@@ -117,7 +117,7 @@ def validate_claim(version: Version, delta: ClaimCompaction) -> None:
     if where[-1] > target_rank(state.levels, where, task.target_level):
         raise _refused(task, f"an input is older than the target level {task.target_level}")
     if task.target_level == 0:
-        _check_whole_sublevels(task, state.levels, where)
+        _check_whole_runs(task, state.levels, where)
     else:
         _check_target_level(version, task, state.levels)
     _check_age_order(task, state.levels, where)
@@ -230,12 +230,12 @@ def _why_not_there(levels: TableLevels, inputs: Sequence[SstInfo]) -> str:
     return "its input runs are not runs of the table from new to old"
 
 
-def _check_whole_sublevels(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
+def _check_whole_runs(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
     neighbours = where[-1] < len(levels.l0) and where == list(range(where[0], where[-1] + 1))
     if not neighbours or any(
         len(run) != len(levels.l0[rank].ssts) for run, rank in zip(task.inputs, where, strict=True)
     ):
-        raise _refused(task, "a merge inside L0 takes whole sublevels that follow each other")
+        raise _refused(task, "a merge inside L0 takes whole runs that follow each other")
 
 
 def _check_target_level(version: Version, task: CompactionTask, levels: TableLevels) -> None:
@@ -295,12 +295,12 @@ def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo,
     if where is None:
         raise _refused(task, "its inputs are not where they were claimed")
     gone = dict(zip(where, task.inputs, strict=True))
-    l0: list[SubLevel] = []
+    l0: list[Run] = []
     for rank, sub in enumerate(levels.l0):
         if rank == where[0] and task.target_level == 0 and outputs:
             # The inputs are neighbours and taken whole, so the first one's place is the merged run's place.
-            l0.append(SubLevel(ssts=outputs))
-        kept = SubLevel(ssts=tuple(_spliced(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
+            l0.append(Run(ssts=outputs))
+        kept = Run(ssts=tuple(_spliced(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
         if kept.ssts:
             l0.append(kept)
     below: list[Sequence[SstInfo]] = []

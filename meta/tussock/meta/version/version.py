@@ -19,7 +19,7 @@ import msgspec
 
 from tussock.meta.version.ledger import Batches, WriterRecord, find_batch
 from tussock.statestore.contract.backend import BackupInfo
-from tussock.statestore.contract.records import GoneTable, SstInfo, SubLevel, TableLevels, TableState
+from tussock.statestore.contract.records import GoneTable, Run, SstInfo, TableLevels, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = ["CompactionKind", "CompactionTask", "DroppedSst", "Origin", "Version"]
@@ -37,9 +37,9 @@ class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
     table_id: int
     kind: CompactionKind
     inputs: tuple[tuple[SstInfo, ...], ...]
-    """Sorted runs, newest first. They are found again by SST id: a sublevel's position moves with every commit."""
+    """Sorted runs, newest first. They are found again by SST id: a run's position moves with every commit."""
     target_level: int
-    """Where the outputs go: a level from 1, or 0 for one sublevel in place of the inputs."""
+    """Where the outputs go: a level from 1, or 0 for one run in place of the inputs."""
     bottom: bool
     """No SST outside the task can hold an older row of the inputs' keys, so deletes may vanish."""
     watermark: int
@@ -191,7 +191,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         """The version with each SST in its trees as the function makes it."""
 
         def table(state: TableState) -> TableState:
-            l0 = tuple(SubLevel(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
+            l0 = tuple(Run(ssts=tuple(map(change, sub.ssts))) for sub in state.levels.l0)
             levels = tuple(tuple(map(change, level)) for level in state.levels.levels)
             return msgspec.structs.replace(state, levels=TableLevels(l0=l0, levels=levels))
 

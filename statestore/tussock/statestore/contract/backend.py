@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.statestore.contract.barriers import BarrierChannel, BarrierEvent, JobOptions
-from tussock.statestore.contract.records import GoneTable, SubLevel, TableSpec, TableState
+from tussock.statestore.contract.records import GoneTable, Run, TableSpec, TableState
 from tussock.statestore.contract.renumbered import Renumbered
 
 __all__ = [
@@ -66,7 +66,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One epoch to commit; its SSTs are in the bucket already, or among its payloads."""
 
     epoch: int
-    tables: dict[int, tuple[SubLevel, ...]] = {}
+    tables: dict[int, tuple[Run, ...]] = {}
     """Per table id the sorted runs of this epoch, newest first (several where the shared buffer was spilled)."""
     writer: str | None = None
     batch_id: int | None = None

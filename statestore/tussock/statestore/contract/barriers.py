@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from tussock.statestore.base.arguments import check_name, check_seconds
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["BarrierChannel", "BarrierEvent", "JobOptions", "OnMissing", "What", "job_options"]
@@ -61,7 +61,7 @@ class BarrierChannel(Protocol):
         has the name, `InvalidOption` if the job runs with other options.
         """
 
-    def collect(self, generation: int, barrier: int, tables: Mapping[int, tuple[SubLevel, ...]]) -> None:
+    def collect(self, generation: int, barrier: int, tables: Mapping[int, tuple[Run, ...]]) -> None:
         """The epoch of the barrier is uploaded, as these sorted runs. Repeated, it is a no-op.
 
         Raises `Fenced` if the barrier was aborted, or the participant was replaced.

@@ -14,8 +14,8 @@ from tussock.statestore.contract.chunked import Chunked
 
 __all__ = [
     "GoneTable",
+    "Run",
     "SstInfo",
-    "SubLevel",
     "TableLevels",
     "TableSpec",
     "TableState",
@@ -66,13 +66,13 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it begins in the object of that entry."""
 
 
-class SubLevel(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One sorted run of L0: SSTs with ascending, non-overlapping key ranges."""
 
     ssts: tuple[SstInfo, ...]
 
 
-class UploadedRun(SubLevel, frozen=True, kw_only=True, omit_defaults=True):
+class UploadedRun(Run, frozen=True, kw_only=True, omit_defaults=True):
     """A sorted run as `upload` answers it: with the table that it is for, so that no other one takes it."""
 
     table_id: int = 0
@@ -118,7 +118,7 @@ def shown_schema(schema: pa.Schema) -> pa.Schema:
 class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
     """The sorted runs of one table, from new to old: for one key a newer run always has the larger epochs."""
 
-    l0: tuple[SubLevel, ...] = ()
+    l0: tuple[Run, ...] = ()
     """Newest first."""
     levels: tuple[Sequence[SstInfo], ...] = ()
     """L1 first, then deeper and older; each level one sorted run, `Chunked` since a compaction changes a bit of it."""
@@ -214,8 +214,8 @@ def object_sizes(sst: SstInfo) -> dict[str, int]:
     return {data_path(sst.id): sst.data_bytes, meta_path(sst.id): sst.meta_bytes}
 
 
-def pack(runs: Sequence[SubLevel]) -> tuple[SubLevel, ...]:
-    """Sorted runs, newest first, as few sublevels: a run joins the sublevel before it if no key ranges overlap.
+def pack(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Sorted runs, newest first, as fewer ones: a run joins the run before it if no key ranges overlap.
 
     Joining changes no reader's answer: rows of runs that do not overlap hide nothing of each other.
     """
@@ -227,7 +227,7 @@ def pack(runs: Sequence[SubLevel]) -> tuple[SubLevel, ...]:
             packed[-1].extend(run.ssts)
         else:
             packed.append(list(run.ssts))
-    return tuple(SubLevel(ssts=tuple(sorted(ssts, key=lambda sst: sst.smallest))) for ssts in packed)
+    return tuple(Run(ssts=tuple(sorted(ssts, key=lambda sst: sst.smallest))) for ssts in packed)
 
 
 def _overlap(left: SstInfo, right: SstInfo) -> bool:

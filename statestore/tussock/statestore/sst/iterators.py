@@ -28,7 +28,7 @@ from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.widening import with_types
-from tussock.statestore.sst.merging import MergeIterator, Run, UserIterator
+from tussock.statestore.sst.merging import MergeIterator, MergeSource, UserIterator
 from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]
@@ -107,7 +107,7 @@ class BlockIterator:
             yield rows
 
 
-class SSTableIterator(Run):
+class SSTableIterator(MergeSource):
     """The rows of one SST that lie in the range, some blocks at a time, reading ahead in the background."""
 
     def __init__(self, sstables: Sstables, sst: SstInfo, want: ReadRange) -> None:
@@ -261,7 +261,7 @@ def _largest(sst: SstInfo) -> bytes:
     return sst.largest
 
 
-class ConcatIterator(Run):
+class ConcatIterator(MergeSource):
     """A sorted run: SSTs with ascending, non-overlapping key ranges, opened one after the other when reached."""
 
     def __init__(self, sstables: Sstables, ssts: Sequence[SstInfo], want: ReadRange) -> None:

@@ -24,7 +24,7 @@ __all__ = [
     "BATCH_BYTES",
     "HELD_BYTES",
     "MergeIterator",
-    "Run",
+    "MergeSource",
     "UserIterator",
     "distinct_versions",
     "newest_versions",
@@ -43,7 +43,7 @@ _KEPT_SHARE = 8
 _NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
 
 
-class Run:
+class MergeSource:
     """A sorted run that a merge reads: its batches, and what is known of them before they are read."""
 
     @property
@@ -60,7 +60,7 @@ class Run:
         raise NotImplementedError
 
 
-class _InMemory(Run):
+class _InMemory(MergeSource):
     """A run whose batches are there already."""
 
     def __init__(self, batches: Iterable[Rows]) -> None:
@@ -104,7 +104,7 @@ class _Held:
         "rows",
     )
 
-    def __init__(self, run: Run, number: int, *, reverse: bool) -> None:
+    def __init__(self, run: MergeSource, number: int, *, reverse: bool) -> None:
         """`number` is the run's place among the inputs, the newest 0."""
         self._run = run
         self._ended = False
@@ -178,7 +178,7 @@ class MergeIterator:
     def __init__(
         self, sources: Sequence[Iterable[Rows]], *, reverse: bool = False, newest_at: int | None = None
     ) -> None:
-        self._runs = [source if isinstance(source, Run) else _InMemory(source) for source in sources]
+        self._runs = [source if isinstance(source, MergeSource) else _InMemory(source) for source in sources]
         self._reverse = reverse
         self._newest_at = newest_at
 

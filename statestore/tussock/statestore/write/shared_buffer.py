@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tussock.statestore.base.system import Lock, System
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.cached import CachedBlock
@@ -44,7 +44,7 @@ class BufferedRun:
 
     __slots__ = ("block", "epoch", "index", "level", "nbytes", "spilling")
 
-    def __init__(self, epoch: int, rows: Rows | None, level: SubLevel | None = None) -> None:
+    def __init__(self, epoch: int, rows: Rows | None, level: Run | None = None) -> None:
         self.epoch = epoch
         self.block = CachedBlock(rows) if rows is not None else None
         self.level = level
@@ -70,7 +70,7 @@ class EpochBuffer:
     """Held by the thread that commits the epoch."""
     sealed: bool = False
     runs: dict[int, tuple[BufferedRun, ...]] = field(default_factory=dict)
-    uploaded: dict[int, tuple[SubLevel, ...]] = field(default_factory=dict)
+    uploaded: dict[int, tuple[Run, ...]] = field(default_factory=dict)
     payloads: dict[str, bytes] = field(default_factory=dict)
     """Of `uploaded`, what is not in the bucket but goes along with the commit, by SST id."""
     sealed_before: int = 0
@@ -249,7 +249,7 @@ class SharedBuffer:
                 run.spilling = True
             return best
 
-    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: SubLevel) -> bool:
+    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: Run) -> bool:
         """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
         with self._lock:
             buffer = self._epochs.get(epoch)

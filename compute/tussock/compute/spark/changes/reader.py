@@ -16,7 +16,7 @@ from tussock.compute.spark.reads.connections import Table, same_table, working_s
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.compute.spark.reads.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
 from tussock.statestore.client import StateStore
-from tussock.statestore.contract.records import SubLevel, TableLevels, TableSpec, TableState
+from tussock.statestore.contract.records import Run, TableLevels, TableSpec, TableState
 from tussock.statestore.epochs import SERIAL_BITS
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 
@@ -116,7 +116,7 @@ def planned(state: TableState, span: Span) -> list[ChangesOf]:
         runs = [
             [sst for sst in run if sst.max_epoch > span.after and sst.min_epoch <= span.until] for run in levels.runs()
         ]
-        levels = TableLevels(l0=tuple(SubLevel(ssts=tuple(run)) for run in runs if run))
+        levels = TableLevels(l0=tuple(Run(ssts=tuple(run)) for run in runs if run))
         if not levels.l0:
             return []
     part = TableState(spec=state.spec, levels=levels)

@@ -89,7 +89,7 @@ def write_epoch(
     deletes in the rows that have it, as the option `opColumn` does. Of several rows of one key the one with the
     largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks per table, up to 256;
     the rows are repartitioned by key. With a power of two each task writes a range of its own, and all together one
-    sublevel of L0; with another number one sublevel each.
+    run of L0; with another number one run each.
 
     Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
     Raises `Fenced` if the batch is another one than what the writer has under its number (of another query, or of
@@ -166,7 +166,7 @@ def _place(name: str, rows: DataFrame, spec: TableSpec) -> Column:
     """What of a key column decides which task has the row.
 
     Spark's partition of a row is its hash modulo the tasks, and the vnode is made from the same hash: each task gets a
-    contiguous range of vnodes, and the runs of all tasks fit into one sublevel of L0. Several doubles may be one key
+    contiguous range of vnodes, and what all tasks write fits into one run of L0. Several doubles may be one key
     of floats, and have to meet in one task; conversions between other types keep keys apart, or refuse them.
     """
     column = named(name)

@@ -12,7 +12,7 @@ from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.job import Action, CommitBarrier, Job, JoinRequest, Send, Step, greet
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_to_message, on_missing_from_message
-from tussock.meta.rpc.convert import runs_from_message
+from tussock.meta.rpc.convert import tables_from_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.handlers.commits import Commits
@@ -22,7 +22,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.barriers import JobOptions
-from tussock.statestore.contract.records import SubLevel
+from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import Fenced, InvalidOption, LimitReached, ObjectStoreUnavailable, TussockError
 
 __all__ = ["Checkpoints", "writer_of"]
@@ -99,7 +99,7 @@ class Checkpoints:
         """Ids of the SSTs that barriers under way have collected: vacuum has to spare them, dead or alive who wrote."""
         return [sst.id for tables in self._collected() for runs in tables.values() for run in runs for sst in run.ssts]
 
-    def _collected(self) -> list[Mapping[int, tuple[SubLevel, ...]]]:
+    def _collected(self) -> list[Mapping[int, tuple[Run, ...]]]:
         """What participants have brought for barriers under way."""
         flights = [job.flight for job in self._jobs.values() if job.flight is not None]
         return [tables for flight in flights for tables in flight.parts.values()]
@@ -144,7 +144,7 @@ class Checkpoints:
         )
 
     def _collect(self, message: pb.CollectBarrierRequest, _: Caller) -> pb.CollectBarrierResponse:
-        tables = runs_from_message(message.tables)
+        tables = tables_from_message(message.tables)
         with self._lock:
             self._sessions.get(message.session_id)
             job = self._job(message.job, message.participant)
@@ -301,7 +301,7 @@ class Checkpoints:
         return int(self._context.system.monotonic() * 1000)
 
 
-def _weight(tables: Mapping[int, Sequence[SubLevel]]) -> int:
+def _weight(tables: Mapping[int, Sequence[Run]]) -> int:
     """About how many bytes these records take."""
     ssts = [sst for runs in tables.values() for run in runs for sst in run.ssts]
     return sum(SST_BYTES + len(sst.smallest) + len(sst.largest) for sst in ssts)

@@ -88,7 +88,7 @@ class LevelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One level of a table's tree."""
 
     level: int
-    """0 for L0, all its sublevels together."""
+    """0 for L0, all its runs together."""
     runs: int
     ssts: int
     rows: int
