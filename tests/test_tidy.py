@@ -57,9 +57,6 @@ BANNED_TEXT = {
 
 # (rule, what it is about) -> why it may stand.
 EXEMPT: dict[tuple[str, str], str] = {
-    ("modules", "operator/tussock/operator/handlers"): "flat still",
-    ("modules", "operator/tussock/operator/manifests"): "flat still: compute and pods are to be folders",
-    ("modules", "operator/tussock/operator/planning"): "flat still: compute and words are to be folders",
     ("time", "statestore/tussock/statestore/base/system.py"): "the one module that may ask the machine",
 }
 
@@ -159,6 +156,13 @@ def test_folders_stay_small() -> None:
         if count > FOLDER_MODULES_MAX
     }
     assert_only_exempt("modules", large)
+
+
+def test_modules_have_names_of_things() -> None:
+    """No module is named by what it does: it is `restore`, and not the participle."""
+    nouns = {"encoding", "hashing", "opening", "recurring"}
+    doing = [relative(path) for path in python_files(*ROOMS) if path.stem.endswith("ing") and path.stem not in nouns]
+    assert doing == []
 
 
 def test_rooms_are_drawn_as_they_are() -> None:

@@ -12,8 +12,8 @@ from support.helm import Helm
 from support.kubectl import Kubectl
 from support.operator_stores import DEFAULTS
 from support.operators import eventually
-from tussock.operator.manifests.compute import compute_manifests
-from tussock.operator.manifests.compute_conf import EXECUTOR_POD_FILE
+from tussock.operator.manifests.compute.conf import EXECUTOR_POD_FILE
+from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 

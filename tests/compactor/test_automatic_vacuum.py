@@ -2,7 +2,7 @@
 
 from support.versions import FakeSystem, ModelBucket
 from tussock.compactor.embedded import EmbeddedBackend
-from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.core import Settings
 
 

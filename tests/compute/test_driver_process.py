@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from support.minio import free_port
-from tussock.compute.driver.answering import answer_on
-from tussock.compute.driver.draining import stop_queries
+from tussock.compute.driver.answers import answer_on
+from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.launch import DRAINED, Settings, submit_arguments
-from tussock.compute.driver.scaling import Scaler
-from tussock.compute.driver.watching import Query, Status, Watch
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.driver.watch import Query, Status, Watch
 
 
 class Clock:

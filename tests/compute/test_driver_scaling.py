@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.minio import free_port
-from tussock.compute.driver.scaling import Scaler, surplus, wanted_executors
+from tussock.compute.driver.scale import Scaler, surplus, wanted_executors
 
 
 class Cluster:

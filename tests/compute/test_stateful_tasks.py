@@ -13,7 +13,7 @@ import pytest
 
 import tussock.compute.spark as ts
 from support.stateful_batches import run_batch, table_rows
-from tussock.compute.spark.state.task.gathering import pieces_of
+from tussock.compute.spark.state.task.groups import pieces_of
 from tussock.statestore import connect
 from tussock.statestore.client import StateStore
 from tussock.statestore.errors import Conflict, InvalidBatch, InvalidOption, SchemaMismatch

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
 
-from tussock.compute.driver.answering import answer_on
-from tussock.compute.driver.scaling import Scaler
-from tussock.compute.driver.watching import Watch
+from tussock.compute.driver.answers import answer_on
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.driver.watch import Watch
 from tussock.compute.spark.batches import listener
 from tussock.compute.spark.batches.listener import TussockListener
 from tussock.statestore.base.service_logs import JsonFormatter

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 
 from tussock.meta.server.settings.model import CompactionSettings, MetaSettings, VersionSettings
-from tussock.operator.manifests.compute_conf import spark_conf
+from tussock.operator.manifests.compute.conf import spark_conf
 from tussock.operator.manifests.transport_security import ROLES
 from tussock.operator.resources import backup, compactor, compute, meta, parse_compute, parse_store, store
 

@@ -6,12 +6,12 @@ import pytest
 
 from support.operators import Body, Objects, with_api
 from tussock.operator.cluster.api import Api
-from tussock.operator.cluster.applying import apply_child
+from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiConflict, ApiRefused, ApiUnavailable, NameInUse
 from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
-from tussock.operator.planning.comparing import marked
-from tussock.operator.planning.model import Manifest
-from tussock.operator.planning.ownership import Holder, belongs
+from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.words.model import Manifest
+from tussock.operator.planning.words.ownership import Holder, belongs
 
 HOLDER = Holder("Meta", "m", "11111111-2222-3333-4444-555555555555")
 LABELS = {"app.kubernetes.io/managed-by": MANAGED_BY, OWNER_KIND_LABEL: "Meta", OWNER_LABEL: "m"}

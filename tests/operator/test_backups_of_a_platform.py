@@ -22,7 +22,7 @@ from support.minio import free_port
 from support.operators import Body, Objects, OperatorProcess, eventually
 from support.proxies import ClusterProxy
 from tussock.operator.planning.backup import backup_id, backup_name
-from tussock.operator.plugin.compacting import compact
+from tussock.operator.plugin.compaction import compact
 from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.backup import parse_backup

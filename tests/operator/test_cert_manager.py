@@ -15,8 +15,8 @@ from support.kubectl import Kubectl
 from support.minio import MinioServer
 from support.operators import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
 from support.stores_in_cluster import serving, store_on
-from tussock.operator.certificates.issuing import certificates_in
-from tussock.operator.planning.components import SECRETS_SEEN
+from tussock.operator.certificates.issue import certificates_in
+from tussock.operator.planning.words.components import SECRETS_SEEN
 from tussock.operator.resources.store import parse_store
 from tussock.statestore.errors import AccessDenied
 

@@ -8,10 +8,10 @@ import pytest
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import first_end_of, missing_certificates
-from tussock.operator.planning.conditions import Verdict
-from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Apply, Observed, Plan, Ref
 from tussock.operator.planning.store import StoreFacts, plan_store
+from tussock.operator.planning.words.conditions import Verdict
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Apply, Observed, Plan, Ref
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TLS = {"mode": "certManager", "issuerRef": {"name": "company", "kind": "ClusterIssuer"}}

@@ -13,8 +13,8 @@ from support.certificates import Authority
 from support.encrypted_meta import meta_with
 from support.meta_process import MetaProcess
 from support.operator_stores import DEFAULTS, store_with
-from tussock.operator.certificates.issuing import certificates_in, issue, new_authority, was_issued_by
-from tussock.operator.certificates.renewing import SETTLE, first_end, is_due, renewed
+from tussock.operator.certificates.issue import certificates_in, issue, new_authority, was_issued_by
+from tussock.operator.certificates.renewal import SETTLE, first_end, is_due, renewed
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,

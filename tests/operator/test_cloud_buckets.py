@@ -12,7 +12,7 @@ import pytest
 from support.canned_cloud import Answer, CannedCloud, azure_target, gcs_key, gcs_target, running_cloud
 from support.minio import free_port
 from support.operators import Objects, eventually
-from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner

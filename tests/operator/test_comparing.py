@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.comparing import APPLIED, applies, differences, digest, marked
-from tussock.operator.planning.model import Apply, Ref
+from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, marked
+from tussock.operator.planning.words.model import Apply, Ref
 
 
 def deployment(**spec: Any) -> dict[str, Any]:

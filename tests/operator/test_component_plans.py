@@ -7,10 +7,10 @@ import pytest
 
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
-from tussock.operator.planning.conditions import Reason, Verdict, conditions, progressing, wrong
-from tussock.operator.planning.facts import PlatformFact
 from tussock.operator.planning.meta import DELETION_COST, MetaFacts, plan_meta
-from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Observed, Plan, Ref
+from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, progressing, wrong
+from tussock.operator.planning.words.facts import PlatformFact
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Observed, Plan, Ref
 from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.meta import parse_meta
 from tussock.operator.resources.store import parse_store

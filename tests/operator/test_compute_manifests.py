@@ -11,8 +11,8 @@ from golden.write_computes import FOLDER
 from golden.write_manifests import text_of
 from support.compute_cases import ADDRESSES, CASES, compute_with, job_of, manifests_of
 from support.operator_stores import DEFAULTS, store_with
-from tussock.operator.manifests.compute import compute_manifests
-from tussock.operator.manifests.compute_conf import executor_overhead_bytes, properties, spark_conf
+from tussock.operator.manifests.compute.conf import executor_overhead_bytes, properties, spark_conf
+from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.manifests.network import network_policies
 from tussock.operator.resources import InvalidResource
 from tussock.operator.resources.compute import parse_compute

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from support.computes import NOW, World, at, body, compute, conditions, current_hash
-from tussock.operator.manifests.compute import EXECUTORS_ANNOTATION, TEMPLATE_ANNOTATION
-from tussock.operator.planning.model import Annotate, Apply, Delete, Emit, Hold, Ref, Release, Work
-from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET
+from tussock.operator.manifests.compute.job import EXECUTORS_ANNOTATION, TEMPLATE_ANNOTATION
+from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Ref, Release, Work
 
 
 def test_a_job_starts_when_its_platform_is_ready() -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from support.computes import NOW, SCHEDULED_ANNOTATION, World, at, compute
-from tussock.operator.planning.model import Ref
+from tussock.operator.planning.words.model import Ref
 
 CREATED = at(-60)
 """12:00 is NOW, and the schedule is of every full hour."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.conditions import (
+from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
     conditions,
@@ -16,7 +16,7 @@ from tussock.operator.planning.conditions import (
     transitions,
     wrong,
 )
-from tussock.operator.planning.model import Emit
+from tussock.operator.planning.words.model import Emit
 
 THEN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 21, 13, tzinfo=UTC)

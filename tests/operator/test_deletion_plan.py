@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket, lost_backups, untouched
-from tussock.operator.planning.model import Delete, Ref, Release
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.model import Delete, Ref, Release
 from tussock.operator.resources.store import StateStore, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 
 from support.computes import World, at, compute, conditions
 from tussock.meta.version.ledger import find_batch, record
-from tussock.operator.planning.model import Apply, Emit, Ref
+from tussock.operator.planning.words.model import Apply, Emit, Ref
 from tussock.statestore.errors import Fenced
 
 POLICY = {"backoffSeconds": 10, "maxBackoffSeconds": 300, "maxRestarts": 1}

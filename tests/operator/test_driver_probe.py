@@ -11,15 +11,15 @@ import pytest
 
 from support.computes import DEFAULTS, at, compute
 from support.minio import free_port
-from tussock.compute.driver.answering import serve_status
-from tussock.compute.driver.scaling import Scaler
-from tussock.compute.driver.watching import Status, Watch
+from tussock.compute.driver.answers import serve_status
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.driver.watch import Status, Watch
 from tussock.compute.spark.batches import commits
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.compute import COMPUTE
 from tussock.operator.handlers.world import World
-from tussock.operator.planning.facts import DriverFact
+from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.probes.driver import ask_driver
 from tussock.operator.resources.compute import parse_compute
 from tussock.statestore.base.system import RealSystem

@@ -17,7 +17,7 @@ from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.labels import digest, selector
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.manifests.minio import minio_secret
-from tussock.operator.manifests.quantities import bytes_of
+from tussock.operator.manifests.pod.quantities import bytes_of
 from tussock.operator.resources import InvalidResource
 
 

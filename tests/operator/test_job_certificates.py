@@ -12,8 +12,8 @@ from support.computes import World, compute
 from support.operator_stores import DEFAULTS, store_with
 from support.operators import Body, Objects, eventually
 from support.stores_in_cluster import serving
-from tussock.operator.certificates.issuing import certificates_in
-from tussock.operator.certificates.renewing import SETTLE, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.certificates.issue import certificates_in
+from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renewed, renewed_for_job
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,
@@ -21,8 +21,8 @@ from tussock.operator.manifests.certificates import (
     job_certificate,
 )
 from tussock.operator.manifests.transport_security import ROLES, common_name, role_patterns
-from tussock.operator.planning.job_certificates import ISSUE_JOB_CERTIFICATE
-from tussock.operator.planning.model import Apply, Delete, Ref, Release, Work
+from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
+from tussock.operator.planning.words.model import Apply, Delete, Ref, Release, Work
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 STORE = store_with({"managed": {}})

@@ -10,7 +10,7 @@ from kubernetes import client, config, dynamic
 from support import compute_cases
 from support.operator_cases import CASES, manifests_of, pod_templates
 from support.restore_cases import RESTORE_CASES
-from tussock.operator.planning.comparing import differences
+from tussock.operator.planning.words.comparison import differences
 
 NAMESPACE = "data"
 MANIFESTS = {

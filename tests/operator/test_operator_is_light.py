@@ -23,4 +23,4 @@ def test_operator_needs_no_tables() -> None:
     """Every module of the operator is imported in a process that has none of the three."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "tussock.operator.planning.model" in done.stdout
+    assert "tussock.operator.planning.words.model" in done.stdout

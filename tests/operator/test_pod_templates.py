@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from support.operator_stores import DEFAULTS, meta_with, store_with
-from tussock.operator.manifests.merging import insist, strategic_merge
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.manifests.restoring import restore_manifests
+from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
+from tussock.operator.manifests.restore import restore_manifests
 from tussock.operator.manifests.store import store_manifests
 
 STORE = store_with({"managed": {}})

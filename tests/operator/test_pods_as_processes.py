@@ -21,7 +21,7 @@ from support.minio import MinioServer, free_port
 from support.operator_cases import CASES, manifests_of, pod_templates
 from support.operator_stores import DEFAULTS
 from support.waiting import WAIT_SECONDS
-from tussock.operator.certificates.renewing import renewed
+from tussock.operator.certificates.renewal import renewed
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.manifests.transport_security import server_name

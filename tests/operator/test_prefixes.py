@@ -17,9 +17,9 @@ from minio import Minio
 
 from support.minio import BUCKET, MinioServer
 from support.operators import eventually
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
-from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.bucket import S3Target, check, clean
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner, marker_in

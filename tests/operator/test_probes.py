@@ -16,15 +16,15 @@ from support.meta_process import ServiceProcess
 from support.minio import free_port
 from support.operators import eventually
 from support.virtual_time import run_in_virtual_time
-from tussock.operator.certificates.issuing import new_authority
-from tussock.operator.certificates.renewing import renewed
+from tussock.operator.certificates.issue import new_authority
+from tussock.operator.certificates.renewal import renewed
 from tussock.operator.cluster.seen import Key, Seen
-from tussock.operator.handlers.asking import bucket_fact
+from tussock.operator.handlers.inquiries import bucket_fact
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import role_patterns, server_name
-from tussock.operator.planning.facts import BucketFact, PlatformFact
+from tussock.operator.planning.words.facts import BucketFact, PlatformFact
 from tussock.operator.probes.cache import Probes
 from tussock.operator.probes.platform import Certificates, ask
 from tussock.operator.resources.store import parse_store

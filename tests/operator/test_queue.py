@@ -8,7 +8,7 @@ import pytest
 
 from support.virtual_time import run_in_virtual_time
 from tussock.operator.cluster.seen import Key
-from tussock.operator.handlers.queue import PASSES_MAX, Queue, backoff_seconds
+from tussock.operator.handlers.passes.queue import PASSES_MAX, Queue, backoff_seconds
 from tussock.operator.metrics import Metrics
 
 A, B = Key("StateStore", "n", "a"), Key("StateStore", "n", "b")

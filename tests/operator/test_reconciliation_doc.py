@@ -7,7 +7,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from tussock.operator.metrics import Metrics
-from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.settings import OperatorSettings, load_settings
 from tussock.statestore.errors import InvalidOption
 

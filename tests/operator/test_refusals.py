@@ -4,8 +4,8 @@ import pytest
 
 from tussock.operator.cluster.errors import ApiRefused
 from tussock.operator.cluster.seen import Key
-from tussock.operator.handlers.refusals import Refusals, advice
-from tussock.operator.planning.model import Apply, Delete, Ref, Work
+from tussock.operator.handlers.passes.refusals import Refusals, advice
+from tussock.operator.planning.words.model import Apply, Delete, Ref, Work
 
 KEY, OTHER = Key("Meta", "n", "m"), Key("Meta", "n", "other")
 ERROR = ApiRefused("no", 403)

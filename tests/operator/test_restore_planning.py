@@ -7,9 +7,9 @@ import pytest
 from golden.write_manifests import RESTORES, text_of
 from support.computes import DEFAULTS, NOW, at, body
 from support.restore_cases import RESTORE_CASES
-from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.planning.store import StoreFacts, plan_store
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.resources.store import parse_store
 
 POD, CONFIG = Ref("Pod", "new-restore"), Ref("ConfigMap", "new-restore")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.conditions import Reason
-from tussock.operator.planning.rollout import Rollout, pod_problem, rollout, verdict_of
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.rollout import Rollout, pod_problem, rollout, verdict_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.cluster.seen import TOMBSTONES_MAX, Key, Seen, slim
-from tussock.operator.planning.model import Ref
+from tussock.operator.planning.words.model import Ref
 
 OWNER = Key("Meta", "n", "m")
 LABELS = {"tussock.dev/owner-kind": "Meta", "tussock.dev/owner": "m"}

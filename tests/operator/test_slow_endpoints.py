@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tussock.operator.cluster.seen import Key
-from tussock.operator.planning.conditions import Reason
+from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.probes import bounded_http, bucket
 from tussock.operator.probes.bucket import S3Target, check
 from tussock.operator.probes.cache import NAMESPACE_PROBES_MAX, Probes

@@ -18,11 +18,11 @@ from tussock.operator.cluster.errors import ApiRefused
 from tussock.operator.manifests.meta import meta_manifests
 from tussock.operator.planning.backup import BackupFacts, backup_id, backup_name, plan_backup
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
-from tussock.operator.planning.compute import ComputeFacts, plan_compute
-from tussock.operator.planning.facts import BackupsFact, BucketFact, DriverFact, HeldBackup, PlatformFact
+from tussock.operator.planning.compute.plan import ComputeFacts, plan_compute
 from tussock.operator.planning.meta import MetaFacts, plan_meta
-from tussock.operator.planning.model import Observed, Ref, ref_of
 from tussock.operator.planning.store import StoreFacts, plan_store
+from tussock.operator.planning.words.facts import BackupsFact, BucketFact, DriverFact, HeldBackup, PlatformFact
+from tussock.operator.planning.words.model import Observed, Ref, ref_of
 from tussock.operator.resources.backup import parse_backup
 from tussock.operator.resources.compactor import parse_compactor
 from tussock.operator.resources.compute import parse_compute

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.conditions import Reason, Verdict, conditions, progressing, ready, wrong
-from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
 from tussock.operator.planning.store import ISSUE_CERTIFICATES, MAKE_MINIO_SECRET, StoreFacts, plan_store
+from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, progressing, ready, wrong
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
 from tussock.operator.resources.store import StateStore, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.planning.comparing import marked
-from tussock.operator.planning.model import Manifest, Ref, ref_of
 from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before, is_changing
+from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.words.model import Manifest, Ref, ref_of
 from tussock.operator.resources.meta import parse_meta
 
 

@@ -10,9 +10,9 @@ from tussock.operator.cluster.api import Api, connect
 from tussock.operator.cluster.errors import ApiError
 from tussock.operator.cluster.kinds import CHILDREN, KINDS, OURS, watched
 from tussock.operator.cluster.seen import Key, Seen
-from tussock.operator.handlers.sweeping import Sweeper
-from tussock.operator.handlers.waking import concerned, secrets_of
-from tussock.operator.handlers.watching import kopf_settings, watched_kinds
+from tussock.operator.handlers.passes.sweep import Sweeper
+from tussock.operator.handlers.passes.wakeups import concerned, secrets_of
+from tussock.operator.handlers.passes.watches import kopf_settings, watched_kinds
 from tussock.operator.handlers.world import World
 from tussock.operator.health import SILENCE_SECONDS, Health
 from tussock.operator.manifests.settings import Defaults

@@ -15,7 +15,7 @@ from support.meta_process import MetaProcess
 from support.operator_stores import DEFAULTS, store_with
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.operator.certificates.renewing import renewed, renewed_for_job
+from tussock.operator.certificates.renewal import renewed, renewed_for_job
 from tussock.operator.manifests.certificates import desired_certificates, job_certificate
 from tussock.operator.manifests.transport_security import role_patterns, server_name
 

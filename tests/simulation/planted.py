@@ -32,7 +32,7 @@ from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
 from tussock.statestore import core, snapshot
-from tussock.statestore.tables import reading
+from tussock.statestore.tables import table_reader as reading
 from tussock.statestore.write import shared_buffer
 
 __all__ = ["BUGS", "Bug", "planted"]

@@ -10,7 +10,7 @@ from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.statestore.client import StateStore
-from tussock.statestore.connecting import open_store
+from tussock.statestore.connection import open_store
 from tussock.statestore.core import Settings
 from tussock.statestore.errors import ObjectStoreUnavailable
 

@@ -15,7 +15,7 @@ from tussock.meta.client.connection import MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.core import Core
 from tussock.statestore.errors import DuplicateName, MetaUnavailable, ObjectStoreUnavailable, SessionExpired

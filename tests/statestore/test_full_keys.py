@@ -12,7 +12,7 @@ from support.ssts import Put, ordered, to_puts, to_rows
 from support.versions import FakeSystem
 from tussock.statestore.keys.comparator import VersionedComparator, full_key, split_full_key
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.write.sorting import commit_order, sorted_newest
+from tussock.statestore.write.sorted_runs import commit_order, sorted_newest
 from tussock.statestore.write.sst_ids import id_floor, new_sst_id
 
 

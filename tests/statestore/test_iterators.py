@@ -14,7 +14,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst import merging
+from tussock.statestore.sst import merge as merging
 from tussock.statestore.sst.iterators import (
     BlockIterator,
     ConcatIterator,

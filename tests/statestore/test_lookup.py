@@ -16,7 +16,7 @@ from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import Hits, find_many, locate
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.write.sorting import take_hits
+from tussock.statestore.write.sorted_runs import take_hits
 
 
 def find_one(sstables: Sstables, runs: list[RunIndex], key: bytes, epoch: int) -> Put | None:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tussock.statestore import InvalidOption, SnapshotExpired, connect
-from tussock.statestore.tables.reading import TableReader
+from tussock.statestore.tables.table_reader import TableReader
 
 SCHEMA = pa.schema([("shop", pa.string()), ("item", pa.int64()), ("count", pa.int64())])
 

@@ -9,8 +9,8 @@ import pytest
 
 from tussock.statestore import InvalidBatch, InvalidOption, StateStore, connect
 from tussock.statestore.format import meta as sst_meta
-from tussock.statestore.sst import merging
-from tussock.statestore.tables import reading
+from tussock.statestore.sst import merge as merging
+from tussock.statestore.tables import table_reader as reading
 
 VERSIONS = 60
 

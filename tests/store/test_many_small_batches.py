@@ -8,7 +8,7 @@ import pytest
 
 from tussock.statestore import StateStore, connect
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst import merging
+from tussock.statestore.sst import merge as merging
 
 
 def rows_of(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:

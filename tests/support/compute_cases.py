@@ -3,8 +3,8 @@
 from typing import Any
 
 from support.operator_stores import DEFAULTS, store_with
-from tussock.operator.manifests.compute import Job, compute_manifests
-from tussock.operator.manifests.compute_pods import driver_name
+from tussock.operator.manifests.compute.job import Job, compute_manifests
+from tussock.operator.manifests.compute.pods import driver_name
 from tussock.operator.resources.compute import Compute, parse_compute
 from tussock.operator.resources.store import StateStore
 

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tussock.operator.manifests.certificates import ca_secret, certificate_secret, job_certificate
-from tussock.operator.manifests.compute import TEMPLATE_ANNOTATION, compute_manifests
+from tussock.operator.manifests.compute.job import TEMPLATE_ANNOTATION, compute_manifests
+from tussock.operator.manifests.compute.spark_security import spark_secret
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.manifests.spark_security import spark_secret
-from tussock.operator.planning.compute import ComputeFacts, plan_compute
-from tussock.operator.planning.driver_runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
-from tussock.operator.planning.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.planning.compute.plan import ComputeFacts, plan_compute
+from tussock.operator.planning.compute.runs import FAILURES_ANNOTATION, RESTARTS_ANNOTATION, SCHEDULED_ANNOTATION
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.resources.compute import parse_compute
 from tussock.operator.resources.store import parse_store
 

@@ -26,7 +26,7 @@ from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.client import StateStore
-from tussock.statestore.connecting import connect
+from tussock.statestore.connection import connect
 
 START_SECONDS_MAX = 120
 

@@ -17,7 +17,7 @@ from kubernetes import client, config
 from support.computes import World
 from support.minio import free_port
 from support.operators import Body, Objects
-from tussock.operator.planning.model import Ref
+from tussock.operator.planning.words.model import Ref
 
 __all__ = ["DRIVER_IP", "Driver", "executor_environment", "running_driver", "running_executor"]
 

@@ -15,7 +15,7 @@ from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.sst import merging
+from tussock.statestore.sst import merge as merging
 
 __all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "VALUE", "Client", "Fault", "MachineBase"]
 

@@ -9,7 +9,7 @@ from support.versions import FakeSystem
 from tussock.statestore import StateStore
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
-from tussock.statestore.connecting import open_store
+from tussock.statestore.connection import open_store
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.core import Settings
 

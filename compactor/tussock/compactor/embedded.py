@@ -21,7 +21,7 @@ from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.pools import StorePool
 from tussock.statestore.base.system import System
-from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.core import Settings

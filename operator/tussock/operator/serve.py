@@ -21,14 +21,14 @@ from tussock.operator.cluster.errors import ApiError, ApiNotFound, ApiRefused, A
 from tussock.operator.cluster.kinds import OURS
 from tussock.operator.cluster.lease import Lease
 from tussock.operator.cluster.seen import Key, Seen
-from tussock.operator.handlers.queue import Queue
-from tussock.operator.handlers.reconciling import Reconciler
-from tussock.operator.handlers.sweeping import Sweeper
-from tussock.operator.handlers.watching import kopf_settings, registry_of, watched_kinds
+from tussock.operator.handlers.passes.queue import Queue
+from tussock.operator.handlers.passes.reconciler import Reconciler
+from tussock.operator.handlers.passes.sweep import Sweeper
+from tussock.operator.handlers.passes.watches import kopf_settings, registry_of, watched_kinds
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.health import Health, serve_http
 from tussock.operator.metrics import Metrics
-from tussock.operator.planning.model import Manifest
+from tussock.operator.planning.words.model import Manifest
 from tussock.operator.probes.cache import Probes
 from tussock.operator.settings import OperatorSettings
 from tussock.statestore.base.logs import get_logger

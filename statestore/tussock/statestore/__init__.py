@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tussock.statestore.buckets.copies import clone, restore
     from tussock.statestore.checkpoint.checkpoint import Checkpoint
     from tussock.statestore.client import StateStore
-    from tussock.statestore.connecting import connect
+    from tussock.statestore.connection import connect
     from tussock.statestore.repairs import repair_clock
     from tussock.statestore.snapshot import Snapshot
     from tussock.statestore.tables.raw_table import RawTable
@@ -114,7 +114,7 @@ _MODULES = {
     "StateStore": "client",
     "TypedTable": "tables.typed_table",
     "clone": "buckets.copies",
-    "connect": "connecting",
+    "connect": "connection",
     "repair_clock": "repairs",
     "restore": "buckets.copies",
 }

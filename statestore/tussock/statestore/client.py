@@ -15,7 +15,7 @@ from tussock.statestore.base.arguments import (
     check_writer,
 )
 from tussock.statestore.checkpoint.checkpoint import Callback, Checkpoint
-from tussock.statestore.committing import check_uploaded, commit_epoch, commit_uploads
+from tussock.statestore.commits import check_uploaded, commit_epoch, commit_uploads
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.records import Run, TableState, pack

@@ -14,7 +14,7 @@ from tussock.statestore.base.forks import close_in_child
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
-from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import Backend, VersionView
 from tussock.statestore.contract.known_tables import KnownTables
 from tussock.statestore.contract.object_store import ObjectStore
@@ -32,14 +32,14 @@ from tussock.statestore.errors import (
     TableNotFound,
 )
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.rows.widening import with_types
+from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex
-from tussock.statestore.sst.merging import MergeIterator, newest_versions
+from tussock.statestore.sst.merge import MergeIterator, newest_versions
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import SstWriter, value_schema
 from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
-from tussock.statestore.write.sorting import in_batches, sorted_runs
+from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
 from tussock.statestore.write.sst_ids import id_floor
 from tussock.statestore.write.uploader import Uploader
 

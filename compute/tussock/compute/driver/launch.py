@@ -27,12 +27,12 @@ from typing import NoReturn
 
 import msgspec
 
-from tussock.compute.driver.answering import serve_status
+from tussock.compute.driver.answers import serve_status
 from tussock.compute.driver.context import SPARK_GONE, active_queries, running_context
-from tussock.compute.driver.draining import stop_queries
+from tussock.compute.driver.drain import stop_queries
 from tussock.compute.driver.failures import OUTAGE, cause_of, is_outage, termination_message
-from tussock.compute.driver.scaling import Scaler, wanted_executors
-from tussock.compute.driver.watching import Watch
+from tussock.compute.driver.scale import Scaler, wanted_executors
+from tussock.compute.driver.watch import Watch
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.service_logs import start_logging

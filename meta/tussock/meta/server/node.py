@@ -23,7 +23,7 @@ from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System, Task
-from tussock.statestore.buckets.counting import RequestCounts
+from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.errors import Fenced, NewerFormat, NotLeader, TussockError
 
 __all__ = ["MetaNode"]

@@ -19,7 +19,7 @@ from kubernetes.aio import config as kubernetes_config
 
 from tussock.operator.cluster.errors import ApiConflict, ApiError, ApiNotFound, ApiRefused, ApiUnavailable
 from tussock.operator.cluster.kinds import path_of
-from tussock.operator.planning.model import Manifest
+from tussock.operator.planning.words.model import Manifest
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["FIELD_MANAGER", "Api", "connect"]

@@ -4,7 +4,7 @@ The client's own exceptions are translated in one place (`api.py`). A message na
 server's words, but not where these may repeat what was sent: a refused secret must not end up in a log.
 """
 
-from tussock.operator.planning.model import Ref
+from tussock.operator.planning.words.model import Ref
 
 __all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailable", "NameInUse"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.planning.model import Emit, Manifest
+from tussock.operator.planning.words.model import Emit, Manifest
 
 __all__ = ["COMPONENT", "event_of"]
 

@@ -1,6 +1,6 @@
 """What the operator knows of the cluster: the newest state of every object that it watches, in memory.
 
-Watches feed it (`handlers/watching.py`), and so do the answers to our own writes, since a watch tells of these a
+Watches feed it (`handlers/passes/watches.py`), and so do the answers to our own writes, since a watch tells of these a
 moment later and a pass in between would do them again. A pass reads only from here, so it costs no request.
 
 Watches may lose things: when one begins anew after a long break, nobody says what was deleted meanwhile. `sweep`
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tussock.operator.cluster.kinds import RESOURCES
 from tussock.operator.manifests.labels import OWNER_KIND_LABEL, OWNER_LABEL
-from tussock.operator.planning.model import Manifest, Ref
+from tussock.operator.planning.words.model import Manifest, Ref
 
 __all__ = ["Key", "Seen", "Swept", "key_of", "slim"]
 

@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.asking import CertificatesUnreadable, certificates_of
 from tussock.operator.handlers.components import store_of
+from tussock.operator.handlers.inquiries import CertificatesUnreadable, certificates_of
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import server_name
 from tussock.operator.planning.backup import RETRY_SECONDS, TEND_BACKUPS, BackupFacts, plan_backup
-from tussock.operator.planning.facts import BackupsFact
-from tussock.operator.planning.model import Manifest, Observed
 from tussock.operator.planning.store import of_store
+from tussock.operator.planning.words.facts import BackupsFact
+from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.resources.backup import StateStoreBackup, parse_backup
 from tussock.operator.resources.store import StateStore

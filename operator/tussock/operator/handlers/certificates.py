@@ -7,14 +7,14 @@ has changed, and once an hour.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tussock.operator.certificates.renewing import first_end, is_due, is_due_for_job, renewed, renewed_for_job
-from tussock.operator.cluster.applying import apply_child
+from tussock.operator.certificates.renewal import first_end, is_due, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.components import store_of
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
-from tussock.operator.planning.ownership import holder_of
+from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StateStore
 

@@ -1,15 +1,15 @@
 """The controllers of `Meta` and `Compactor`."""
 
 from tussock.operator.cluster.seen import key_of
-from tussock.operator.handlers.asking import platform_fact
+from tussock.operator.handlers.inquiries import platform_fact
 from tussock.operator.handlers.turns import stores_before
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_manifests, meta_name
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
-from tussock.operator.planning.components import is_settled
-from tussock.operator.planning.facts import PlatformFact
 from tussock.operator.planning.meta import MetaFacts, plan_meta
-from tussock.operator.planning.model import Manifest, Observed, Ref
+from tussock.operator.planning.words.components import is_settled
+from tussock.operator.planning.words.facts import PlatformFact
+from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.meta import Meta, parse_meta

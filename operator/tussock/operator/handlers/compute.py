@@ -11,17 +11,17 @@ from tussock.operator.handlers.certificates import is_job_certificate_due, issue
 from tussock.operator.handlers.components import settled_metas, store_of
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.compactor import compactor_manifests
-from tussock.operator.manifests.compute_conf import STATUS_PORT
-from tussock.operator.manifests.compute_pods import ROLE_LABEL
+from tussock.operator.manifests.compute.conf import STATUS_PORT
+from tussock.operator.manifests.compute.pods import ROLE_LABEL
+from tussock.operator.manifests.compute.spark_security import SECRET_BYTES, spark_secret
 from tussock.operator.manifests.labels import digest
 from tussock.operator.manifests.meta import meta_address
-from tussock.operator.manifests.spark_security import SECRET_BYTES, spark_secret
-from tussock.operator.planning.components import is_settled
-from tussock.operator.planning.compute import PROGRAM_SECONDS, ComputeFacts, plan_compute
-from tussock.operator.planning.facts import DriverFact
-from tussock.operator.planning.job_certificates import ISSUE_JOB_CERTIFICATE
-from tussock.operator.planning.model import Manifest, Observed, Ref
-from tussock.operator.planning.spark_secrets import DRAW_SPARK_SECRET
+from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
+from tussock.operator.planning.compute.plan import PROGRAM_SECONDS, ComputeFacts, plan_compute
+from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET
+from tussock.operator.planning.words.components import is_settled
+from tussock.operator.planning.words.facts import DriverFact
+from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.probes.driver import ask_driver
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import parse_compactor

@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tussock.operator.cluster.seen import key_of
-from tussock.operator.handlers.asking import bucket_fact, emptied_fact
 from tussock.operator.handlers.certificates import certificates_fact, issue_certificates
+from tussock.operator.handlers.inquiries import bucket_fact, emptied_fact
 from tussock.operator.handlers.world import Controller, World, make_once
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.certificates import first_end_of
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining, untouched
-from tussock.operator.planning.model import Manifest, Observed
 from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
     MAKE_MINIO_SECRET,
@@ -22,6 +20,8 @@ from tussock.operator.planning.store import (
     of_store,
     plan_store,
 )
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
 from tussock.operator.resources.store import StateStore, parse_store

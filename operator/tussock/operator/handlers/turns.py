@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.planning.model import Manifest, Ref
 from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before, is_changing, is_pending
+from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.meta import Meta, parse_meta
 from tussock.operator.resources.store import StateStore, parse_store

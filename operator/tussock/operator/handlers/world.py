@@ -1,6 +1,6 @@
 """What the handlers of all kinds share, and what one kind brings along.
 
-A pass over a resource is the same for all kinds: observe, plan, act, write the status (`reconciling.py`). A kind is a
+A pass over a resource is the same for all kinds: observe, plan, act, write the status (`reconciler.py`). A kind is a
 `Controller`: how its body is parsed, what it needs to know, its pure plan, and what it can do outside the cluster.
 """
 
@@ -14,7 +14,7 @@ from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.metrics import Metrics
-from tussock.operator.planning.model import Manifest, Observed, Plan, Ref
+from tussock.operator.planning.words.model import Manifest, Observed, Plan, Ref
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
 from tussock.statestore.base.system import System

@@ -1,6 +1,6 @@
 """Which certificates a store's nodes and clients need: names, uses and lifetimes; nothing is issued here.
 
-With `mode: managed` the operator issues them from a CA of the store (`certificates/issuing.py`), with `certManager` an
+With `mode: managed` the operator issues them from a CA of the store (`certificates/issue.py`), with `certManager` an
 issuer of cert-manager does, into the same secrets. With `secret` the user does, and here is nothing to do.
 """
 

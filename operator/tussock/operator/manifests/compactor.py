@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import client_access
-from tussock.operator.manifests.deployments import deployment, service_account
-from tussock.operator.manifests.disruption import disruption_budget
-from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
-from tussock.operator.manifests.quantities import bytes_of
+from tussock.operator.manifests.pod.deployments import deployment, service_account
+from tussock.operator.manifests.pod.disruption import disruption_budget
+from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.pod.quantities import bytes_of
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import client_identity
 from tussock.operator.resources.compactor import Compactor

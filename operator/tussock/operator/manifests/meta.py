@@ -3,11 +3,11 @@
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import meta_access, reader_volume
-from tussock.operator.manifests.deployments import deployment, service_account
-from tussock.operator.manifests.disruption import disruption_budget
 from tussock.operator.manifests.labels import CONFIG_HASH, Manifest, digest, metadata, selector
 from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT, meta_config, to_toml
-from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.pod.deployments import deployment, service_account
+from tussock.operator.manifests.pod.disruption import disruption_budget
+from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, mounted
 from tussock.operator.resources.meta import Meta

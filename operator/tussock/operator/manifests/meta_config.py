@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tussock.operator.manifests.bucket_access import READER_FOLDER, bucket_secret, minio_endpoint, reader_secret
-from tussock.operator.manifests.merging import strategic_merge
+from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_patterns
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.meta import Meta

@@ -4,10 +4,10 @@ from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
 from tussock.operator.manifests.labels import Manifest, encoded, metadata, selector
-from tussock.operator.manifests.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
+from tussock.operator.manifests.pod.volumes import claim
 from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.transport_security import Mounted
-from tussock.operator.manifests.volumes import claim
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 

@@ -6,9 +6,9 @@ from tussock.operator.manifests.certificates import cert_manager_manifests, desi
 from tussock.operator.manifests.labels import Manifest
 from tussock.operator.manifests.minio import minio_manifests
 from tussock.operator.manifests.network import network_policies
-from tussock.operator.manifests.pods import Rendered
+from tussock.operator.manifests.pod.pods import Rendered
+from tussock.operator.manifests.pod.volumes import store_claim
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.manifests.volumes import store_claim
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore
 from tussock.operator.resources.store import StateStore
 

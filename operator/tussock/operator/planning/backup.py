@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.components import last_verdict, status_conditions, waits_for_store
-from tussock.operator.planning.conditions import Reason, Verdict, idle, progressing, wrong
-from tussock.operator.planning.facts import BackupsFact, HeldBackup
-from tussock.operator.planning.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
 from tussock.operator.planning.schedules import parse_schedule
+from tussock.operator.planning.words.components import last_verdict, status_conditions, waits_for_store
+from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
+from tussock.operator.planning.words.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
 from tussock.operator.resources.backup import Retention, StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StateStore

@@ -12,9 +12,9 @@ from tussock.operator.manifests.bucket_access import managed_name
 from tussock.operator.manifests.certificates import ca_secret, desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
-from tussock.operator.planning.model import Manifest, Ref, seconds_since
-from tussock.operator.planning.ownership import belongs, holder_of, uses
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.model import Manifest, Ref, seconds_since
+from tussock.operator.planning.words.ownership import belongs, holder_of, uses
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StateStore
 

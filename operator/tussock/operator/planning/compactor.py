@@ -15,8 +15,8 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.comparing import applies, differences, prunes
-from tussock.operator.planning.components import (
+from tussock.operator.planning.words.comparison import applies, differences, prunes
+from tussock.operator.planning.words.components import (
     image_of,
     no_meta,
     stamps,
@@ -24,10 +24,10 @@ from tussock.operator.planning.components import (
     torn_down,
     waits_for_store,
 )
-from tussock.operator.planning.conditions import Reason, Verdict, progressing
-from tussock.operator.planning.facts import PlatformFact
-from tussock.operator.planning.model import Action, Emit, Manifest, Observed, Plan, Ref
-from tussock.operator.planning.rollout import rollout, verdict_of
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.words.facts import PlatformFact
+from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref
+from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.compactor import Compactor
 from tussock.operator.resources.store import StateStore
 

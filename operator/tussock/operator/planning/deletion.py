@@ -18,9 +18,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
-from tussock.operator.manifests.restoring import restore_name
-from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
-from tussock.operator.planning.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
+from tussock.operator.manifests.restore import restore_name
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
 from tussock.operator.resources.store import StateStore
 

@@ -15,8 +15,8 @@ from tussock.operator.manifests.labels import selector
 from tussock.operator.manifests.meta import meta_address, meta_manifests, meta_name
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.comparing import applies, prunes
-from tussock.operator.planning.components import (
+from tussock.operator.planning.words.comparison import applies, prunes
+from tussock.operator.planning.words.components import (
     image_of,
     last_verdict,
     stamps,
@@ -24,10 +24,10 @@ from tussock.operator.planning.components import (
     torn_down,
     waits_for_store,
 )
-from tussock.operator.planning.conditions import Reason, Verdict, progressing, wrong
-from tussock.operator.planning.facts import LASTING_TIMES, PlatformFact
-from tussock.operator.planning.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
-from tussock.operator.planning.rollout import Rollout, rollout, verdict_of
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.facts import LASTING_TIMES, PlatformFact
+from tussock.operator.planning.words.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StateStore
 

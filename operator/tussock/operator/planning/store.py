@@ -16,9 +16,11 @@ from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
 from tussock.operator.planning.certificates import foreign_secrets, missing_certificates, writes_into
-from tussock.operator.planning.comparing import applies, prunes
-from tussock.operator.planning.components import last_verdict, status_conditions
-from tussock.operator.planning.conditions import (
+from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups
+from tussock.operator.planning.restore import plan_restore
+from tussock.operator.planning.words.comparison import applies, prunes
+from tussock.operator.planning.words.components import last_verdict, status_conditions
+from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
     is_current,
@@ -28,12 +30,10 @@ from tussock.operator.planning.conditions import (
     ready,
     wrong,
 )
-from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups
-from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
-from tussock.operator.planning.ownership import holder_of, name_in_use
-from tussock.operator.planning.restoring import plan_restore
-from tussock.operator.planning.rollout import rollout, verdict_of
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
+from tussock.operator.planning.words.ownership import holder_of, name_in_use
+from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
 from tussock.operator.resources.store import StateStore

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tussock.operator.manifests.meta import SPEC_ANNOTATION
-from tussock.operator.planning.comparing import APPLIED, marked
-from tussock.operator.planning.model import Manifest, Ref
+from tussock.operator.planning.words.comparison import APPLIED, marked
+from tussock.operator.planning.words.model import Manifest, Ref
 
 __all__ = ["StoreTurn", "asked_by_operator", "before", "is_changing", "is_pending"]
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from tussock.operator.manifests.meta_config import GRPC_PORT
 from tussock.operator.manifests.transport_security import has_tls, server_name, tls_secret
-from tussock.operator.planning.model import Manifest
-from tussock.operator.plugin.compacting import compact
+from tussock.operator.planning.words.model import Manifest
+from tussock.operator.plugin.compaction import compact
 from tussock.operator.plugin.kubectl import Kubectl, KubectlFailed
-from tussock.operator.plugin.releasing import release
+from tussock.operator.plugin.release import release
 from tussock.operator.plugin.tables import epochs_text, status_text
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.common import API_VERSION, GROUP, InvalidResource

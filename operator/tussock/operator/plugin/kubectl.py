@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tussock.operator.planning.model import Manifest
+from tussock.operator.planning.words.model import Manifest
 
 __all__ = ["Kubectl", "KubectlFailed"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tussock.operator.planning.model import Manifest
+from tussock.operator.planning.words.model import Manifest
 
 __all__ = ["epochs_text", "status_text"]
 

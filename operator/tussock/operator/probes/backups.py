@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.operator.planning.facts import BackupsFact, HeldBackup
+from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.probes.platform import Certificates
 from tussock.statestore.errors import BackupNotFound, NotLeader, TussockError
 

@@ -15,9 +15,9 @@ from minio.credentials.providers import StaticProvider
 from minio.deleteobjects import DeleteObject
 from minio.error import InvalidResponseError, S3Error, ServerError
 
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
-from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.bounded_http import BoundedPool
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back, take

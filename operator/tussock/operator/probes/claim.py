@@ -1,8 +1,8 @@
 """Whether the claim of a volume that a user brings can hold a store, by what the API says of it."""
 
-from tussock.operator.planning.conditions import Reason
-from tussock.operator.planning.facts import BucketFact
-from tussock.operator.planning.model import Manifest
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Manifest
 
 __all__ = ["claim_problem"]
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
-from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.marker import Marker, Owner, marker_in, marker_of
 from tussock.operator.probes.prefixes import NotWritable, give_back, take
 from tussock.statestore.base.system import System

@@ -1,9 +1,9 @@
-"""What the driver of a job says of itself, over HTTP from inside the cluster (`tussock.compute.driver.answering`)."""
+"""What the driver of a job says of itself, over HTTP from inside the cluster (`tussock.compute.driver.answers`)."""
 
 import aiohttp
 import msgspec
 
-from tussock.operator.planning.facts import DriverFact
+from tussock.operator.planning.words.facts import DriverFact
 
 __all__ = ["ask_driver"]
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from tussock.operator.planning.conditions import Reason
-from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
 
 __all__ = ["FOLDERS", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
 

@@ -9,7 +9,7 @@ import msgspec
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.operator.planning.facts import PlatformFact
+from tussock.operator.planning.words.facts import PlatformFact
 from tussock.statestore.errors import TussockError
 
 __all__ = ["Certificates", "ask"]

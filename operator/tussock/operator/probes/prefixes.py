@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from tussock.operator.planning.conditions import Reason
 from tussock.operator.planning.deletion import EmptiedFact
-from tussock.operator.planning.facts import BucketFact
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claimed, in_use, is_of_store
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER

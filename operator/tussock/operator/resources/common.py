@@ -30,7 +30,10 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 PodTemplate = dict[str, Any]
-"""A part of a Kubernetes `PodTemplateSpec`, merged over ours where ours does not insist (`manifests/merging.py`)."""
+"""A part of a Kubernetes `PodTemplateSpec`, merged over ours where ours does not insist.
+
+`manifests/pod/strategic_merge.py` has the merge.
+"""
 
 
 class InvalidResource(Exception):

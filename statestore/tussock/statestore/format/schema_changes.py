@@ -2,7 +2,7 @@
 
 Nothing that is stored is written anew. Each SST says in its meta which value columns it has, and a schema only ever
 grows: so the columns of an older SST are the first ones of a newer schema, of the same or a narrower type. Whoever
-reads it fills up and casts (`widening.py`). What could not be read so from old rows is refused: dropping, renaming
+reads it fills up and casts (`wider_types.py`). What could not be read so from old rows is refused: dropping, renaming
 and narrowing a column, changing a key column, and forbidding nulls.
 """
 

@@ -27,8 +27,8 @@ from tussock.statestore.contract.chunked import lower_bound
 from tussock.statestore.contract.records import SstInfo
 from tussock.statestore.format.meta import SEGMENT_BYTES, LoadedMeta
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.rows.widening import with_types
-from tussock.statestore.sst.merging import MergeIterator, MergeSource, UserIterator
+from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.sst.merge import MergeIterator, MergeSource, UserIterator
 from tussock.statestore.sst.reader import Sstables
 
 __all__ = ["BlockIterator", "ConcatIterator", "MergeIterator", "ReadRange", "SSTableIterator", "UserIterator"]

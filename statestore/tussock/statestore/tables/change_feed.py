@@ -24,8 +24,8 @@ from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMisma
 from tussock.statestore.rows.rows import Rows, repeats
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.lookup_many import find_many
-from tussock.statestore.sst.merging import whole_keys
-from tussock.statestore.write.sorting import take_hits
+from tussock.statestore.sst.merge import whole_keys
+from tussock.statestore.write.sorted_runs import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
 

@@ -9,7 +9,7 @@ from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.core import Core
 from tussock.statestore.keys.encoding import KeyEncoder
-from tussock.statestore.rows.widening import as_type
+from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.change_feed import OPERATIONS, ChangeFeed, ChangeRows, FeedRange
 from tussock.statestore.tables.reads import added_fields, picked_columns

@@ -17,10 +17,10 @@ from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import RawBatch, key_array, raw_keys, raw_rows
-from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import check_limit
+from tussock.statestore.tables.table_reader import TableReader
 from tussock.statestore.tables.typed_input import uploaded_batches
-from tussock.statestore.write.sorting import commit_order, sorted_newest, take_hits
+from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
 __all__ = ["RawTable"]
 

@@ -17,13 +17,12 @@ from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.rows.python_values import may_lose, python_value
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.rows.widening import as_type, with_types
+from tussock.statestore.rows.wider_types import as_type, with_types
 from tussock.statestore.sst.lookup_many import FEW_KEYS, Keys
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import first_disorder
-from tussock.statestore.tables.reading import TableReader
 from tussock.statestore.tables.reads import (
     added_fields,
     check_filter,
@@ -32,8 +31,9 @@ from tussock.statestore.tables.reads import (
     key_ranges,
     picked_columns,
 )
+from tussock.statestore.tables.table_reader import TableReader
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
-from tussock.statestore.write.sorting import commit_order, sorted_newest, take_hits
+from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
 __all__ = ["TypedTable"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tussock.compute.spark.options.options import StoreAddress, check_shareable
 from tussock.statestore.buckets.urls import parse_bucket_url
 from tussock.statestore.client import StateStore
-from tussock.statestore.connecting import connect
+from tussock.statestore.connection import connect
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.raw_table import RawTable

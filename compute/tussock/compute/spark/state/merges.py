@@ -1,6 +1,6 @@
 """Declarative merges: running values per key without code of the user's.
 
-Functions are those of `merging.py` and two more: `count`, and `collect`, which keeps the newest values as a list. Rows
+Functions are those of `merge.py` and two more: `count`, and `collect`, which keeps the newest values as a list. Rows
 of a key come in the order of `order_by`, so `first`, `last` and `collect` mean that order within a batch, and the order
 of batches between them.
 """

@@ -22,6 +22,7 @@ from pyspark.util import PythonEvalType
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import MicroBatch, micro_batch
 from tussock.compute.spark.reads.connections import address_of, opened_store
+from tussock.compute.spark.state.arrivals import placed, sent_schema
 from tussock.compute.spark.state.checks import (
     Ttl,
     check_helper,
@@ -32,7 +33,6 @@ from tussock.compute.spark.state.checks import (
     names_of,
 )
 from tussock.compute.spark.state.event_time import watermark_before
-from tussock.compute.spark.state.incoming import placed, sent_schema
 from tussock.compute.spark.state.plan import AT, Expiry, Report, TaskPlan, timers_schema, watermark_schema
 from tussock.compute.spark.state.records import KeyedBatch, Update
 from tussock.compute.spark.state.task.task import REPORT_COLUMN, run_in_spark, run_task

@@ -18,13 +18,13 @@ from pyspark import TaskContext, cloudpickle
 from tussock.compute.spark.batches.spent import Meter
 from tussock.compute.spark.reads.connections import same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
+from tussock.compute.spark.state.arrivals import arrived
 from tussock.compute.spark.state.event_time import MICROS, newest, split_late
-from tussock.compute.spark.state.incoming import arrived
 from tussock.compute.spark.state.plan import LATE, Report, TaskPlan
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
 from tussock.compute.spark.state.task.answers import CalledKeys, batch_of, one_batch
 from tussock.compute.spark.state.task.expiry import expired_keys, oldest_kept, stamped, without_expired
-from tussock.compute.spark.state.task.gathering import Share, pieces_of, sorted_by_key
+from tussock.compute.spark.state.task.groups import Share, pieces_of, sorted_by_key
 from tussock.compute.spark.state.task.placement import check_placed, own_rows, own_vnodes
 from tussock.compute.spark.state.task.shown import joined_states, state_after, state_at, with_states
 from tussock.compute.spark.state.timers import FiredTimers, due_timers

@@ -1,0 +1,124 @@
+"""Looks at Spark every second, beside the application: scales executors, and keeps what probes are told."""
+
+import threading
+
+import msgspec
+
+from tussock.compute.driver.context import SPARK_GONE, Executors, active_queries, running_context
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.spark.batches.commits import latest_commit
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+
+__all__ = ["Query", "Status", "Watch"]
+
+log = get_logger("tussock.compute")
+
+_LOOK_SECONDS = 1.0
+_STALLED_SECONDS = 60.0
+"""A JVM that has not answered for so long is beyond a long collection of garbage."""
+
+
+class Query(msgspec.Struct, frozen=True, rename="camel"):
+    """A stream that runs."""
+
+    id: str
+    name: str
+    batch_id: int
+    """Of the newest batch that ended; -1: none has yet."""
+    input_rows_per_second: float
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """How the driver is."""
+
+    is_started: bool = False
+    """Spark runs."""
+    is_draining: bool = False
+    executors: int = 0
+    """That take tasks."""
+    executors_wanted: int | None = None
+    """`None`: Spark decides."""
+    queries: tuple[Query, ...] = ()
+    committed_epoch: int = 0
+    """The newest that this driver or a sink of its has committed; 0: none yet."""
+    committed_batch: int = 0
+    committed_ms: int = 0
+    """When, as Unix time."""
+
+
+class Watch:
+    """The latest `Status`, from a thread of its own."""
+
+    def __init__(self, scaler: Scaler, system: System, *, is_stream: bool) -> None:
+        self._scaler = scaler
+        self._system = system
+        self._is_stream = is_stream
+        self._seen = system.monotonic()
+        self._draining = threading.Event()
+        self.has_seen_spark = False
+        """Whether Spark has ever run; the application may have stopped it since."""
+        self.status = Status()
+
+    def run(self) -> None:
+        """Look until the process ends."""
+        while True:
+            try:
+                self.step()
+            except SPARK_GONE as error:
+                # The application stops Spark when it likes; if it was not that, the application fails, too.
+                log.info("Spark does not answer", error=str(error).splitlines()[0][:200] if str(error) else "")
+                self.status = Status(is_draining=self._draining.is_set())
+            except ValueError as error:
+                log.warning("executors stay as they are", error=str(error))
+            self._seen = self._system.monotonic()
+            self._system.sleep(_LOOK_SECONDS)
+
+    def step(self) -> None:
+        """Look once."""
+        context = running_context()
+        if context is None:
+            self.status = Status(is_draining=self._draining.is_set())
+            return
+        self.has_seen_spark = True
+        executors = Executors(context)
+        if not self._draining.is_set():
+            leaving = self._scaler.step(executors)
+            if leaving:
+                log.info("decommissioning executors", executors=leaving, wanted=self._scaler.requested)
+        commit = latest_commit()
+        self.status = Status(
+            is_started=True,
+            is_draining=self._draining.is_set(),
+            executors=len(executors.active()),
+            executors_wanted=self._scaler.requested,
+            queries=tuple(_told(query) for query in active_queries()),
+            committed_epoch=commit.epoch if commit else 0,
+            committed_batch=commit.batch if commit else 0,
+            committed_ms=commit.noted_ms if commit else 0,
+        )
+
+    def drain(self) -> None:
+        """From now on the driver is about to end: it is not ready, and no executors are asked for."""
+        self._draining.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether Spark answered lately."""
+        return self._system.monotonic() - self._seen < _STALLED_SECONDS
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the job does its work: Spark runs and, in a streaming job, a stream."""
+        status = self.status
+        return status.is_started and not status.is_draining and (bool(status.queries) or not self._is_stream)
+
+
+def _told(query: object) -> Query:
+    progress = query.lastProgress or {}  # type: ignore[attr-defined]
+    return Query(
+        id=str(query.id),  # type: ignore[attr-defined]
+        name=query.name or "",  # type: ignore[attr-defined]
+        batch_id=int(progress.get("batchId", -1)),
+        input_rows_per_second=float(progress.get("inputRowsPerSecond") or 0.0),
+    )

@@ -1,0 +1,101 @@
+"""Carries out the actions of a plan, one after the other, against the API server.
+
+Every action can be repeated: an operator that dies in the middle makes the same plan again, and what was done is no
+longer in it. What the server answers is remembered at once (`Seen`), so the next pass does not do it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.application import apply_child
+from tussock.operator.cluster.errors import ApiError, ApiNotFound
+from tussock.operator.cluster.events import event_of
+from tussock.operator.cluster.kinds import FINALIZER
+from tussock.operator.cluster.seen import Seen
+from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Hold, Manifest, Release
+from tussock.operator.planning.words.ownership import holder_in
+from tussock.operator.resources.common import API_VERSION
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+
+__all__ = ["Actor", "ClusterAction"]
+
+log = get_logger("tussock.operator")
+
+ClusterAction: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release
+
+
+class Actor:
+    """Acts on the cluster, on behalf of one resource at a time."""
+
+    def __init__(self, api: Api, seen: Seen, system: System, identity: str) -> None:
+        self._api = api
+        self._seen = seen
+        self._system = system
+        self._identity = identity
+
+    async def act(self, body: Manifest, action: ClusterAction) -> None:
+        """Carry out one action for the resource with that body; `ApiError`."""
+        namespace = body["metadata"]["namespace"]
+        match action:
+            case Apply(manifest):
+                kind = manifest["kind"]
+                self._seen.put(kind, await apply_child(self._api, manifest, namespace, holder_in(body)))
+                log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
+            case Delete(ref):
+                # That object and no other: one that was never seen is not known to be ours.
+                if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
+                    await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"])
+                    log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
+            case Annotate(ref, annotations):
+                await self._annotate(namespace, ref.kind, ref.name, annotations)
+            case Emit():
+                await self._emit(body, action)
+            case Hold():
+                await self._set_finalizers(body, [*_finalizers(body), FINALIZER])
+            case Release():
+                await self._set_finalizers(body, [name for name in _finalizers(body) if name != FINALIZER])
+
+    async def write_status(self, body: Manifest, status: Mapping[str, Any]) -> None:
+        """Make this the status of the resource; fields that it no longer has go."""
+        metadata = {"name": body["metadata"]["name"], "uid": body["metadata"]["uid"]}
+        manifest = {"apiVersion": API_VERSION, "kind": body["kind"], "metadata": metadata, "status": dict(status)}
+        answer = await self._api.apply(manifest, body["metadata"]["namespace"], "status")
+        self._seen.put(body["kind"], answer)
+
+    async def _annotate(self, namespace: str, kind: str, name: str, annotations: Mapping[str, str | None]) -> None:
+        try:
+            answer = await self._api.merge(kind, namespace, name, {"metadata": {"annotations": dict(annotations)}})
+        except ApiNotFound:
+            # A pod that has gone since needs no annotation.
+            return
+        self._seen.put(kind, answer)
+
+    async def _emit(self, body: Manifest, emit: Emit) -> None:
+        now = datetime.fromtimestamp(self._system.now_ms() / 1000, UTC)
+        event = event_of(emit, body, self._identity, now, self._system.random_bytes(8).hex())
+        try:
+            await self._api.create(event, body["metadata"]["namespace"])
+        except ApiError as error:
+            # The status says the same; and in a namespace that is being deleted no event can be made.
+            log.warning("an event could not be posted", reason=emit.reason, error=str(error))
+        level = log.warning if emit.type == "Warning" else log.info
+        about = {"kind": body["kind"], "namespace": body["metadata"]["namespace"], "name": body["metadata"]["name"]}
+        level("event", reason=emit.reason, message=emit.message, **about)
+
+    async def _set_finalizers(self, body: Manifest, finalizers: Sequence[str]) -> None:
+        metadata = body["metadata"]
+        # A list is replaced as a whole, so not over somebody else's change.
+        patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata["resourceVersion"]}}
+        try:
+            answer = await self._api.merge(body["kind"], metadata["namespace"], metadata["name"], patch)
+        except ApiNotFound:
+            return
+        if answer.get("kind") == body["kind"]:
+            self._seen.put(body["kind"], answer)
+
+
+def _finalizers(body: Manifest) -> list[str]:
+    return [name for name in body["metadata"].get("finalizers") or [] if name != FINALIZER]

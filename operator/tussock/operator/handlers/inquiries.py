@@ -1,0 +1,253 @@
+"""Facts about a store's bucket and platform: which probe is asked, how often, with whose credentials.
+
+Credentials are read from their secret when a probe runs, and kept nowhere.
+"""
+
+import base64
+from collections.abc import Hashable
+
+from tussock.operator.cluster.errors import ApiError, ApiNotFound
+from tussock.operator.cluster.seen import Key
+from tussock.operator.handlers.world import World
+from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint, volume_claim
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
+from tussock.operator.planning.deletion import EmptiedFact
+from tussock.operator.planning.words.conditions import Reason, is_serving
+from tussock.operator.planning.words.facts import LASTING_TIMES, BucketFact, PlatformFact
+from tussock.operator.planning.words.model import Ref
+from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use
+from tussock.operator.probes.bucket import S3Target, check, clean
+from tussock.operator.probes.claim import claim_problem
+from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
+from tussock.operator.probes.marker import Owner
+from tussock.operator.probes.platform import Certificates, ask
+from tussock.operator.resources.object_store import (
+    MANAGED_BUCKET,
+    AzureStore,
+    ManagedStore,
+    S3Store,
+    VolumeStore,
+    bucket_url,
+)
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
+
+GOOD_SECONDS = 30.0
+"""A bucket that could be used is looked at again so often, by a pass that comes along."""
+BAD_SECONDS = 8.0
+OWN_BAD_SECONDS = 1.0
+"""A managed object store is asked when its server is ready; then only its Service can be a moment behind."""
+PLATFORM_SECONDS = 10.0
+CLEANING_SECONDS = 4.0
+
+
+class CertificatesUnreadable(Exception):
+    """The operator has no certificate to show to the meta nodes of a store; the message says why."""
+
+
+def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
+    """Whether the store's bucket can be used; `None` while nobody has looked yet, or its own server is not ready."""
+    backend = store.spec.object_store.backend
+    if isinstance(backend, VolumeStore):
+        return _claim_fact(world, store, backend)
+    if not _has_credentials(store):
+        return BucketFact(None)
+    if isinstance(backend, ManagedStore) and not _serves(world, store):
+        # It would not answer, and be asked again only some seconds after it could.
+        return None
+    owner, about = _key(store), ("bucket", *_place(world, store))
+    last: BucketFact | None = world.probes.latest(owner, about)
+    # A bucket that has become full is seen by writing only; and without a leader something is wrong.
+    good = last is not None and last.reason is None and not _is_leaderless(world, store)
+
+    async def run() -> BucketFact:
+        try:
+            target = await _target(world, store)
+        except ApiError as error:
+            return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
+        if isinstance(target, CloudTarget):
+            return await world.probes.in_thread(
+                check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
+            )
+        return await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
+
+    bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
+    return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
+
+
+def _is_leaderless(world: World, store: StateStore) -> bool:
+    """Whether the store's meta nodes have had a leader and serve no more."""
+    metas = [
+        body for body in world.seen.all_of("Meta", store.namespace) if body["spec"]["storeRef"]["name"] == store.name
+    ]
+    return any("term" in (body.get("status") or {}) and not is_serving(body) for body in metas)
+
+
+def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
+    """Clean up in the bucket of a store that is being deleted, and tell how far that is."""
+
+    async def run() -> EmptiedFact:
+        ends = await _namespace_ends(world, store.namespace)
+        if ends and isinstance(store.spec.object_store.backend, ManagedStore):
+            # Server and disk go with the namespace, whatever the policy is.
+            return EmptiedFact(done=True)
+        try:
+            target = await _target(world, store)
+        except ApiNotFound as error:
+            told = f"The secret of the bucket is gone: {error}"
+            return EmptiedFact(done=False, message=told, stuck=True, hopeless=ends)
+        except ApiError as error:
+            return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
+        delete = store.spec.deletion_policy == "Delete"
+        if isinstance(target, CloudTarget):
+            return await world.probes.in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
+        return await world.probes.in_thread(clean, target, _owner(store), world.system, delete=delete)
+
+    if not _has_credentials(store):
+        return _left_as_it_is(store)
+    return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
+
+
+def _has_credentials(store: StateStore) -> bool:
+    """Whether the operator may ask the bucket: of a workload identity only the pods under that account are given any.
+
+    A bucket of S3 that needs none is asked without.
+    """
+    backend = store.spec.object_store.backend
+    if isinstance(backend, S3Store | ManagedStore):
+        return isinstance(backend, ManagedStore) or not backend.service_account
+    return bucket_secret(store) is not None
+
+
+def _left_as_it_is(store: StateStore) -> EmptiedFact:
+    """What is cleaned up where the operator has never been: nothing, and no marker is there either."""
+    if store.spec.deletion_policy == "Retain":
+        return EmptiedFact(done=True)
+    told = (
+        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, and so there is no marker that "
+        "shows whose its objects are. They stay; remove them by hand."
+    )
+    return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
+
+
+def _claim_fact(world: World, store: StateStore, volume: VolumeStore) -> BucketFact | None:
+    """Whether a claim can hold a store; whether its volume can be written is seen by the nodes alone."""
+    name = volume_claim(store)
+
+    async def run() -> BucketFact:
+        try:
+            if volume.claim_name:
+                return claim_problem(await world.api.get("PersistentVolumeClaim", store.namespace, name))
+            found = await world.api.look("PersistentVolumeClaim", store.namespace, name)
+        except ApiNotFound:
+            told = f"There is no PersistentVolumeClaim {name} in namespace {store.namespace}; create it."
+            return BucketFact(Reason.BUCKET_NOT_FOUND, told)
+        except ApiError as error:
+            return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
+        if found is None or belongs(found, holder_of(store)):
+            return BucketFact(None)
+        # Nodes are pods of others' plans, and would mount whatever has the name.
+        told = name_in_use(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
+        return BucketFact(Reason.NAME_IN_USE, told)
+
+    return world.probes.fact(_key(store), ("claim", store.metadata.uid, name), run, BAD_SECONDS)
+
+
+async def _namespace_ends(world: World, name: str) -> bool:
+    """Whether a namespace is being deleted, after which nothing can be made in it any more."""
+    try:
+        return bool((await world.api.get("Namespace", None, name))["metadata"].get("deletionTimestamp"))
+    except ApiError:
+        # Without the right to ask, a deletion takes until its deadline, and no longer.
+        return False
+
+
+def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | None:
+    """What the meta nodes of the `Meta` called so say; `None` while they were not asked yet."""
+    address, secret = meta_address(meta, store.namespace), tls_secret(store, "client-reader")
+    about = ("platform", address, _version(world, store.namespace, secret))
+    owner = Key("Meta", store.namespace, meta)
+
+    async def run() -> PlatformFact:
+        try:
+            certificates = await certificates_of(world, store, "client-reader")
+        except CertificatesUnreadable as error:
+            return PlatformFact(problem=str(error))
+        found = await world.probes.in_thread(ask, address, certificates, server_name(store))
+        if found.leader:
+            return found
+        before: PlatformFact | None = world.probes.latest(owner, about)
+        return found._replace(times=min((before.times if before is not None else 0) + 1, LASTING_TIMES))
+
+    return world.probes.fact(owner, about, run, PLATFORM_SECONDS)
+
+
+async def certificates_of(world: World, store: StateStore, identity: Identity) -> Certificates | None:
+    """What the operator shows to the meta nodes of `store` as that client; `None` without TLS.
+
+    `CertificatesUnreadable` says why there is nothing to show.
+    """
+    if not has_tls(store):
+        return None
+    secret = tls_secret(store, identity)
+    try:
+        data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
+        return Certificates(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")))
+    except ApiError as error:
+        raise CertificatesUnreadable(f"The certificate to ask them with cannot be read: {error}") from error
+    except KeyError as error:
+        raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
+
+
+async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
+    backend = store.spec.object_store.backend
+    settings: dict[str, str] = {}
+    credentials = bucket_secret(store)
+    if credentials is not None:
+        name, keys = credentials
+        data = (await world.api.get("Secret", store.namespace, name)).get("data") or {}
+        settings = {
+            setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip()
+            for setting, key in keys.items()
+        }
+    if not isinstance(backend, S3Store | ManagedStore):
+        if isinstance(backend, AzureStore):
+            settings["AZURE_STORAGE_ACCOUNT_NAME"] = backend.account
+        return CloudTarget(bucket_url(store.spec.object_store), settings)
+    access, secret = settings.get("AWS_ACCESS_KEY_ID", ""), settings.get("AWS_SECRET_ACCESS_KEY", "")
+    if isinstance(backend, ManagedStore):
+        endpoint = minio_endpoint(store)
+        return S3Target(endpoint, MANAGED_BUCKET, "", "us-east-1", access, secret, create=True)
+    region = backend.region or ("" if backend.endpoint else "us-east-1")
+    endpoint = backend.endpoint or f"https://s3.{region}.amazonaws.com"
+    return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
+
+
+def _serves(world: World, store: StateStore) -> bool:
+    """Whether the server of a managed object store is ready."""
+    workload = world.seen.get("StatefulSet", store.namespace, managed_name(store))
+    return workload is not None and bool((workload.get("status") or {}).get("readyReplicas"))
+
+
+def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:
+    """All that an answer of the bucket depends on: where it is, the version of the secret, and what is adopted."""
+    backend = store.spec.object_store.backend
+    credentials = bucket_secret(store)
+    version = _version(world, store.namespace, credentials[0]) if credentials else ""
+    # Structs with lists in them cannot be hashed; their text says the same.
+    return store.metadata.uid, repr(backend), version, store.spec.adopt
+
+
+def _version(world: World, namespace: str, secret: str) -> str:
+    found = world.seen.get("Secret", namespace, secret)
+    return str(found["metadata"].get("resourceVersion", "")) if found else ""
+
+
+def _key(store: StateStore) -> Key:
+    return Key("StateStore", store.namespace, store.name)
+
+
+def _owner(store: StateStore) -> Owner:
+    return Owner(store.metadata.uid, store.namespace, store.name)

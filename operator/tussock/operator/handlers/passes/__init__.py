@@ -1,0 +1,1 @@
+"""How resources come to be looked at, and one pass over one of them."""

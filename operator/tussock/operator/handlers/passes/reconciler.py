@@ -1,0 +1,214 @@
+"""One pass over one resource: observe, plan, act, write the status.
+
+It is called for every reason there is, and never told which: a change of the resource, of a child, of another resource
+of the store, of a secret, a probe with another answer, a timer. So nothing depends on having heard of anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tussock.operator.cluster.actions import Actor
+from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused, NameInUse
+from tussock.operator.cluster.kinds import FINALIZER
+from tussock.operator.cluster.seen import Key, key_of
+from tussock.operator.handlers.passes.refusals import Refusals, told_of
+from tussock.operator.handlers.world import Controller, World
+from tussock.operator.planning.words.comparison import APPLIED
+from tussock.operator.planning.words.conditions import (
+    Reason,
+    Verdict,
+    conditions,
+    is_ready,
+    progressing,
+    transitions,
+    wrong,
+)
+from tussock.operator.planning.words.model import (
+    Action,
+    Annotate,
+    Apply,
+    Delete,
+    Emit,
+    Hold,
+    Manifest,
+    Plan,
+    Ref,
+    Release,
+    Work,
+    ref_of,
+)
+from tussock.operator.planning.words.ownership import uses
+from tussock.operator.resources.common import InvalidResource
+from tussock.statestore.base.logs import get_logger
+
+__all__ = ["RESYNC_SECONDS", "Reconciler"]
+
+log = get_logger("tussock.operator")
+
+RESYNC_SECONDS = 60.0
+"""Every resource is looked at at least so often, whatever the watches say."""
+_RUN_PODS = ("Deployment", "Pod", "StatefulSet")
+
+
+class Reconciler:
+    """Makes passes, with the controllers of all kinds."""
+
+    def __init__(self, world: World, controllers: Sequence[Controller[Any, Any]]) -> None:
+        self._world = world
+        self._actor = Actor(world.api, world.seen, world.system, world.identity)
+        self._controllers = {controller.kind: controller for controller in controllers}
+        self._refusals = Refusals()
+
+    async def run(self, key: Key) -> float | None:
+        """One pass; answers in how many seconds the next one is due, `None` if the resource is gone."""
+        body = self._world.seen.get(*key)
+        controller = self._controllers.get(key.kind)
+        if body is None or controller is None:
+            self._refusals.keep(key, ())
+            return None
+        resource = None
+        try:
+            resource = controller.parse(body)
+            plan = controller.plan(resource, controller.observe(self._world, resource, body), self._world.now())
+        except InvalidResource as error:
+            if body["metadata"].get("deletionTimestamp"):
+                # What cannot be understood cannot be cleaned up after, and must not stay for ever.
+                await self._actor.act(body, Release())
+                return None
+            plan = self._told(body, dict(body.get("status") or {}), wrong(Reason.INVALID_SPEC, str(error)))
+        try:
+            let_go, refused = await self._act(controller, resource, body, plan)
+        except ApiConflict as error:
+            log.info("somebody else was faster; looking again", error=str(error))
+            return 1.0
+        self._refusals.keep(key, tuple(action for action, _ in refused))
+        if let_go:
+            return None
+        if refused:
+            plan = self._refused(body, plan, [error for _, error in refused])
+        await self._report(body, plan)
+        due = [RESYNC_SECONDS, plan.again_seconds, self._refusals.next(key, self._now())]
+        again = min(seconds for seconds in due if seconds is not None)
+        return again if self._world.seen.get(*key) is not None else None
+
+    def _now(self) -> float:
+        return self._world.system.monotonic()
+
+    def _told(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Plan:
+        """A plan of which nothing is to be done but to say how the resource is."""
+        generation = body["metadata"].get("generation", 0)
+        old = (body.get("status") or {}).get("conditions") or ()
+        status["observedGeneration"] = generation
+        status["conditions"] = conditions(old, verdict, generation, self._world.now())
+        return Plan((), status)
+
+    def _refused(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
+        """The plan with the refusals in its status. What was wrong besides stays the reason: it is told first."""
+        held = {found["type"]: found for found in plan.status.get("conditions") or ()}
+        reason, told = told_of(errors)
+        is_serving = bool(held) and held["Ready"]["status"] == "True"
+        if held and held["Degraded"]["status"] == "True":
+            reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
+        verdict = wrong(reason, told, serving=is_serving)
+        if reason is Reason.RECONCILING:
+            verdict = progressing(reason, told, serving=is_serving)
+        return self._told(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
+
+    async def _act(
+        self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan
+    ) -> tuple[bool, list[tuple[Action, ApiRefused]]]:
+        """Carry the plan out: whether the resource was let go, and what the server would not have.
+
+        A refusal stops nothing that does not depend on it: without our finalizer nothing is made, and what runs pods
+        is left as it is while a ConfigMap is refused, for it would run with the old one and be taken for changed. What
+        would use an object of somebody else that has the name of a child is not made either.
+        """
+        key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
+        refused: list[tuple[Action, ApiRefused]] = []
+        kinds: set[str] = set()
+        foreign: list[Ref] = []
+        restored: list[str] = []
+        for action in plan.actions:
+            if isinstance(action, Emit) and refused:
+                continue  # it tells of what could not be done
+            if "ConfigMap" in kinds and _kind_of(action) in _RUN_PODS:
+                continue
+            if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
+                continue
+            error, told = self._refusals.of(key, action, self._now()), self._restored(body, action)
+            try:
+                if error is None and await self._do(controller, resource, body, action, plan, held=held):
+                    return True, []
+            except ApiRefused as refusal:
+                self._refusals.note(key, action, refusal, self._now())
+                error = refusal
+            if error is None:
+                restored += [told] if told else []
+                continue
+            refused.append((action, error))
+            kinds.add(_kind_of(action))
+            foreign += [error.ref] if isinstance(error, NameInUse) else []
+            if isinstance(action, Hold):
+                break
+        if restored:
+            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Put right: {', '.join(restored)}."))
+        return False, refused
+
+    async def _do(
+        self, controller: Controller[Any, Any], resource: Any, body: Manifest, action: Action, plan: Plan, *, held: bool
+    ) -> bool:
+        """Carry out one action; whether the resource was let go."""
+        match action:
+            case Work(name, arguments):
+                await controller.works[name](self._world, resource, arguments)
+            case Hold() if held or body["metadata"].get("deletionTimestamp"):
+                pass
+            case Release() if not held:
+                pass
+            case Release():
+                # With the finalizer the resource goes, and there is no status to write after that.
+                await self._report(body, plan)
+                await self._actor.act(self._world.seen.get(*key_of(body)) or body, action)
+                return True
+            case _:
+                await self._actor.act(body, action)
+        return False
+
+    def _restored(self, body: Manifest, action: Action) -> str:
+        """What an apply puts right although nobody changed the resource; empty if it is no such."""
+        # Without the mark it is nothing lasting, such as the pod that tries an image.
+        if not is_ready(body) or not isinstance(action, Apply) or _digest(action.manifest) is None:
+            return ""
+        ref = ref_of(action.manifest)
+        known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
+        if known is None:
+            return f"{ref.kind} {ref.name} was missing"
+        # We wanted the same before: somebody else has edited it.
+        return f"{ref.kind} {ref.name} was edited" if _digest(known) == _digest(action.manifest) else ""
+
+    async def _report(self, body: Manifest, plan: Plan) -> None:
+        """Write the status if it differs, then the event of its transition: an event that is lost is in the status."""
+        body = self._world.seen.get(*key_of(body)) or body
+        before: Mapping[str, Any] = body.get("status") or {}
+        if before == plan.status or not plan.status:
+            return
+        try:
+            await self._actor.write_status(body, plan.status)
+        except ApiNotFound:
+            return
+        for emit in transitions(before.get("conditions") or (), plan.status.get("conditions") or ()):
+            await self._actor.act(body, emit)
+
+
+def _kind_of(action: Action) -> str:
+    """The kind of object that an action is about; empty if it is about none but the resource."""
+    match action:
+        case Apply(manifest):
+            return str(manifest["kind"])
+        case Delete(ref) | Annotate(ref, _):
+            return ref.kind
+    return ""
+
+
+def _digest(body: Manifest) -> str | None:
+    return (body["metadata"].get("annotations") or {}).get(APPLIED)

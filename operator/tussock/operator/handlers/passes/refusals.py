@@ -1,0 +1,122 @@
+"""What the API server refused, so that the same is not asked for again and again.
+
+A refusal lasts until a person changes something: rights, a quota, a foreign object of that name. Meanwhile passes come
+for many reasons, and a status that changes is one of them. So the pause of an action belongs to the action and not to
+the pass: what was refused is left alone until its time has come, however often the resource is looked at. Another
+content, such as a corrected spec gives, is tried at once.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tussock.operator.cluster.errors import ApiRefused, NameInUse
+from tussock.operator.cluster.seen import Key
+from tussock.operator.planning.words.comparison import digest
+from tussock.operator.planning.words.conditions import Reason
+from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Work, ref_of
+
+__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "told_of"]
+
+_TOLD_MAX = 3
+"""Refusals that a condition tells of; most often they are one and the same."""
+
+REFUSED_SECONDS = (2.0, 60.0)
+"""Pause after a first refusal, and at most: rights may be given, a quota raised, and nobody tells of that."""
+
+
+class _Refusal(NamedTuple):
+    content: str
+    error: ApiRefused
+    times: int
+    until: float
+
+
+class Refusals:
+    """Refused actions by the resource that they are for. Has as many as resources have actions that are refused."""
+
+    def __init__(self) -> None:
+        self._held: dict[Key, dict[str, _Refusal]] = {}
+
+    def of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
+        """Why this action is not worth a request yet; `None` if it is to be tried. `now` in seconds of any clock."""
+        found = self._held.get(key, {}).get(_name(action))
+        if found is None or found.content != _content(action) or now >= found.until:
+            return None
+        return found.error
+
+    def note(self, key: Key, action: Action, error: ApiRefused, now: float) -> None:
+        """The server has refused this action just now."""
+        held = self._held.setdefault(key, {})
+        before = held.get(_name(action))
+        times = before.times + 1 if before is not None and before.content == _content(action) else 1
+        first, most = REFUSED_SECONDS
+        # Beyond 2 ** 10 every pause is at its bound, and the power would overflow some day.
+        pause = min(first * 2.0 ** min(times - 1, 10), most)
+        held[_name(action)] = _Refusal(_content(action), error, times, now + pause)
+
+    def keep(self, key: Key, actions: tuple[Action, ...]) -> None:
+        """Forget what is not asked for any more, or was done: `actions` are those that were refused now."""
+        names = {_name(action) for action in actions}
+        left = {name: refusal for name, refusal in self._held.pop(key, {}).items() if name in names}
+        if left:
+            self._held[key] = left
+
+    def next(self, key: Key, now: float) -> float | None:
+        """In how many seconds the first refused action of a resource is due again; `None` without one."""
+        found = self._held.get(key)
+        return max(0.0, min(refusal.until for refusal in found.values()) - now) if found else None
+
+
+def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
+    """The reason of some refusals, and what they are in words: foreign objects first, which we refuse ourselves."""
+    taken = [error for error in errors if isinstance(error, NameInUse)]
+    if len(taken) == len(errors) and all(error.passes for error in taken):
+        names = ", ".join(f"{error.ref.kind} {error.ref.name}" for error in taken)
+        return Reason.RECONCILING, f"Waiting until what a former resource of this name had is gone: {names}."
+    others = [error for error in errors if not isinstance(error, NameInUse)]
+    parts = [str(error) for error in taken[:_TOLD_MAX]]
+    if others[: _TOLD_MAX - len(parts)]:
+        said = [f"{error}. {advice(error)}".replace(".. ", ". ") for error in others[: _TOLD_MAX - len(parts)]]
+        parts.append(f"The API server refused a request: {'; '.join(said)}")
+    more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
+    return Reason.NAME_IN_USE if taken else Reason.APPLY_REFUSED, f"{' '.join(parts)}{more}"
+
+
+def advice(error: ApiRefused) -> str:
+    """What a person can do about a refusal, by its kind."""
+    said = str(error).lower()
+    if "exceeded quota" in said:
+        return "Raise the ResourceQuota of the namespace, or make room in it."
+    if "being terminated" in said:
+        return "The namespace is being deleted, so nothing can be made in it."
+    if "failed calling webhook" in said:
+        return "An admission webhook of the cluster does not answer: repair it, or remove its configuration."
+    if "admission webhook" in said or "violates podsecurity" in said:
+        return "A policy of the cluster does not allow it: change the spec so that it does, or the policy."
+    if "can be resized" in said:
+        return "Set allowVolumeExpansion in the StorageClass of the claim, or make the volume larger by other means."
+    if error.status == 403 and " cannot " in said:
+        return "Give the operator's role the right that is missing."
+    return "Change what the message names: the spec, or an object that somebody else has made or edited."
+
+
+def _name(action: Action) -> str:
+    match action:
+        case Apply(manifest):
+            return f"apply {'/'.join(ref_of(manifest))}"
+        case Delete(ref) | Annotate(ref, _):
+            return f"{type(action).__name__} {'/'.join(ref)}"
+        case Work(name, _):
+            return f"work {name}"
+    return type(action).__name__
+
+
+def _content(action: Action) -> str:
+    match action:
+        case Apply(manifest):
+            return digest(manifest)
+        case Annotate(_, annotations):
+            return digest(annotations)
+        case Work(_, arguments):
+            return digest(arguments)
+    return ""

@@ -1,0 +1,67 @@
+"""The sweep: every few minutes what is known is compared with what the API server lists.
+
+kopf's watches miss two things: what was deleted while a watch was broken for so long that it had to begin anew, and
+everything, if a watch has ended without anybody noticing. The first is put right here. The second is told to the
+liveness probe, since only a new process gets new watches.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from tussock.operator.cluster.errors import ApiError
+from tussock.operator.cluster.kinds import Kind, watched
+from tussock.operator.handlers.passes.wakeups import concerned
+from tussock.operator.handlers.world import World
+from tussock.operator.health import Health
+from tussock.statestore.base.logs import get_logger
+
+__all__ = ["SWEEP_SECONDS", "Sweeper"]
+
+log = get_logger("tussock.operator")
+
+SWEEP_SECONDS = 300.0
+
+
+class Sweeper:
+    """Sweeps all watched kinds, and remembers what it found stale the last time."""
+
+    def __init__(self, world: World, kinds: Mapping[str, Kind], namespaces: Sequence[str], health: Health) -> None:
+        """`namespaces`: those that are watched; none for all of them."""
+        self._world = world
+        self._kinds = kinds
+        self._namespaces: Sequence[str | None] = namespaces or [None]
+        self._health = health
+        self._stale: dict[tuple[str, str | None], set[tuple[str, str]]] = {}
+
+    async def work(self, every_seconds: float = SWEEP_SECONDS) -> None:
+        """Sweep for ever."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            for kind in self._kinds:
+                for namespace in self._namespaces:
+                    try:
+                        await self.sweep(kind, namespace)
+                    except ApiError as error:
+                        log.warning("a sweep failed", kind=kind, error=str(error))
+            self._health.beat()
+
+    async def sweep(self, kind: str, namespace: str | None) -> None:
+        """Compare the objects of one kind."""
+        seen = self._world.seen
+        before = seen.uids(kind)
+        listed = await self._world.api.list_metadata(kind, namespace, *watched(kind))
+        found = seen.sweep(kind, namespace, listed, before)
+        for body in found.gone:
+            log.warning("a deletion was missed", kind=kind, **_names(body["metadata"]))
+            for key in concerned(seen, kind, body):
+                self._world.wake(key)
+        # A change that was just made is on its way; one that was not heard of since the last sweep will never be.
+        lost = found.stale & self._stale.get((kind, namespace), set())
+        self._stale[kind, namespace] = found.stale
+        if lost:
+            log.error("the watch of a kind is dead; the process has to begin anew", kind=kind, objects=len(lost))
+            self._health.fail(f"the watch of {kind} objects has missed changes of {len(lost)} of them")
+
+
+def _names(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {"namespace": metadata["namespace"], "name": metadata["name"]}

@@ -1,0 +1,99 @@
+"""What kopf does for us: it watches the cluster, and changes nothing.
+
+kopf's own model is to call a handler for each difference between a spec and the one that it handled last, which it
+keeps in annotations. Ours looks at what is, whatever has happened, so only two of kopf's hooks are used:
+
+- an index, which kopf fills with all objects of all kinds before it calls anything else: so no pass ever sees half of
+  the cluster and takes the other half for missing;
+- events, each of which only wakes the resources that it concerns.
+
+No finalizer, annotation or status is ever written by kopf. Children and their pods are watched by our label, on the
+server's side; secrets all but Helm's, since users name theirs, and of these just names, keys and versions are kept.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import kopf
+
+from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES, Kind, watched
+from tussock.operator.handlers.passes.wakeups import concerned
+from tussock.operator.handlers.world import World
+
+__all__ = ["kopf_settings", "registry_of", "watched_kinds"]
+
+REQUEST_SECONDS = 20.0
+LISTED_AT_ONCE = 20
+"""Objects in one answer, at the start: a secret may have a megabyte, and only its name and keys are kept."""
+
+
+class _Pauses:
+    """Seconds between repetitions of a request that kopf makes: it never gives up.
+
+    A watch that failed for good would leave the operator deaf for one kind of objects, and ending the process would
+    not bring the API server back, nor give a missing right. Each attempt is logged.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (0.5, 1.0, 2.0, 4.0)
+        while True:
+            yield 8.0
+
+
+def watched_kinds(*, certificates: bool) -> dict[str, Kind]:
+    """The kinds that are watched; `certificates`: cert-manager is in the cluster."""
+    names = [*RESOURCES, *CHILDREN, "Secret", *(["Certificate"] if certificates else [])]
+    return {name: KINDS[name] for name in names}
+
+
+def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.OperatorSettings:
+    """How kopf speaks with the API server."""
+    settings = kopf.OperatorSettings()
+    settings.networking.request_timeout = REQUEST_SECONDS
+    settings.networking.connect_timeout = REQUEST_SECONDS
+    settings.networking.error_backoffs = _Pauses()
+    settings.watching.chunk_size = LISTED_AT_ONCE
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    # Without rights on the whole cluster, neither its CRDs nor its namespaces can be watched.
+    settings.scanning.disabled = not clusterwide
+    settings.process.ultimate_exiting_timeout = 30.0
+    # Events of one object that come at once are put together by our own queue.
+    settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.5
+    for name, kind in kinds.items():
+        place, asked = (kind.group, kind.version, kind.plural), watched(name)
+        if asked.labels:
+            settings.watching.label_selectors[place] = asked.labels
+        if asked.fields:
+            settings.watching.field_selectors[place] = asked.fields
+    return settings
+
+
+def registry_of(world: World, kinds: Mapping[str, Kind]) -> kopf.OperatorRegistry:
+    """The handlers of all watched kinds, for `kopf.operator(registry=...)`."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)(kopf.login_via_client)
+    for name, kind in kinds.items():
+        _register(registry, world, name, kind)
+    return registry
+
+
+def _register(registry: kopf.OperatorRegistry, world: World, name: str, kind: Kind) -> None:
+    async def see(*, body: kopf.Body, **_: Any) -> None:
+        world.seen.put(name, dict(body))
+
+    async def hear(*, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name for it
+        if type == "DELETED":
+            world.seen.drop(name, dict(body))
+        for key in concerned(world.seen, name, body):
+            world.wake(key)
+
+    index = kopf.index(
+        group=kind.group, version=kind.version, plural=kind.plural, id=f"see-{kind.plural}", registry=registry
+    )
+    event = kopf.on.event(
+        group=kind.group, version=kind.version, plural=kind.plural, id=f"hear-{kind.plural}", registry=registry
+    )
+    index(see)
+    event(hear)

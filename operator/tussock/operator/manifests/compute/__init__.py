@@ -1,0 +1,1 @@
+"""What a `Compute` is turned into."""

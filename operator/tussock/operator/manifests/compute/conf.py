@@ -1,0 +1,164 @@
+"""Spark's settings of a job: what the user wants, under what must hold.
+
+`spark-defaults.conf` has everything that is the same in each pod of the driver. Its address, its name and the number of
+executors are not: the driver adds them when it starts (`tussock.compute.driver`).
+"""
+
+from collections.abc import Mapping
+
+from tussock.operator.manifests.compute.spark_security import OVERRULED, security_conf
+from tussock.operator.manifests.pod.quantities import bytes_of
+from tussock.operator.resources.compute import Compute, ExecutorSpec
+from tussock.operator.resources.store import StateStore
+
+__all__ = [
+    "BLOCKS_PORT",
+    "CHECKPOINT_FOLDER",
+    "COMPUTE_FOLDER",
+    "CONF_FILE",
+    "EXECUTOR_POD_FILE",
+    "MASTER",
+    "RPC_PORT",
+    "STATUS_PORT",
+    "UI_PORT",
+    "executor_count",
+    "executor_overhead_bytes",
+    "overhead_bytes",
+    "properties",
+    "spark_conf",
+]
+
+RPC_PORT = 7078
+BLOCKS_PORT = 7079
+UI_PORT = 4040
+STATUS_PORT = 7372
+
+MASTER = "k8s://https://kubernetes.default.svc"
+COMPUTE_FOLDER = "/etc/tussock/compute"
+CONF_FILE = "spark-defaults.conf"
+EXECUTOR_POD_FILE = "executor-pod.json"
+CHECKPOINT_FOLDER = "/var/lib/tussock/checkpoint"
+
+_OVERHEAD_FACTOR = 0.4
+_OVERHEAD_BYTES_MIN = 512 << 20
+"""Spark's own for Python are 0.4 and 384 MiB; a worker that writes SSTs needs about 300 MiB, and Arrow some more."""
+
+
+def executor_count(spec: ExecutorSpec) -> int | None:
+    """How many executors there are to be; `None` where Spark decides, between `minReplicas` and `maxReplicas`."""
+    if spec.max_replicas is not None:
+        return None
+    return 1 if spec.replicas is None else spec.replicas
+
+
+def executor_overhead_bytes(spec: ExecutorSpec) -> int:
+    """What an executor's pod has beside the heap: what its memory limit leaves, or a share of the heap."""
+    heap = bytes_of(spec.memory)
+    given = spec.resources and (spec.resources.limits.get("memory") or spec.resources.requests.get("memory"))
+    if given:
+        # Not less than a little: Spark refuses none, and what the pod needs then shows in its status.
+        return max(bytes_of(given) - heap, 64 << 20)
+    return overhead_bytes(heap)
+
+
+def overhead_bytes(heap: int) -> int:
+    """What a pod of Spark and Python needs beside a heap of so many bytes."""
+    return max(int(heap * _OVERHEAD_FACTOR), _OVERHEAD_BYTES_MIN)
+
+
+def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str]:
+    """All settings of the job."""
+    suggested = {
+        # Executors that leave hand their blocks over, and have some time for the tasks that they run.
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",
+        "spark.storage.decommission.rddBlocks.enabled": "true",
+        "spark.storage.decommission.shuffleBlocks.enabled": "true",
+        # An executor leaves when it has looked for blocks once more after its last task; Spark looks every 30 s.
+        "spark.storage.decommission.replicationReattemptInterval": "2s",
+        "spark.executor.decommission.forceKillTimeout": "60s",
+        # The program begins while executors start, and its first tasks wait for them instead of itself.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
+        "spark.sql.streaming.checkpointLocation": f"file://{CHECKPOINT_FOLDER}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    asked = {key: value for key, value in compute.spec.spark_conf.items() if not key.startswith(OVERRULED)}
+    return {**suggested, **asked, **_insisted(compute, store, image), **security_conf()}
+
+
+def _insisted(compute: Compute, store: StateStore, image: str) -> dict[str, str]:
+    driver, executor = compute.spec.driver, compute.spec.executor
+    conf = {
+        "spark.master": MASTER,
+        "spark.submit.deployMode": "client",
+        "spark.app.name": compute.name,
+        "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - a pod's own address is not known here
+        "spark.driver.port": str(RPC_PORT),
+        "spark.driver.blockManager.port": str(BLOCKS_PORT),
+        "spark.blockManager.port": str(BLOCKS_PORT),
+        "spark.ui.port": str(UI_PORT),
+        "spark.driver.cores": str(driver.cores),
+        "spark.driver.memory": _mebibytes(bytes_of(driver.memory)),
+        "spark.executor.cores": str(executor.cores),
+        "spark.executor.memory": _mebibytes(bytes_of(executor.memory)),
+        "spark.executor.memoryOverhead": _mebibytes(executor_overhead_bytes(executor)),
+        "spark.kubernetes.namespace": compute.namespace,
+        # Else executors are sent to the address that the driver binds to, which is no address.
+        "spark.kubernetes.executor.useDriverPodIP": "false",
+        "spark.kubernetes.container.image": image,
+        "spark.kubernetes.container.image.pullPolicy": store.spec.images.pull_policy,
+        "spark.kubernetes.executor.podTemplateFile": f"{COMPUTE_FOLDER}/{EXECUTOR_POD_FILE}",
+        "spark.kubernetes.executor.podTemplateContainerName": "compute",
+        # What these would do takes rights over all services, claims and ConfigMaps of the namespace: there is none to
+        # delete, no claim to share, and executors get their settings from the driver anyway.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.kubernetes.executor.disableConfigMap": "true",
+    }
+    if store.spec.images.pull_secrets:
+        conf["spark.kubernetes.container.image.pullSecrets"] = ",".join(store.spec.images.pull_secrets)
+    return {**conf, **_cores(executor), **_allocation(executor)}
+
+
+def _cores(executor: ExecutorSpec) -> dict[str, str]:
+    """What an executor's pod asks of the CPU, where that is not just its cores."""
+    if executor.resources is None:
+        return {}
+    asked, most = executor.resources.requests.get("cpu"), executor.resources.limits.get("cpu")
+    conf = {"spark.kubernetes.executor.request.cores": asked, "spark.kubernetes.executor.limit.cores": most}
+    return {key: str(value) for key, value in conf.items() if value is not None}
+
+
+def _allocation(executor: ExecutorSpec) -> dict[str, str]:
+    if executor.max_replicas is None:
+        # Else two would count: Spark by its work, and the driver by the number that the operator gives it.
+        return {"spark.dynamicAllocation.enabled": "false"}
+    least = str(executor.min_replicas or 0)
+    return {
+        "spark.dynamicAllocation.enabled": "true",
+        # There is no shuffle service here: an executor stays while somebody may still need its shuffle files.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": least,
+        "spark.dynamicAllocation.initialExecutors": least,
+        "spark.dynamicAllocation.maxExecutors": str(executor.max_replicas),
+    }
+
+
+def properties(conf: Mapping[str, str]) -> str:
+    """The settings as a file of Java's properties, sorted."""
+    return "".join(f"{_escaped(key, ' =:#!')}={_escaped(conf[key], '')}\n" for key in sorted(conf))
+
+
+def _escaped(text: str, special: str) -> str:
+    shown = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    for sign in special:
+        shown = shown.replace(sign, "\\" + sign)
+    # Blanks in front of a value would be skipped.
+    return "\\" + shown if shown.startswith(" ") else shown
+
+
+def _mebibytes(size: int) -> str:
+    """As Spark writes sizes; it knows `m` for MiB, and no `Mi`."""
+    return f"{max(1, -(-size >> 20))}m"

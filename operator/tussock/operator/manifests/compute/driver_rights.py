@@ -1,0 +1,116 @@
+"""What a driver's account may do: handle pods, of which it may make none but executors of its own job.
+
+Kubernetes' roles cannot say which pods an account may create, and a pod can mount any Secret of its namespace: that of
+a CA, of an admin's certificate, of the bucket. So the chart has an admission policy (`templates/driver_policy.yaml`)
+that takes from a driver's account only pods which run as executors do and refer to what executors need. It finds the
+account, and what is allowed, in the RoleBinding that is made here; nobody but the operator has to know the jobs.
+
+An account that several jobs share (`serviceAccount` of the store) has a binding of each. A pod says by its labels of
+which job it is; the verb `drive`, which the Role gives for this job alone, shows whether that is one of the account's.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import client_access
+from tussock.operator.manifests.compute.pods import driver_name
+from tussock.operator.manifests.labels import Manifest, metadata
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["ACCOUNT_ANNOTATION", "CLAIMS_ANNOTATION", "SECRETS_ANNOTATION", "driver_rights"]
+
+ACCOUNT_ANNOTATION = "tussock.dev/executor-account"
+"""On the RoleBinding: the account that executors run as."""
+SECRETS_ANNOTATION = "tussock.dev/executor-secrets"
+"""The Secrets that they may refer to, with commas between."""
+CLAIMS_ANNOTATION = "tussock.dev/executor-claims"
+"""The claims that they may mount, with commas between."""
+
+_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
+_SETTINGS = "spark.kubernetes.executor."
+
+
+def driver_rights(compute: Compute, store: StateStore, executor: Manifest, conf: Mapping[str, str]) -> list[Manifest]:
+    """Account, Role and binding of a driver whose executors are made by the template `executor` and Spark's `conf`.
+
+    Without the account where that is one of the store's workload identity.
+    """
+    identity = client_access(store).service_account
+    name = driver_name(compute.name)
+    meta = metadata(compute, name, store.name, "compute")
+    rbac = "rbac.authorization.k8s.io"
+    role: Manifest = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "Role",
+        "metadata": meta,
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": list(_VERBS)},
+            {
+                "apiGroups": ["tussock.dev"],
+                "resources": ["computes"],
+                "resourceNames": [compute.name],
+                "verbs": ["drive"],
+            },
+        ],
+    }
+    told = {
+        ACCOUNT_ANNOTATION: _account(executor, conf),
+        SECRETS_ANNOTATION: ",".join(sorted(_secrets(executor["spec"], conf))),
+        CLAIMS_ANNOTATION: ",".join(sorted(_claims(executor["spec"], conf))),
+    }
+    binding: Manifest = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "RoleBinding",
+        "metadata": {**meta, "annotations": told},
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": identity or name, "namespace": compute.namespace}],
+    }
+    account: Manifest = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": meta,
+        "automountServiceAccountToken": False,
+    }
+    return [role, binding] if identity else [account, role, binding]
+
+
+def _account(executor: Manifest, conf: Mapping[str, str]) -> str:
+    """As Spark chooses it, and the API server where nobody does."""
+    keys = [f"spark.kubernetes.authenticate.{role}.serviceAccountName" for role in ("executor", "driver")]
+    named = [conf[key] for key in keys if key in conf]
+    return str(executor["spec"].get("serviceAccountName") or (*named, "default")[0])
+
+
+def _secrets(spec: Manifest, conf: Mapping[str, str]) -> set[str]:
+    found = {volume["secret"].get("secretName", "") for volume in spec.get("volumes", ()) if "secret" in volume}
+    for volume in spec.get("volumes", ()):
+        sources = volume.get("projected", {}).get("sources", ())
+        found |= {source["secret"].get("name", "") for source in sources if "secret" in source}
+        found.add(volume.get("csi", {}).get("nodePublishSecretRef", {}).get("name", ""))
+    for container in _containers(spec):
+        found |= {
+            entry.get("valueFrom", {}).get("secretKeyRef", {}).get("name", "") for entry in container.get("env", ())
+        }
+        found |= {entry.get("secretRef", {}).get("name", "") for entry in container.get("envFrom", ())}
+    # Spark mounts Secrets by settings, too: `secrets.NAME=PATH` and `secretKeyRef.VARIABLE=NAME:KEY`.
+    for key, value in conf.items():
+        if key.startswith(f"{_SETTINGS}secrets."):
+            found.add(key.removeprefix(f"{_SETTINGS}secrets."))
+        elif key.startswith(f"{_SETTINGS}secretKeyRef."):
+            found.add(value.partition(":")[0])
+    return found - {""}
+
+
+def _claims(spec: Manifest, conf: Mapping[str, str]) -> set[str]:
+    volumes = spec.get("volumes", ())
+    found = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume}
+    prefix = f"{_SETTINGS}volumes.persistentVolumeClaim."
+    return found | {
+        value for key, value in conf.items() if key.startswith(prefix) and key.endswith(".options.claimName")
+    }
+
+
+def _containers(spec: Manifest) -> Iterator[dict[str, Any]]:
+    yield from spec.get("containers", ())
+    yield from spec.get("initContainers", ())

@@ -1,0 +1,168 @@
+"""The children of a job but for its pod: account and rights, Service, settings, checkpoint, network policy.
+
+The driver may make, see and delete pods, and nothing else: Spark's settings are such that it needs no more
+(`conf.py`). Which pods it may make an admission policy says (`driver_rights.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tussock.operator.manifests.compute.conf import (
+    BLOCKS_PORT,
+    CONF_FILE,
+    EXECUTOR_POD_FILE,
+    RPC_PORT,
+    STATUS_PORT,
+    UI_PORT,
+    executor_count,
+    properties,
+    spark_conf,
+)
+from tussock.operator.manifests.compute.driver_rights import driver_rights
+from tussock.operator.manifests.compute.pods import (
+    ROLE_LABEL,
+    checkpoint_claim,
+    driver_name,
+    driver_template,
+    executor_template,
+    template_text,
+)
+from tussock.operator.manifests.labels import Manifest, digest, metadata, selector
+from tussock.operator.manifests.network import operator_peer, prometheus_peers
+from tussock.operator.manifests.settings import Defaults, spark_image
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["EXECUTORS_ANNOTATION", "TEMPLATE_ANNOTATION", "Job", "compute_manifests", "executor_selector"]
+
+TEMPLATE_ANNOTATION = "tussock.dev/template-hash"
+"""On the driver's pod: of what it was made; another value makes another pod."""
+EXECUTORS_ANNOTATION = "tussock.dev/executors"
+"""On the driver's pod: the newest number of executors. When it changes, the kubelet renews the pod's files at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a job is made of."""
+
+    manifests: tuple[Manifest, ...]
+    """All children but the pod, in the order in which they are made."""
+    template: Manifest
+    """Of the driver's pod: its metadata and spec, without a name."""
+    template_hash: str
+    image: str
+    executors: int | None
+    """`None`: Spark decides."""
+    kept: tuple[str, ...]
+    """Paths in pod templates at which the user's value gave way to ours."""
+
+    def driver_pod(self, compute: Compute, store: str, name: str, annotations: dict[str, str]) -> Manifest:
+        """A pod of the driver, called `name`; `annotations` say what is particular to this start."""
+        meta = metadata(compute, name, store, "compute", image=self.image)
+        theirs = self.template["metadata"]
+        meta["labels"] = {**theirs["labels"], **meta["labels"]}
+        meta["annotations"] = {**theirs.get("annotations", {}), TEMPLATE_ANNOTATION: self.template_hash, **annotations}
+        if self.executors is not None:
+            meta["annotations"][EXECUTORS_ANNOTATION] = str(self.executors)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self.template["spec"]}
+
+
+def executor_selector(compute: Compute) -> dict[str, str]:
+    """The labels that the executors of a job have and nobody else."""
+    return {**selector(compute, "compute"), ROLE_LABEL: "executor"}
+
+
+def compute_manifests(
+    compute: Compute,
+    store: StateStore,
+    addresses: Sequence[str],
+    defaults: Defaults,
+    application: str = "",
+    secret: str = "",
+) -> Job:
+    """The job as manifests; `addresses` are those of the store's meta nodes (`meta_address`).
+
+    `application` is a digest of the program where that is in a ConfigMap: another program makes another pod.
+    So does another `secret`, which is the version of that of Spark's (`spark_security.py`).
+    `InvalidResource` if spec and store do not go together.
+    """
+    image = spark_image(compute, store, defaults)
+    driver, kept = driver_template(compute, store, addresses, image)
+    executor, kept_too = executor_template(compute, store, addresses, image)
+    conf = spark_conf(compute, store, image)
+    files = {CONF_FILE: properties(conf), EXECUTOR_POD_FILE: template_text(executor)}
+    executors = executor_count(compute.spec.executor)
+    # Without the number of executors, which a running driver follows.
+    found = digest(template_text(driver), files, application, secret)
+    if executors is not None:
+        files["executors"] = f"{executors}\n"
+    name = driver_name(compute.name)
+    manifests = [*driver_rights(compute, store, executor, conf), _service(compute, store, name)]
+    if store.spec.network_policy:
+        manifests.append(_network_policy(compute, store, name, defaults))
+    if compute.spec.checkpoint.size:
+        manifests.append(_claim(compute, store))
+    manifests.append(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(compute, name, store.name, "compute"),
+            "data": files,
+        }
+    )
+    told = (*(f"driver: {path}" for path in kept), *(f"executor: {path}" for path in kept_too))
+    return Job(tuple(manifests), driver, found, image, executors, told)
+
+
+def _service(compute: Compute, store: StateStore, name: str) -> Manifest:
+    """A name for the driver, for people and scrapers; executors go by its address, which no cache can have wrong."""
+    ports = {"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(compute, name, store.name, "compute"),
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {**selector(compute, "compute"), ROLE_LABEL: "driver"},
+            "ports": [
+                {"name": port, "port": number, "targetPort": port, "protocol": "TCP"} for port, number in ports.items()
+            ],
+        },
+    }
+
+
+def _claim(compute: Compute, store: StateStore) -> Manifest:
+    checkpoint = compute.spec.checkpoint
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": checkpoint.size}},
+    }
+    if checkpoint.storage_class_name is not None:
+        spec["storageClassName"] = checkpoint.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(compute, checkpoint_claim(compute), store.name, "compute"),
+        "spec": spec,
+    }
+
+
+def _network_policy(compute: Compute, store: StateStore, name: str, defaults: Defaults) -> Manifest:
+    """Driver and executors among themselves; the status for the operator and Prometheus; the web page for nobody."""
+    own = {"podSelector": {"matchLabels": selector(compute, "compute")}}
+    among = [{"protocol": "TCP", "port": port} for port in (RPC_PORT, BLOCKS_PORT)]
+    shown = [{"protocol": "TCP", "port": STATUS_PORT}]
+    others = [operator_peer(defaults), *prometheus_peers(defaults)]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(compute, name, store.name, "compute"),
+        "spec": {
+            "podSelector": {"matchLabels": selector(compute, "compute")},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [own], "ports": among}, {"from": others, "ports": shown}],
+        },
+    }

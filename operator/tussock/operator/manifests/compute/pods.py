@@ -1,0 +1,237 @@
+"""The pods of a job: the driver's, which the operator makes, and the template by which Spark makes executors."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tussock.operator.manifests.bucket_access import client_access
+from tussock.operator.manifests.compute.conf import (
+    BLOCKS_PORT,
+    CHECKPOINT_FOLDER,
+    COMPUTE_FOLDER,
+    CONF_FILE,
+    MASTER,
+    RPC_PORT,
+    STATUS_PORT,
+    UI_PORT,
+    overhead_bytes,
+)
+from tussock.operator.manifests.compute.spark_security import spark_secret_volume, start_options
+from tussock.operator.manifests.labels import Manifest, metadata
+from tussock.operator.manifests.pod.pods import Main, http_probe, node_template, placing, requirements
+from tussock.operator.manifests.pod.quantities import bytes_of
+from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY
+from tussock.operator.manifests.pod.strategic_merge import strategic_merge
+from tussock.operator.manifests.transport_security import job_identity
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore
+
+__all__ = [
+    "DRAIN_SECONDS",
+    "ROLE_LABEL",
+    "checkpoint_claim",
+    "driver_name",
+    "driver_template",
+    "executor_template",
+    "image_trial",
+    "template_text",
+    "trial_name",
+]
+
+ROLE_LABEL = "tussock.dev/role"
+"""`driver` or `executor`."""
+DRAIN_SECONDS = 50.0
+"""Half of it for a batch to end, the rest for the application and for Spark."""
+_EXECUTOR_DRAIN_SECONDS = 60.0
+
+_APPLICATION_FOLDER = "/etc/tussock/application"
+_CONFIG_MOUNT = {"name": "compute", "mountPath": COMPUTE_FOLDER, "readOnly": True}
+_FIELDS = {"POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
+
+
+def driver_name(compute: str) -> str:
+    """The name of the driver's pod and of all that goes with it, of the `Compute` called so."""
+    return f"{compute}-driver"
+
+
+def checkpoint_claim(compute: Compute) -> str:
+    """The claim of the checkpoint; empty where it is on an `emptyDir`."""
+    checkpoint = compute.spec.checkpoint
+    if checkpoint.empty_dir is not None:
+        return ""
+    return checkpoint.claim_name or f"{compute.name}-checkpoint"
+
+
+def driver_template(
+    compute: Compute, store: StateStore, addresses: Sequence[str], image: str
+) -> tuple[Manifest, tuple[str, ...]]:
+    """The pod of the driver, without what differs from start to start, and what was kept against the user's template.
+
+    `addresses` are those of the store's meta nodes.
+    """
+    access = client_access(store)
+    values = {
+        **_store_values(compute, addresses),
+        # Spark's web page listens there, which asks nobody who he is; `kubectl port-forward` comes from there.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TUSSOCK_CHECKPOINT": CHECKPOINT_FOLDER,
+        "TUSSOCK_COMPUTE_MODE": compute.spec.mode,
+        "TUSSOCK_DRAIN_SECONDS": f"{DRAIN_SECONDS:g}",
+        "TUSSOCK_EXECUTORS_FILE": f"{COMPUTE_FOLDER}/executors",
+        "TUSSOCK_SPARK_CONF": f"{COMPUTE_FOLDER}/{CONF_FILE}",
+        "TUSSOCK_STATUS_PORT": str(STATUS_PORT),
+        "TUSSOCK_TERMINATION_FILE": "/dev/termination-log",
+    }
+    fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()]
+    volumes, mounts, application = _application(compute)
+    secret, secret_mount = spark_secret_volume(compute.name)
+    main = Main(
+        component="compute",
+        image=image,
+        # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM by itself.
+        args=("python", "-m", "tussock.compute.driver", application, *compute.spec.arguments),
+        env=_environment(compute, [*fields, *_named(values)]),
+        ports={"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT},
+        probes=_probes(),
+        resources=requirements(compute.spec.driver.resources, _driver_resources(compute)),
+        drain_seconds=DRAIN_SECONDS,
+        access=access,
+        tls=job_identity(store, compute.name),
+        volumes=(
+            {"name": "compute", "configMap": {"name": driver_name(compute.name)}},
+            {"name": "checkpoint", **_checkpoint_volume(compute)},
+            secret,
+            *volumes,
+        ),
+        mounts=(_CONFIG_MOUNT, {"name": "checkpoint", "mountPath": CHECKPOINT_FOLDER}, secret_mount, *mounts),
+        service_account=access.service_account or driver_name(compute.name),
+    )
+    user = strategic_merge(compute.spec.pod_template, compute.spec.driver.pod_template)
+    template, kept = node_template(compute, store, main, user)
+    # Spark in the driver makes executors, so this pod alone has a token.
+    return _finished(template, "driver", automountServiceAccountToken=True), kept
+
+
+def executor_template(
+    compute: Compute, store: StateStore, addresses: Sequence[str], image: str
+) -> tuple[Manifest, tuple[str, ...]]:
+    """By what Spark makes executors: it adds command, resources, ports and its own variables."""
+    access = client_access(store)
+    secret, secret_mount = spark_secret_volume(compute.name)
+    main = Main(
+        component="compute",
+        image=image,
+        # Spark adds `executor` to whatever is here.
+        args=(),
+        env=_environment(compute, _named({**_store_values(compute, addresses), **start_options(MASTER)})),
+        ports={},
+        probes={},
+        resources={},
+        drain_seconds=_EXECUTOR_DRAIN_SECONDS,
+        access=access,
+        tls=job_identity(store, compute.name),
+        volumes=(secret,),
+        mounts=(secret_mount,),
+        service_account=access.service_account,
+    )
+    user = strategic_merge(compute.spec.pod_template, compute.spec.executor.pod_template)
+    template, kept = node_template(compute, store, main, user)
+    return {"apiVersion": "v1", "kind": "Pod", **_finished(template, "executor")}, kept
+
+
+def _finished(template: Manifest, role: str, **fields: Any) -> Manifest:
+    """The template with what no other node has: a role, an end after which nobody starts the container again."""
+    metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], ROLE_LABEL: role}}
+    # Spark writes into its working directory, and the root file system cannot be written. A container that ends without
+    # a last word, such as a JVM that was killed, leaves the end of its log.
+    ours = {"workingDir": "/tmp", "terminationMessagePolicy": "FallbackToLogsOnError"}  # noqa: S108
+    containers = [
+        {**container, **ours} if container["name"] == "compute" else container
+        for container in template["spec"]["containers"]
+    ]
+    spec = {**template["spec"], "containers": containers, "restartPolicy": "Never", **fields}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:
+    return {"TUSSOCK_STORE": f"tussock://{','.join(addresses)}", "TUSSOCK_WRITER_ID": compute.writer_id}
+
+
+def _named(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _environment(compute: Compute, ours: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The user's variables first, so that ours may be referred to by none of them, and win where names are the same."""
+    names = {entry["name"] for entry in ours}
+    return (*(entry for entry in compute.spec.env if entry["name"] not in names), *ours)
+
+
+def _application(compute: Compute) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...], str]:
+    """Volumes, mounts and the path of the program."""
+    source = compute.spec.application.config_map
+    if source is None:
+        return (), (), compute.spec.application.file
+    volume = {"name": "application", "configMap": {"name": source.name}}
+    mount = {"name": "application", "mountPath": _APPLICATION_FOLDER, "readOnly": True}
+    return (volume,), (mount,), f"{_APPLICATION_FOLDER}/{source.key}"
+
+
+def _checkpoint_volume(compute: Compute) -> dict[str, Any]:
+    claim = checkpoint_claim(compute)
+    return {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": compute.spec.checkpoint.empty_dir}
+
+
+def _driver_resources(compute: Compute) -> dict[str, Any]:
+    heap = bytes_of(compute.spec.driver.memory)
+    memory = f"{(heap + overhead_bytes(heap)) >> 20}Mi"
+    return {"requests": {"cpu": str(compute.spec.driver.cores), "memory": memory}, "limits": {"memory": memory}}
+
+
+def _probes() -> dict[str, Any]:
+    def probe(path: str, period: int, failures: int) -> dict[str, Any]:
+        return http_probe(path, tls=False, period=period, failures=failures, port="status")
+
+    return {
+        "startupProbe": probe("/healthz", 1, 120),
+        "readinessProbe": probe("/readyz", 2, 3),
+        "livenessProbe": probe("/healthz", 10, 6),
+    }
+
+
+def trial_name(compute: str) -> str:
+    """The name of the pod that tries an image of the `Compute` called so."""
+    return f"{compute}-image"
+
+
+def image_trial(compute: Compute, store: StateStore, template: Manifest, image: str) -> Manifest:
+    """A pod that shows whether an image can be had where a driver of `template` will run.
+
+    It asks for next to nothing, and ends at once.
+    """
+    meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
+    meta["labels"][ROLE_LABEL] = "image"
+    spec: dict[str, Any] = {
+        **placing(template["spec"]),
+        **({"serviceAccountName": account} if (account := template["spec"].get("serviceAccountName")) else {}),
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "containers": [
+            {
+                "name": "compute",
+                "image": image,
+                "imagePullPolicy": store.spec.images.pull_policy,
+                "command": ["true"],
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
+                "securityContext": CONTAINER_SECURITY,
+            }
+        ],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def template_text(template: Manifest) -> str:
+    """A pod template as a file: JSON, which Spark reads as the YAML that it also is."""
+    return json.dumps(template, indent=1, sort_keys=True) + "\n"

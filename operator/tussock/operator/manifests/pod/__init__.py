@@ -1,0 +1,1 @@
+"""What pods of all kinds share."""

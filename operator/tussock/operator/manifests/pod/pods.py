@@ -1,0 +1,181 @@
+"""The pod template that all our nodes share: security, probes, an end in order, and where pods are put.
+
+A user's `podTemplate` is merged over ours; what a user cannot change (labels, the command, ports, probes, security, our
+volumes and variables) is put back, and told.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.bucket_access import BucketAccess
+from tussock.operator.manifests.labels import STORE_LABEL, Component, Manifest, labels, selector
+from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY, restrict
+from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
+from tussock.operator.manifests.transport_security import Mounted
+from tussock.operator.resources.common import PodTemplate, Resource, ResourceRequirements
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "placing", "requirements"]
+
+_GRACE_SECONDS = 5.0
+"""Beyond what a process takes to drain: for its start of the end, and for the kubelet."""
+
+
+class Rendered(NamedTuple):
+    """The children of a resource, and what of its pod template could not hold."""
+
+    manifests: tuple[Manifest, ...]
+    kept: tuple[str, ...] = ()
+    """Paths in the pod template at which the user's value gave way to ours, for an event."""
+
+
+@dataclass(frozen=True)
+class Main:
+    """What is particular to one component: its container."""
+
+    component: Component
+    image: str
+    args: Sequence[str]
+    env: Sequence[Mapping[str, Any]]
+    ports: Mapping[str, int]
+    probes: Mapping[str, Any]
+    resources: Mapping[str, Any]
+    drain_seconds: float
+    access: BucketAccess
+    tls: Mounted
+    volumes: Sequence[Mapping[str, Any]] = ()
+    mounts: Sequence[Mapping[str, Any]] = ()
+    command: Sequence[str] = ()
+    annotations: Mapping[str, str] | None = None
+    service_account: str = ""
+    """Empty: the namespace's own, without its token."""
+
+
+def node_template(
+    owner: Resource, store: StateStore, main: Main, user: PodTemplate
+) -> tuple[Manifest, tuple[str, ...]]:
+    """The pod template of one component of `owner`, with the user's merged in, and what was kept against that."""
+    found = labels(owner, store.name, main.component)
+    container = _container(store, main)
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        # Variables for each Service of the namespace are of no use, and grow with it.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": math.ceil(main.drain_seconds + _GRACE_SECONDS),
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *main.volumes, *main.access.volumes, *main.tls.volumes],
+    }
+    if main.service_account:
+        spec["serviceAccountName"] = main.service_account
+    metadata: dict[str, Any] = {"labels": found}
+    if main.annotations:
+        metadata["annotations"] = dict(main.annotations)
+    # A user may add to the security context what `restrict` lets pass, and takes nothing away there.
+    soft: dict[str, Any] = {
+        "restartPolicy": "Always",
+        "securityContext": POD_SECURITY,
+        **_placement(owner, store, main),
+    }
+    if store.spec.images.pull_secrets:
+        soft["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
+    suggested = {"containers": [{"name": container["name"], "resources": dict(main.resources)}]}
+    return merged_template({"metadata": metadata, "spec": spec}, {"spec": {**soft, **suggested}}, user)
+
+
+def merged_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
+    """`insisted` and `suggested` with a user's template over them, where the user can change only what is suggested.
+
+    The result fits the restricted security profile, whatever the user asked for.
+    """
+    ours = strategic_merge(suggested, insisted)
+    if not user:
+        return ours, ()
+    merged, kept = insist(strategic_merge(ours, user), insisted)
+    merged["spec"], forbidden = restrict(merged["spec"])
+    # A field under a path that was put back already is not told twice.
+    told = [*kept, *(path for path in forbidden if not any(path.startswith(already) for already in kept))]
+    return merged, tuple(told)
+
+
+_PLACING = (
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "hostAliases",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "runtimeClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+
+
+def placing(spec: Mapping[str, Any]) -> Manifest:
+    """Of a pod's spec what decides on which node it runs, and whether that node may pull its image."""
+    return {name: spec[name] for name in _PLACING if name in spec}
+
+
+def http_probe(path: str, *, tls: bool, period: int, failures: int, timeout: int = 5, port: str = "http") -> Manifest:
+    """A probe of an HTTP port: asked every `period` seconds, failed after so many `failures` in a row.
+
+    Kubelets do not check the certificate, which is for the service's names and not for a pod's address.
+    """
+    return {
+        "httpGet": {"path": path, "port": port, "scheme": "HTTPS" if tls else "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    }
+
+
+def requirements(given: ResourceRequirements | None, default: Mapping[str, Any]) -> Manifest:
+    """What the user asks for, whole; else the component's default."""
+    if given is None:
+        return dict(default)
+    # As text, which is how the API server keeps what users write as numbers.
+    found = {"requests": given.requests, "limits": given.limits}
+    return {kind: {name: str(value) for name, value in asked.items()} for kind, asked in found.items() if asked}
+
+
+def _container(store: StateStore, main: Main) -> Manifest:
+    container: dict[str, Any] = {
+        "name": main.component,
+        "image": main.image,
+        "imagePullPolicy": store.spec.images.pull_policy,
+        "args": list(main.args),
+        # The root file system cannot be written, and libraries look for a home.
+        "env": [*main.env, *main.access.env, *main.tls.env, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the pod's own
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in main.ports.items()],
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *main.mounts, *main.access.mounts, *main.tls.mounts],  # noqa: S108
+        **main.probes,
+    }
+    if main.command:
+        container["command"] = list(main.command)
+    return container
+
+
+def _placement(owner: Resource, store: StateStore, main: Main) -> Manifest:
+    """Apart by node and then by zone; all on one node where they share a volume that a single node can mount."""
+    if main.component == "minio":
+        return {}  # there is only one
+    found = {"matchLabels": selector(owner, main.component)}
+    if main.access.one_node:
+        everyone = {"matchLabels": {STORE_LABEL: store.name}}
+        term = {"labelSelector": everyone, "topologyKey": "kubernetes.io/hostname"}
+        return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    apart = {"weight": 100, "podAffinityTerm": {"labelSelector": found, "topologyKey": "kubernetes.io/hostname"}}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": found,
+    }
+    return {
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "topologySpreadConstraints": [spread],
+    }

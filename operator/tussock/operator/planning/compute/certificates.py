@@ -1,0 +1,66 @@
+"""Whether a job has the certificate by which the meta service knows it, and what is asked for where it has none.
+
+A job goes by a name of its own in limits and log lines, and nobody needs the certificate that all writers share.
+"""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.certificates import (
+    ca_secret,
+    cert_manager_manifests,
+    issues_certificates,
+    job_certificate,
+)
+from tussock.operator.planning.certificates import not_issued
+from tussock.operator.planning.compute.secrets import foreign_secret
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.words.model import Delete, Manifest, Observed, Ref, Work
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["ISSUE_JOB_CERTIFICATE", "JobCertificate", "issued_to", "plan_certificate"]
+
+ISSUE_JOB_CERTIFICATE = "issue-job-certificate"
+
+
+class JobCertificate(NamedTuple):
+    """What there is to do for the certificate of a job."""
+
+    manifests: tuple[Manifest, ...] = ()
+    """Asked of cert-manager."""
+    actions: tuple[Work, ...] = ()
+    missing: Verdict | None = None
+    """Why no driver can start yet; one that runs goes on."""
+    foreign: Verdict | None = None
+    """An object of somebody else has its name; that is neither used nor touched."""
+
+
+def plan_certificate(
+    compute: Compute, store: StateStore, observed: Observed[Any], now: datetime, *, due: bool, has_cert_manager: bool
+) -> JobCertificate:
+    """What to do for the certificate of a job; `due`: one that the operator issues has to be made or renewed."""
+    if not issues_certificates(store):
+        return JobCertificate()
+    wanted, others = job_certificate(compute, store), observed.others
+    foreign = foreign_secret(compute, wanted.secret, others)
+    if foreign is not None:
+        return JobCertificate(foreign=foreign)
+    is_there = Ref("Secret", wanted.secret) in others
+    if store.spec.tls.mode == "certManager":
+        # Without cert-manager the store itself says so, and an object of a kind that is not there would be refused.
+        asked = cert_manager_manifests(store, (wanted,), compute) if has_cert_manager else ()
+        return JobCertificate(asked, missing=not_issued(store, [wanted.secret], observed.children, others, now))
+    issuing = Ref("Secret", ca_secret(store)) in others and (due or not is_there)
+    told = f"Waiting until the operator has issued {wanted.secret}."
+    return JobCertificate(
+        actions=(Work(ISSUE_JOB_CERTIFICATE, {}),) if issuing else (),
+        missing=None if is_there else progressing(Reason.RECONCILING, told),
+    )
+
+
+def issued_to(observed: Observed[Any]) -> tuple[Delete, ...]:
+    """Takes away what cert-manager was asked for, and then its Secret, which it would leave. Others go with the job."""
+    names = [ref.name for ref in sorted(observed.children) if ref.kind == "Certificate"]
+    refs = [Ref(kind, name) for name in names for kind in ("Certificate", "Secret")]
+    return tuple(Delete(ref) for ref in refs if ref in observed.children)

@@ -1,0 +1,235 @@
+"""What to do with the driver of a job that has no schedule: start, leave, stop, start again.
+
+| driver | spec | what is done |
+|---|---|---|
+| none | job completed, or suspended | nothing |
+| none | | started, when the platform is ready and the back-off is over |
+| leaving | | waited for; if its node is lost, the next one is started under another name |
+| runs | suspended | stopped |
+| runs | another template | stopped, when the platform has rolled; then as with none |
+| runs | | left |
+| ended | | by its restart policy (`driver_runs.fate_of`); another template is tried at once |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.compute.job import Job
+from tussock.operator.planning.compute.failures import backing_off, failure, last_failure
+from tussock.operator.planning.compute.gates import Gates
+from tussock.operator.planning.compute.health import health_of, is_ready_pod
+from tussock.operator.planning.compute.runs import (
+    FAILURES_ANNOTATION,
+    RESTARTS_ANNOTATION,
+    SCHEDULED_ANNOTATION,
+    Fate,
+    Next,
+    Run,
+    fate_of,
+    free_name,
+    is_lost,
+    living_status,
+    stamp,
+)
+from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, Manifest, Ref
+from tussock.operator.resources.compute import Compute
+
+_LOOK_SECONDS = 15.0
+"""A driver is looked at so often: what it has committed, and that it does not come up, are events of nobody's."""
+
+__all__ = ["Driving", "completed", "drive", "ended_status", "start", "stop"]
+
+
+@dataclass(frozen=True)
+class Driving:
+    """What to do with drivers, and how the job is."""
+
+    verdict: Verdict
+    actions: tuple[Action, ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """Fields to be set, or with `None` taken away; all others stay."""
+    again_seconds: float | None = None
+
+
+def drive(
+    compute: Compute,
+    store: str,
+    job: Job,
+    runs: Sequence[Run],
+    gates: Gates,
+    now: datetime,
+    executors: Sequence[Manifest] = (),
+) -> Driving:
+    """What to do now; `executors` are the pods of those that have not ended."""
+    lost = [run for run in runs if is_lost(run, now)]
+    run = next((run for run in runs if run not in lost), None)
+    if run is None:
+        return _replacing(lost, _absent(compute, store, job, free_name(compute, lost), gates, now))
+    if run.is_leaving:
+        status = {"driverPod": run.name}
+        return Driving(_leaving(compute, job, run), status=status, again_seconds=_LOOK_SECONDS)
+    if run.has_ended:
+        return _ended(compute, job, run, gates, now)
+    return _living(compute, job, run, gates, now, executors)
+
+
+def _leaving(compute: Compute, job: Job, run: Run) -> Verdict:
+    """A pod takes its time to go, so this is where its deletion by somebody else is told."""
+    if run.template == job.template_hash and not compute.spec.suspend:
+        told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
+    else:
+        told = f"Waiting for pod {run.name} to end its batch and stop."
+    return progressing(Reason.DRAINING, told)
+
+
+def _replacing(lost: Sequence[Run], found: Driving) -> Driving:
+    """With an event where a driver is started although an older one has not gone."""
+    if not lost or not found.actions:
+        return found
+    told = (
+        f"Pod {lost[0].name} was deleted and does not go: its node is lost. Another driver starts in its place, and "
+        "the store refuses what the old one may still commit. Where the checkpoint's volume can be mounted by one node "
+        "only, the new pod waits until the cluster gives the old node up (taint node.kubernetes.io/out-of-service)."
+    )
+    return replace(found, actions=(*found.actions, Emit("Warning", "NodeLost", told)))
+
+
+def _absent(compute: Compute, store: str, job: Job, name: str, gates: Gates, now: datetime) -> Driving:
+    old = compute.status
+    is_same_spec = old.get("observedGeneration") == compute.metadata.generation
+    code = old.get("lastExitCode") if "completionTime" in old else None
+    kind = compute.spec.restart_policy.type or ("Always" if compute.spec.mode == "Streaming" else "OnFailure")
+    if code == 0 and kind != "Always":
+        return completed(compute, {"driverPod": None})
+    if compute.spec.suspend:
+        return Driving(_suspended(), status={"driverPod": None, "nextRestartTime": None})
+    failures = int(old.get("failures", 0))
+    if code not in (None, 0) and not is_same_spec:
+        # Somebody has changed something: what failed before does not count.
+        failures = 0
+    elif code not in (None, 0) and _is_over(compute, failures):
+        return Driving(failure(compute, failures, ""), status={"driverPod": None})
+    status: dict[str, Any] = {"driverPod": None, "failures": failures}
+    if failures == 0:
+        status.update(completionTime=None, lastExitCode=None, nextRestartTime=None)
+    elif (wait := _seconds_until(old.get("nextRestartTime"), now)) > 0:
+        verdict = wrong(Reason.BACKING_OFF, f"The driver starts again at {old['nextRestartTime']}.", progressing=True)
+        return Driving(verdict, status=status, again_seconds=wait)
+    has_run = "startTime" in old
+    gate = gates.again if has_run else gates.first
+    if gate is not None:
+        return Driving(gate, status=status)
+    restarts = int(old.get("restarts", 0)) + has_run
+    return start(compute, store, job, name, failures, restarts, now)
+
+
+def start(
+    compute: Compute, store: str, job: Job, name: str, failures: int, restarts: int, now: datetime, scheduled: str = ""
+) -> Driving:
+    """Make a driver."""
+    annotations = {FAILURES_ANNOTATION: str(failures), RESTARTS_ANNOTATION: str(restarts)}
+    if scheduled:
+        annotations[SCHEDULED_ANNOTATION] = scheduled
+    status = {
+        "driverPod": name,
+        "startTime": stamp(now),
+        "restarts": restarts,
+        "failures": failures,
+        "completionTime": None,
+        "lastExitCode": None,
+        "nextRestartTime": None,
+    }
+    pod = job.driver_pod(compute, store, name, annotations)
+    return Driving(progressing(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(marked(pod)),), status)
+
+
+def stop(run: Run) -> Delete:
+    """End a driver in order, or take away one that has ended."""
+    return Delete(Ref("Pod", run.name))
+
+
+def _living(
+    compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, executors: Sequence[Manifest]
+) -> Driving:
+    status = living_status(run)
+    serving = is_ready_pod(run.body)
+    if compute.spec.suspend:
+        verdict = progressing(Reason.DRAINING, f"Waiting for pod {run.name} to end its batch, to be suspended.")
+        return Driving(verdict, (stop(run),), status)
+    if run.template != job.template_hash:
+        if gates.first is not None:
+            return Driving(gates.first._replace(ready=serving), status=status)
+        verdict = progressing(Reason.ROLLING_OUT, f"Stopping pod {run.name}, to start it as the spec is now.")
+        return Driving(verdict, (stop(run),), status)
+    verdict = health_of(compute, run.body, executors, now)
+    # Time alone changes the verdict of a pod that does not come up.
+    return Driving(verdict, status=status, again_seconds=_LOOK_SECONDS)
+
+
+def ended_status(run: Run, found: Next) -> dict[str, Any]:
+    """The fields of a status that tell of a driver that has ended."""
+    status: dict[str, Any] = {
+        "driverPod": run.name,
+        "restarts": run.restarts,
+        "failures": found.failures,
+        # Evicted before it ran, or lost with its node: nobody knows a code, and it has not completed.
+        "lastExitCode": 1 if run.exit_code is None else run.exit_code,
+        "nextRestartTime": stamp(found.at) if found.at is not None else None,
+    }
+    if failed := last_failure(run):
+        status["lastFailure"] = failed
+    if run.started is not None:
+        status["startTime"] = stamp(run.started)
+    if run.ended is not None:
+        status["completionTime"] = stamp(run.ended)
+    return status
+
+
+def _ended(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime) -> Driving:
+    found = fate_of(compute, run)
+    status = ended_status(run, found)
+    if found.fate is Fate.COMPLETED:
+        return completed(compute, status)
+    if compute.spec.suspend:
+        return Driving(_suspended(), (stop(run),), {**status, "nextRestartTime": None})
+    if run.template != job.template_hash:
+        if gates.first is not None:
+            return Driving(gates.first, status=status)
+        verdict = progressing(Reason.ROLLING_OUT, "Starting the driver as the spec is now.")
+        fresh = {**status, "failures": 0, "nextRestartTime": None, "completionTime": None, "lastExitCode": None}
+        return Driving(verdict, (stop(run),), fresh)
+    if found.fate is Fate.FAILED:
+        return Driving(failure(compute, found.failures, run.told), status=status)
+    assert found.at is not None
+    wait = (found.at - now).total_seconds()
+    if wait > 0:
+        return Driving(backing_off(compute, run, found), status=status, again_seconds=wait)
+    if gates.again is not None:
+        return Driving(gates.again, status=status)
+    return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
+
+
+def completed(compute: Compute, status: Mapping[str, Any]) -> Driving:
+    """The job is done: it is as its spec asks, and nothing more happens."""
+    when = status.get("completionTime") or compute.status.get("completionTime")
+    verdict = Verdict(
+        Reason.COMPLETED, f"The program ended well at {when}.", ready=True, progressing=False, degraded=False
+    )
+    return Driving(verdict, status={**status, "nextRestartTime": None})
+
+
+def _suspended() -> Verdict:
+    return idle(Reason.SUSPENDED, "The job rests; its checkpoint is kept. It goes on when spec.suspend is false.")
+
+
+def _is_over(compute: Compute, failures: int) -> bool:
+    policy = compute.spec.restart_policy
+    return policy.type == "Never" or (policy.max_restarts is not None and failures > policy.max_restarts)
+
+
+def _seconds_until(moment: str | None, now: datetime) -> float:
+    return (datetime.fromisoformat(moment) - now).total_seconds() if moment else 0.0

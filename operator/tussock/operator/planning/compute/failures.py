@@ -1,0 +1,75 @@
+"""What is told of a driver that has failed: in the condition, and in the status for as long as the job is there."""
+
+from typing import Any
+
+from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, Next, Run, stamp
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.resources.compute import Compute
+
+__all__ = ["backing_off", "failure", "last_failure"]
+
+_NOT_ITS_BATCHES = ("comes from", "was never committed", "too old to know")
+"""Of a `Fenced` that the store raises where a writer's batches are another query's (`tussock.meta.version.ledger`)."""
+
+
+def last_failure(run: Run) -> dict[str, Any] | None:
+    """What stays of a run that failed, whose pod goes, and with it its log; `None` of one that did not fail."""
+    if run.exit_code in (0, DRAINED):
+        return None
+    found: dict[str, Any] = {"message": run.told, "log": run.log, "exitCode": run.exit_code}
+    if run.ended is not None:
+        found["time"] = stamp(run.ended)
+    return {name: value for name, value in found.items() if value not in ("", None)}
+
+
+def failure(compute: Compute, failures: int, told: str) -> Verdict:
+    """The job has failed for good."""
+    what = f" with: {told}" if told else ""
+    most = compute.spec.restart_policy.max_restarts
+    rule = "" if most is None else f" (maxRestarts is {most})"
+    return wrong(
+        _reason(told, Reason.FAILED),
+        f"The driver failed {_times(failures)}{rule}, at last{what}.{_advice(compute, told)} `kubectl logs` of its pod "
+        "has more; a change of the spec starts it again.",
+    )
+
+
+def backing_off(compute: Compute, run: Run, found: Next) -> Verdict:
+    """The driver has ended and starts again after a pause."""
+    at = stamp(found.at) if found.at else ""
+    if run.exit_code in (0, DRAINED):
+        return progressing(Reason.BACKING_OFF, f"The driver ended with code {run.exit_code}; it starts again at {at}.")
+    what = f": {run.told}" if run.told else ""
+    if run.exit_code == OUTAGE:
+        told = f"The store was away, so the driver ended{what}. It starts again at {at}; "
+        told += "this is no failure of the program."
+        return wrong(Reason.BACKING_OFF, told, progressing=True)
+    code = "without a code" if run.exit_code is None else f"with code {run.exit_code}"
+    return wrong(
+        _reason(run.told, Reason.DRIVER_FAILED),
+        f"The driver failed {code}{what}.{_advice(compute, run.told)} It starts again at {at}, after it failed "
+        f"{_times(found.failures)}; `kubectl logs {run.name}` has more.",
+        progressing=True,
+    )
+
+
+def _times(failures: int) -> str:
+    return "once" if failures == 1 else f"{failures} times in a row"
+
+
+def _reason(told: str, otherwise: Reason) -> Reason:
+    return Reason.CHECKPOINT_LOST if _is_another_query(told) else otherwise
+
+
+def _advice(compute: Compute, told: str) -> str:
+    """What to do where a job cannot go on under its writer id, which it never will by itself."""
+    if not _is_another_query(told):
+        return ""
+    return (
+        f" Its checkpoint is not the one with which writer {compute.writer_id!r} began: put that one back, or delete "
+        "this Compute and make one with another writerId."
+    )
+
+
+def _is_another_query(told: str) -> bool:
+    return told.startswith("Fenced: ") and any(words in told for words in _NOT_ITS_BATCHES)

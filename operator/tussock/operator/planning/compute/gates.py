@@ -1,0 +1,72 @@
+"""What a job waits for: its store, the store's meta nodes and compactors, and its writer id to be its own."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tussock.operator.planning.words.components import no_meta, waits_for_store
+from tussock.operator.planning.words.conditions import Reason, Verdict, is_serving, progressing, wrong
+from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.resources.compute import Compute
+
+__all__ = ["Gates", "gates_of", "stores_metas", "writer_conflict"]
+
+
+class Gates(NamedTuple):
+    """What stands in the way of a driver; `None`: nothing."""
+
+    first: Verdict | None
+    """Of a first start, and of a change, which comes to meta nodes and compactors before."""
+    again: Verdict | None
+    """Of another start of the same: it needs meta nodes that serve, and nothing else. What stands in the way of a
+    store's own changes, a bucket that the operator cannot reach or an object that the server refused, is no matter of
+    a job whose nodes do their work; and a stream can go on for a while without compactors."""
+
+
+def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[Ref, bool]) -> Gates:
+    """The gates of a job; `settled` says of the store's Metas and Compactors whether they serve as asked now."""
+    name = compute.spec.store_ref.name
+    body = others.get(Ref("StateStore", name))
+    waits = waits_for_store(body, name)
+    metas = stores_metas(compute, others)
+    if body is None or not metas:
+        missing = waits or progressing(Reason.WAITING_FOR_META, no_meta(body, name))
+        return Gates(missing, missing)
+    serving = [meta for meta in metas if is_serving(others[Ref("Meta", meta)])]
+    again = None if serving else progressing(Reason.WAITING_FOR_META, f"Waiting until Meta {', '.join(metas)} serves.")
+    if waits is not None:
+        return Gates(waits, again)
+    for kind, reason in (("Meta", Reason.WAITING_FOR_META), ("Compactor", Reason.WAITING_FOR_COMPACTORS)):
+        left = sorted(ref.name for ref, done in settled.items() if ref.kind == kind and not done)
+        if left:
+            told = f"Waiting until {kind} {', '.join(left)} serves as asked."
+            return Gates(again or progressing(reason, told), again)
+    return Gates(again, again)
+
+
+def stores_metas(compute: Compute, others: Mapping[Ref, Manifest]) -> list[str]:
+    """The names of the store's Metas, sorted."""
+    name = compute.spec.store_ref.name
+    return sorted(ref.name for ref, body in others.items() if ref.kind == "Meta" and _store_of(body) == name)
+
+
+def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    """Whether an older job of the store has the same writer id; of two of one age, the name decides.
+
+    Two drivers under one id would each take the other's batches for their own, and lose what the other has.
+    """
+    mine = (compute.metadata.creation_timestamp, compute.name)
+    for ref, body in sorted(others.items()):
+        if ref.kind != "Compute" or ref.name == compute.name or _store_of(body) != compute.spec.store_ref.name:
+            continue
+        theirs = (body["metadata"].get("creationTimestamp") or "", ref.name)
+        if (body["spec"].get("writerId") or ref.name) == compute.writer_id and theirs < mine:
+            return wrong(
+                Reason.WRITER_ID_IN_USE,
+                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r} "
+                "already; delete one of the two, or make this one anew with another writerId.",
+            )
+    return None
+
+
+def _store_of(body: Mapping[str, Any]) -> str:
+    return str(((body.get("spec") or {}).get("storeRef") or {}).get("name", ""))

@@ -1,0 +1,56 @@
+"""What a driver's pod that has not ended says about its job."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, ready, wrong
+from tussock.operator.planning.words.model import Manifest, seconds_since
+from tussock.operator.planning.words.rollout import pod_problem
+from tussock.operator.resources.compute import Compute
+
+__all__ = ["health_of", "is_ready_pod"]
+
+STARTING_SECONDS = 300.0
+"""Spark starts in ten seconds, on a machine with much to do in a minute; volumes may take their time before."""
+
+
+def is_ready_pod(pod: Mapping[str, Any]) -> bool:
+    """Whether the kubelet says that a pod is ready."""
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+
+
+def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], now: datetime) -> Verdict:
+    """How a job is whose driver is this pod, which has not ended; `executors` are the pods of its executors."""
+    name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase") or "Pending"
+    if is_ready_pod(pod):
+        serving = sum(map(is_ready_pod, executors))
+        problem = next(filter(None, (pod_problem(executor, now) for executor in executors)), None)
+        if problem is not None and not serving:
+            # Spark waits for its first executor without a word.
+            return wrong(problem.reason, problem.message, progressing=True)
+        if compute.spec.mode == "Batch":
+            return progressing(Reason.RUNNING, f"Pod {name} runs the program.")
+        return ready(f"Pod {name} runs the stream; {serving} executors are ready.")
+    problem = pod_problem(pod, now)
+    # A container that is not ready for a minute is still starting, here: Spark and the first batch take that long.
+    if problem is not None and problem.reason is not Reason.PROBE_FAILED:
+        return wrong(problem.reason, problem.message, progressing=True)
+    age = seconds_since(pod["metadata"].get("creationTimestamp"), now)
+    if age >= STARTING_SECONDS:
+        where = "kubectl logs" if phase == "Running" else "kubectl describe pod"
+        # Without the minutes, which would be a write of the status for each.
+        told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
+        return wrong(Reason.PROBE_FAILED, told, progressing=True)
+    if _has_ended(pod):
+        return progressing(Reason.DRAINING, f"Pod {name} is ending.")
+    if phase == "Running":
+        return progressing(Reason.RUNNING, f"Pod {name} has started; the job does not run yet.")
+    return progressing(Reason.RUNNING, f"Waiting for pod {name} to start.")
+
+
+def _has_ended(pod: Manifest) -> bool:
+    """Whether the driver's container has ended: the kubelet says so before it says what became of the pod."""
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(one["name"] == "compute" and (one.get("state") or {}).get("terminated") for one in found)

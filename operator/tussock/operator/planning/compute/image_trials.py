@@ -1,0 +1,59 @@
+"""A new image of a job is tried before its driver is stopped for it.
+
+There is one driver at a time, so the old one has to go before the new one comes, and with an image that no node can get
+the stream would stand. Therefore a small pod gets the image first, on a node that would take the driver, and ends at
+once. Where that fails, the old driver goes on, and the condition says why. It also brings the image to a node, which
+makes the change itself short.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tussock.operator.manifests.compute.job import Job
+from tussock.operator.manifests.compute.pods import image_trial, trial_name
+from tussock.operator.planning.compute.drivers import Driving
+from tussock.operator.planning.compute.health import is_ready_pod
+from tussock.operator.planning.compute.runs import Run, has_ended, living_status
+from tussock.operator.planning.words.conditions import Reason, progressing, wrong
+from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref
+from tussock.operator.planning.words.rollout import pod_problem
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore
+
+__all__ = ["try_image"]
+
+LOOK_SECONDS = 15.0
+"""That a pod finds no node is told by the time that passes."""
+
+
+def try_image(
+    compute: Compute, store: StateStore, job: Job, runs: Sequence[Run], trial: Manifest | None, now: datetime
+) -> Driving | None:
+    """What to do before a driver that runs gives way to one of another image; `None` if nothing is in the way."""
+    run = next((run for run in runs if not (run.has_ended or run.is_leaving)), None)
+    if run is None or not is_ready_pod(run.body) or _image(run.body) == job.image:
+        return None  # there is nothing to lose
+    status = living_status(run)
+    if trial is None:
+        made = Apply(image_trial(compute, store, job.template, job.image))
+        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (made,), status)
+    if _image(trial) != job.image:
+        gone = (Delete(Ref("Pod", trial_name(compute.name))),) if not trial["metadata"].get("deletionTimestamp") else ()
+        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), gone, status)
+    problem = pod_problem(trial, now)
+    if problem is not None and not has_ended(trial):
+        told = f"{problem.message} The driver with image {_image(run.body)} goes on meanwhile."
+        return Driving(wrong(problem.reason, told, serving=True, progressing=True), (), status, LOOK_SECONDS)
+    if not has_ended(trial):
+        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (), status, LOOK_SECONDS)
+    # Whatever its exit code: the image was there.
+    return None
+
+
+def _image(pod: Manifest) -> str:
+    found = next((one for one in pod["spec"]["containers"] if one["name"] == "compute"), pod["spec"]["containers"][0])
+    return str(found["image"])
+
+
+def _told(job: Job) -> str:
+    return f"Trying image {job.image} before the driver is stopped for it."

@@ -1,0 +1,265 @@
+"""The plan of a `Compute`: its children, at most one driver at a time, and a status that says what goes on.
+
+The driver is a bare pod with a fixed name, and this plan is its controller: there is no second one before the first has
+gone, which a Deployment would allow, but where the first one's node is lost. A pod is never changed but for
+annotations; another template means to stop it and, when it has gone, to make the next one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tussock.operator.manifests.compute.job import EXECUTORS_ANNOTATION, Job, compute_manifests, executor_selector
+from tussock.operator.manifests.compute.pods import DRAIN_SECONDS, ROLE_LABEL, checkpoint_claim, trial_name
+from tussock.operator.manifests.compute.spark_security import spark_secret_name
+from tussock.operator.manifests.meta import meta_address
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import has_tls, job_secret
+from tussock.operator.planning.compute.certificates import JobCertificate, issued_to, plan_certificate
+from tussock.operator.planning.compute.drivers import Driving, drive, stop
+from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
+from tussock.operator.planning.compute.health import is_ready_pod
+from tussock.operator.planning.compute.image_trials import try_image
+from tussock.operator.planning.compute.runs import Run, has_ended, run_of, stamp
+from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
+from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret, secret_version
+from tussock.operator.planning.words.comparison import applies, prunes
+from tussock.operator.planning.words.components import stamps, status_conditions
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.facts import DriverFact
+from tussock.operator.planning.words.model import (
+    Action,
+    Annotate,
+    Apply,
+    Delete,
+    Emit,
+    Hold,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    Release,
+    Work,
+    ref_of,
+    seconds_since,
+)
+from tussock.operator.resources.compute import Compute
+from tussock.operator.resources.store import StateStore, parse_store
+
+__all__ = ["PROGRAM_SECONDS", "ComputeFacts", "plan_compute"]
+
+PROGRAM_SECONDS = 10.0
+"""How often a program in a ConfigMap is looked at. Users' ConfigMaps are not watched: few of them are programs."""
+_DELETION_SECONDS = 120.0
+"""Where the store is gone and cannot say: after so long a deletion lets go of a driver that does not end."""
+
+
+@dataclass(frozen=True)
+class ComputeFacts:
+    """What is known of a job beyond the objects of the API."""
+
+    defaults: Defaults = field(default_factory=Defaults)
+    application: str | None = ""
+    """Digest of the ConfigMap that holds the program; empty: a file of the image; `None`: it was not read yet."""
+    missing: str = ""
+    """What the program is in and is not there, in words; empty if nothing is missing."""
+    driver: DriverFact | None = None
+    settled: Mapping[Ref, bool] = field(default_factory=dict)
+    """The store's Metas and Compactors, and whether each has rolled out what is asked for now."""
+    certificate_due: bool = False
+    """The job's certificate is one that the operator issues, and has to be made or renewed."""
+    has_cert_manager: bool = False
+    """Whether certificates can be asked of it."""
+
+
+def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
+    """What to do for a job now. `InvalidResource` if its spec makes no sense."""
+    runs = [run_of(pod) for pod in observed.pods() if _role(pod) == "driver"]
+    body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
+    store = parse_store(body) if body is not None else None
+    if compute.is_being_deleted:
+        return _leaving(compute, observed, store, runs, now)
+    gates = gates_of(compute, observed.others, observed.facts.settled)
+    if store is not None and store.is_being_deleted:
+        verdict = progressing(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver is stopped.")
+        return _plan(compute, observed, _stopping(runs), Driving(verdict), None, now)
+    if store is not None and store.spec.paused:
+        told = f"StateStore {store.name} is paused: nothing is changed until spec.paused is false."
+        paused = Verdict(Reason.PAUSED, told, ready=_is_serving(runs), progressing=False, degraded=False)
+        return _plan(compute, observed, (), Driving(paused), None, now)
+    metas = stores_metas(compute, observed.others)
+    if store is None or not metas:
+        assert gates.first is not None
+        return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
+    facts = observed.facts
+    if facts.application is None:
+        # Without it a driver that runs would look as if its program had changed.
+        return Plan((Hold(),), compute.status, PROGRAM_SECONDS)
+    addresses = [meta_address(meta, compute.namespace) for meta in metas]
+    secret = secret_version(compute, observed.others)
+    job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
+    due, has_cert_manager = facts.certificate_due, facts.has_cert_manager
+    certificate = plan_certificate(compute, store, observed, now, due=due, has_cert_manager=has_cert_manager)
+    driving = _driving(compute, store, job, observed, gates, certificate, runs, now)
+    wanted = [*job.manifests, *certificate.manifests]
+    applied = applies(wanted, observed.children)
+    actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children), *certificate.actions]
+    if secret is None:
+        # Not before it is there: it is of what the driver's pod is made, and a running one goes on with the former.
+        actions.append(Work(DRAW_SPARK_SECRET, {}))
+        told = "The secret that driver and executors share is being made."
+        driving = Driving(progressing(Reason.RECONCILING, told, serving=_is_serving(runs)))
+    actions += [*prunes([*wanted, *observed.pods()], observed.children), *driving.actions]
+    actions += _refreshed(compute, job, store, observed, driving)
+    if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
+        told = ", ".join(job.kept)
+        actions.append(Emit("Warning", "PodTemplateKept", f"Of the pod templates these were not taken over: {told}."))
+    return _plan(compute, observed, tuple(actions), driving, job, now)
+
+
+def _driving(
+    compute: Compute,
+    store: StateStore,
+    job: Job,
+    observed: Observed[ComputeFacts],
+    gates: Gates,
+    certificate: JobCertificate,
+    runs: Sequence[Run],
+    now: datetime,
+) -> Driving:
+    """What to do with the driver."""
+    foreign = foreign_secret(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
+    conflict = writer_conflict(compute, observed.others) or foreign
+    if conflict is not None:
+        return Driving(conflict, _stopping(runs))
+    if certificate.missing is not None:
+        gates = Gates(gates.first or certificate.missing, gates.again or certificate.missing)
+    if observed.facts.missing:
+        missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
+        gates = Gates(missing, missing)
+    executors = _executors(observed)
+    if compute.spec.schedule and not compute.spec.suspend:
+        return drive_by_schedule(compute, store.name, job, runs, gates, now, executors)
+    trial = observed.children.get(Ref("Pod", trial_name(compute.name)))
+    trying = None
+    if gates.first is None and not compute.spec.suspend:
+        trying = try_image(compute, store, job, runs, trial, now)
+    if trying is not None:
+        return trying
+    found = drive(compute, store.name, job, runs, gates, now, executors)
+    if trial is not None and not trial["metadata"].get("deletionTimestamp"):
+        found = replace(found, actions=(*found.actions, Delete(ref_of(trial))))
+    return found
+
+
+def _lost_claim(compute: Compute, applied: Sequence[Apply], children: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+    """An event where the checkpoint of a job that has run is made anew, and with it all that it knew is gone."""
+    claim = Ref("PersistentVolumeClaim", checkpoint_claim(compute))
+    if "startTime" not in compute.status or claim in children or claim not in {ref_of(one.manifest) for one in applied}:
+        return ()
+    told = (
+        f"PersistentVolumeClaim {claim.name} with the job's checkpoint was gone, and an empty one is made. A query "
+        f"that begins anew under writer {compute.writer_id!r} is refused by the store: bring the checkpoint back, or "
+        "delete this Compute and make one with another writerId."
+    )
+    return (Emit("Warning", str(Reason.CHECKPOINT_LOST), told),)
+
+
+def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
+    return tuple(stop(run) for run in runs if not run.is_leaving)
+
+
+def _refreshed(
+    compute: Compute, job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving
+) -> list[Action]:
+    """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
+    stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
+    pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
+    secrets = [job_secret(store, compute.name)] if has_tls(store) else []
+    found: list[Action] = list(stamps(pods, secrets, observed.others))
+    if job.executors is None:
+        return found
+    wanted: dict[str, str | None] = {EXECUTORS_ANNOTATION: str(job.executors)}
+    return found + [
+        Annotate(ref_of(pod), wanted)
+        for pod in pods
+        if _role(pod) == "driver"
+        and not pod["metadata"].get("deletionTimestamp")
+        and not wanted.items() <= (pod["metadata"].get("annotations") or {}).items()
+    ]
+
+
+def _leaving(
+    compute: Compute, observed: Observed[ComputeFacts], store: StateStore | None, runs: Sequence[Run], now: datetime
+) -> Plan:
+    """Let drivers end in order; executors go with them, by their owner references. Then let go."""
+    if not runs:
+        verdict = progressing(Reason.DELETING, "The driver has ended; the rest goes with this object.")
+        return _plan(compute, observed, (*issued_to(observed), Release()), Driving(verdict), None, now)
+    deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
+    # A driver may use its own time for the end, whatever the deadline is.
+    left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
+    if left <= 0:
+        told = (
+            f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be gone. This object goes without it."
+        )
+        end = Emit("Warning", str(Reason.DELETION_GAVE_UP), told)
+        give_up: tuple[Action, ...] = (end, *issued_to(observed), Release())
+        return _plan(compute, observed, give_up, Driving(wrong(Reason.DELETION_GAVE_UP, told)), None, now)
+    verdict = progressing(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
+    return _plan(compute, observed, _stopping(runs), Driving(verdict, again_seconds=left), None, now)
+
+
+def _plan(
+    compute: Compute,
+    observed: Observed[ComputeFacts],
+    actions: tuple[Action, ...],
+    driving: Driving,
+    job: Job | None,
+    now: datetime,
+) -> Plan:
+    old = compute.status
+    executors = _executors(observed)
+    status: dict[str, Any] = {
+        "observedGeneration": compute.metadata.generation,
+        "conditions": status_conditions(compute, driving.verdict, now),
+        "replicas": len(executors),
+        "readyReplicas": sum(is_ready_pod(pod) for pod in executors),
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(executor_selector(compute).items())),
+        "writerId": compute.writer_id,
+        "restarts": old.get("restarts", 0),
+        "failures": old.get("failures", 0),
+    }
+    if job is not None:
+        status["image"] = job.image
+    elif "image" in old:
+        status["image"] = old["image"]
+    remembered = ("startTime", "completionTime", "lastExitCode", "lastFailure", "lastScheduleTime")
+    status.update({name: old[name] for name in remembered if name in old})
+    committed = ("committedEpoch", "committedBatch", "committedTime")
+    status.update({name: old[name] for name in committed if name in old})
+    if (found := observed.facts.driver) is not None and found.committed_epoch:
+        when = datetime.fromtimestamp(found.committed_ms // 1000, UTC)
+        status.update(zip(committed, (found.committed_epoch, found.committed_batch, stamp(when)), strict=True))
+    for name, value in driving.status.items():
+        if value is None:
+            status.pop(name, None)
+        else:
+            status[name] = value
+    again = driving.again_seconds
+    if compute.spec.application.config_map is not None and not compute.is_being_deleted:
+        again = PROGRAM_SECONDS if again is None else min(again, PROGRAM_SECONDS)
+    return Plan(actions, status, again)
+
+
+def _executors(observed: Observed[ComputeFacts]) -> list[Manifest]:
+    return [pod for pod in observed.pods() if _role(pod) == "executor" and not has_ended(pod)]
+
+
+def _role(pod: Manifest) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
+
+
+def _is_serving(runs: Sequence[Run]) -> bool:
+    return any(is_ready_pod(run.body) and not run.is_leaving for run in runs)

@@ -1,0 +1,162 @@
+"""How a store begins with a backup: one pod copies it into the empty place, and only then meta nodes are started.
+
+The copy may be repeated at any point (`docs/backup.md`), so a pod that is lost is simply made again; the status says
+when it is done, and from then on nothing of this is looked at any more.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.bucket_access import bucket_secret
+from tussock.operator.manifests.restore import BACKUP_KEY, restore_manifests, restore_name
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.model import Action, Apply, Delete, Manifest, Ref
+from tussock.operator.planning.words.rollout import pod_problem
+from tussock.operator.resources.backup import parse_backup
+from tussock.operator.resources.store import RestoreFrom, StateStore, StateStoreSpec, parse_store
+
+__all__ = ["Restoring", "plan_restore"]
+
+_SAID_MAX = 500
+"""Characters of what the pod said at its end."""
+
+
+class Restoring(NamedTuple):
+    """How far it is that a store begins with a backup."""
+
+    obstacle: Verdict | None = None
+    """What is told while it is not done; `None`: the store may start."""
+    actions: tuple[Action, ...] = ()
+    keeps: tuple[Ref, ...] = ()
+    """Children that it needs."""
+    done: str = ""
+    """The backup that is restored, once it is."""
+
+
+class _Source(NamedTuple):
+    store: StateStore
+    backup: str
+
+
+def plan_restore(
+    store: StateStore,
+    children: Mapping[Ref, Manifest],
+    others: Mapping[Ref, Manifest],
+    defaults: Defaults,
+    now: datetime,
+    *,
+    has_store: bool = False,
+) -> Restoring:
+    """The next step; `others` has the `StateStoreBackup` and `StateStore` objects of the namespace.
+
+    `has_store`: data were there before this StateStore. It goes on with them, though `restoreFrom` is in its manifest.
+    """
+    wanted, done = store.spec.restore_from, str(store.status.get("restoredFrom", ""))
+    if wanted is None or done or has_store or store.spec.adopt == store.metadata.uid != "":
+        return Restoring(done=done)
+    refs = Ref("ConfigMap", restore_name(store)), Ref("Pod", restore_name(store))
+    begun = str(((children.get(refs[0]) or {}).get("data") or {}).get(BACKUP_KEY, ""))
+    pod = children.get(refs[1])
+    if pod is not None:
+        watched = _watch(pod, begun, refs, now)
+        obstacle = watched.obstacle
+        return watched._replace(obstacle=_hinted(store, obstacle)) if obstacle is not None else watched
+    source = _source(store, wanted, begun, others)
+    if isinstance(source, _Source) and (gap := _missing_secret(source.store, others)):
+        source = gap
+    if isinstance(source, Verdict):
+        return Restoring(_hinted(store, source), keeps=refs)
+    made = restore_manifests(store, source.store, source.backup, defaults)
+    verdict = progressing(Reason.RESTORING, f"Backup {source.backup} is about to be restored.")
+    return Restoring(verdict, tuple(Apply(marked(manifest)) for manifest in made), refs)
+
+
+def _hinted(store: StateStore, found: Verdict) -> Verdict:
+    """With the way out of a manifest that was kept, though its restore was done long ago."""
+    if found.reason is not Reason.RESTORE_FAILED:
+        return found
+    way_out = f"If the data of this store are there already, set spec.adopt: {store.metadata.uid}."
+    return found._replace(message=f"{found.message} {way_out}")
+
+
+def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> Restoring:
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    phase = status.get("phase", "Pending")
+    if phase == "Succeeded":
+        return Restoring(keeps=refs, done=backup)
+    if phase == "Failed" and not pod["metadata"].get("deletionTimestamp"):
+        # Its container is started again by the kubelet, so the pod as a whole was lost, as with its node.
+        told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one goes on."
+        return Restoring(progressing(Reason.RESTORING, told), (Delete(refs[1]),), refs)
+    if said := _said(status):
+        told = f"Backup {backup} cannot be restored: {said} Pod {name} tries again."
+        return Restoring(wrong(Reason.RESTORE_FAILED, told, progressing=True), keeps=refs)
+    problem = pod_problem(pod, now)
+    if problem is not None and problem.reason is not Reason.PROBE_FAILED:
+        return Restoring(wrong(problem.reason, problem.message, progressing=True), keeps=refs)
+    return Restoring(progressing(Reason.RESTORING, f"Backup {backup} is being restored by pod {name}."), keeps=refs)
+
+
+def _said(status: Mapping[str, Any]) -> str:
+    """What the last attempt that failed said at its end; empty if none has failed."""
+    for container in status.get("containerStatuses") or ():
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            ended = state.get("terminated") or {}
+            if ended.get("exitCode"):
+                said = " ".join(str(ended.get("message") or f"exit code {ended['exitCode']}").split())
+                return f"{said[-_SAID_MAX:].rstrip('.')}."
+    return ""
+
+
+def _source(store: StateStore, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
+    """Where the backup is and what it is called, or what stands in the way."""
+    if wanted.object_store is not None:
+        return _Source(_bucket_of(store, wanted), wanted.backup_name)
+    body = others.get(Ref("StateStoreBackup", wanted.backup))
+    if body is None:
+        return wrong(
+            Reason.RESTORE_FAILED,
+            f"There is no StateStoreBackup {wanted.backup} in namespace {store.namespace}, which spec.restoreFrom "
+            "names. Where it is gone, give restoreFrom.backupName and objectStore.",
+        )
+    backup = parse_backup(body)
+    source = others.get(Ref("StateStore", backup.spec.store_ref.name))
+    if source is None:
+        return wrong(
+            Reason.RESTORE_FAILED,
+            f"StateStore {backup.spec.store_ref.name}, of which StateStoreBackup {backup.name} is, is gone. Make this "
+            "StateStore anew with restoreFrom.backupName and objectStore.",
+        )
+    name = wanted.backup_name or begun or str(backup.status.get("backupName", ""))
+    if not name:
+        told = f"Waiting until StateStoreBackup {backup.name} has made a backup."
+        return progressing(Reason.RESTORING, told)
+    return _Source(parse_store(source), name)
+
+
+def _missing_secret(source: StateStore, others: Mapping[Ref, Manifest]) -> Verdict | None:
+    """What is wrong with the source's secret: a pod would wait for it without a word."""
+    credentials = bucket_secret(source)
+    if credentials is None:
+        return None
+    name, keys = credentials
+    secret = others.get(Ref("Secret", name))
+    if secret is None:
+        told = (
+            f"There is no Secret {name} in namespace {source.namespace}, with which the bucket of the backup is read."
+        )
+        return wrong(Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}.")
+    absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
+    if absent:
+        told = f"Secret {name}, with which the bucket of the backup is read, has no key {', '.join(absent)}; add it."
+        return wrong(Reason.SECRET_KEY_MISSING, told)
+    return None
+
+
+def _bucket_of(store: StateStore, wanted: RestoreFrom) -> StateStore:
+    """A store of which only the bucket is known; its secret is in our namespace."""
+    assert wanted.object_store is not None
+    return StateStore(metadata=store.metadata, spec=StateStoreSpec(object_store=wanted.object_store))

@@ -1,0 +1,170 @@
+"""Whether a child still is as we made it: every field that we set has our value, whatever others have added.
+
+An apply that would change nothing is left out, so a pass over an unchanged resource costs no request. Two things are
+asked: is what we would apply what we applied last (a digest in an annotation tells, so that a field that we no longer
+set is noticed), and does the object still have it (a comparison of ours with what is observed). Of a claim's size, at
+least: volumes grow, by hand or by an autoscaler, and never shrink.
+
+The server keeps some values in another form than it was given: quantities (`1000m` is `1`), and fields that are empty
+(left out). Those compare as equal. Should one more such form turn up, the cost is an apply at each resync, which
+changes nothing, and not a loop: without a change there is no event.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref, ref_of
+
+__all__ = ["APPLIED", "applies", "differences", "digest", "marked", "prunes"]
+
+APPLIED = "tussock.dev/applied"
+"""Annotation of every child: the digest of what we applied last."""
+
+# By which field the server tells the entries of a list apart, in the order of preference.
+_KEYS = ("name", "containerPort", "port", "mountPath", "ip", "topologyKey", "type", "uid", "key")
+# Fields of which `false` or 0 means something else than no value.
+_NOT_EMPTY_BY_DEFAULT = {
+    "allowPrivilegeEscalation",
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "maxSurge",
+    "maxUnavailable",
+    "minAvailable",
+    "replicas",
+    "revisionHistoryLimit",
+    "terminationGracePeriodSeconds",
+}
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)([numkMGTPE]i?|[eE][+-]?[0-9]+|Ki)?")
+_SUFFIXES = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", 1)},
+    **{suffix + "i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
+
+
+def digest(manifest: Mapping[str, Any]) -> str:
+    """Sixteen hex digits that stand for the content of a manifest, whatever the order of its fields."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def marked(manifest: Manifest) -> Manifest:
+    """The manifest with its own digest in an annotation: what is applied."""
+    metadata = manifest["metadata"]
+    annotations = {**metadata.get("annotations", {}), APPLIED: digest(manifest)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Apply, ...]:
+    """An `Apply` for each of the wanted children that is missing, was made by other code or was edited."""
+    found = []
+    for manifest in map(marked, wanted):
+        child = children.get(ref_of(manifest))
+        if child is None:
+            found.append(Apply(manifest))
+            continue
+        fitting = _grown(manifest, child)
+        if differences(fitting, child):
+            found.append(Apply(fitting))
+    return tuple(found)
+
+
+def _grown(manifest: Manifest, child: Manifest) -> Manifest:
+    """A claim as large as it is where somebody has made it larger than we ask for: no server takes that back."""
+    if manifest["kind"] != "PersistentVolumeClaim":
+        return manifest
+    has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
+    wanted = manifest["spec"]["resources"]["requests"]["storage"]
+    sizes = _quantity(wanted), _quantity(has)
+    if sizes[0] is None or sizes[1] is None or sizes[1] <= sizes[0]:
+        return manifest
+    return {**manifest, "spec": {**manifest["spec"], "resources": {"requests": {"storage": has}}}}
+
+
+def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Delete, ...]:
+    """A `Delete` for each child that was applied once and is not wanted any more. Never a claim: it holds data."""
+    refs = {ref_of(manifest) for manifest in wanted}
+    return tuple(
+        Delete(ref)
+        for ref, child in sorted(children.items())
+        if ref not in refs
+        and ref.kind != "PersistentVolumeClaim"
+        and APPLIED in (child["metadata"].get("annotations") or {})
+        and not child["metadata"].get("deletionTimestamp")
+    )
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """The fields that we set and that the observed object has not, or has otherwise; empty if it is as we made it."""
+    if isinstance(ours, Mapping):
+        if not ours:
+            return [] if theirs is None or isinstance(theirs, Mapping) else [path]
+        if not isinstance(theirs, Mapping):
+            return [path]
+        return [
+            found
+            for name, value in ours.items()
+            for found in differences(value, theirs.get(name), f"{path}.{name}" if path else name)
+        ]
+    if isinstance(ours, list | tuple):
+        return _list_differences(ours, theirs, path)
+    return [] if _same(ours, theirs, path.rpartition(".")[2]) else [path]
+
+
+def _list_differences(ours: Sequence[Any], theirs: Any, path: str) -> list[str]:
+    if not ours:
+        return [] if not theirs else [path]
+    if not isinstance(theirs, list | tuple):
+        return [path]
+    key = next((key for key in _KEYS if all(isinstance(entry, Mapping) and key in entry for entry in ours)), None)
+    if key is None:
+        # A list without keys belongs to whoever applied it, as a whole.
+        if len(ours) != len(theirs):
+            return [path]
+        pairs = list(zip(ours, theirs, strict=True))
+        return [found for place, pair in enumerate(pairs) for found in differences(*pair, f"{path}[{place}]")]
+    by_key: dict[Any, list[Any]] = {}
+    for entry in theirs:
+        if isinstance(entry, Mapping):
+            by_key.setdefault(entry.get(key), []).append(entry)
+    return [
+        found
+        for entry in ours
+        # Several entries may share a key, such as TCP and UDP of one port: any that fits will do.
+        for found in min(
+            (differences(entry, other, f"{path}[{entry[key]}]") for other in by_key.get(entry[key], [None])), key=len
+        )
+    ]
+
+
+def _same(ours: Any, theirs: Any, name: str) -> bool:
+    if ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool):
+        return True
+    if theirs is None:
+        # Left out by the server since it is what the field means without a value, or taken away by somebody.
+        return not ours and name not in _NOT_EMPTY_BY_DEFAULT
+    if isinstance(ours, bool) or isinstance(theirs, bool):
+        return False
+    left, right = _quantity(ours), _quantity(theirs)
+    return left is not None and left == right
+
+
+def _quantity(value: Any) -> Decimal | None:
+    """The number that a quantity stands for, such as 1000 for `1k`; `None` if it is none."""
+    found = _QUANTITY.fullmatch(str(value))
+    if not found:
+        return None
+    number, suffix = found[1], found[2] or ""
+    try:
+        if suffix[:1] in ("e", "E") and suffix[1:]:
+            return Decimal(number + suffix)
+        return Decimal(number) * _SUFFIXES[suffix]
+    except (ArithmeticError, KeyError):
+        return None

@@ -1,0 +1,119 @@
+"""What the plans of meta nodes and compactors have in common: their store, their roll, the secrets that they mount."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tussock.operator.manifests.labels import digest
+from tussock.operator.planning.words.comparison import differences, marked
+from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progressing
+from tussock.operator.planning.words.model import Annotate, Delete, Manifest, Ref, ref_of
+from tussock.operator.planning.words.rollout import rollout
+from tussock.operator.resources.common import Resource
+
+__all__ = [
+    "SECRETS_SEEN",
+    "image_of",
+    "is_settled",
+    "last_verdict",
+    "no_meta",
+    "obstacle_of",
+    "stamps",
+    "status_conditions",
+    "torn_down",
+    "waits_for_store",
+]
+
+SECRETS_SEEN = "tussock.dev/secrets-seen"
+"""Annotation of pods: a change of it makes the kubelet look at the pod's secrets now and not within a minute or two."""
+
+
+def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> list[Condition]:
+    """The conditions of a resource's next status."""
+    return conditions(resource.status.get("conditions") or (), verdict, resource.metadata.generation, now)
+
+
+def last_verdict(resource: Resource) -> Verdict | None:
+    """What the status of a resource says of its present spec; `None` without one.
+
+    For a pass that knows less than the one before, as the first ones of an operator that has just begun.
+    """
+    held = {found["type"]: found for found in resource.status.get("conditions") or ()}
+    if not held or resource.status.get("observedGeneration") != resource.metadata.generation:
+        return None
+    if held["Ready"]["reason"] not in list(Reason):
+        return None  # of another release
+    values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
+    return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
+
+
+def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
+    """Why nothing can be started on a store with that body; empty if it can be.
+
+    Only what the store itself has found stands in the way (`status.obstacle`). Its conditions tell of its parts too,
+    and a part that waited for what it has told itself would wait for ever.
+    """
+    if store is None:
+        return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
+    obstacle = (store.get("status") or {}).get("obstacle")
+    if obstacle is None:
+        return f"StateStore {name} is being looked at for the first time."
+    return f"StateStore {name} is not usable: {obstacle}" if obstacle else ""
+
+
+def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
+    """The verdict of a component that cannot start for its store's sake; `None` if it can."""
+    obstacle = obstacle_of(store, name)
+    return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
+
+
+def no_meta(store: Mapping[str, Any] | None, name: str) -> str:
+    """That a store has no meta nodes, in words: its section's are on their way, others somebody has to make."""
+    if ((store or {}).get("spec") or {}).get("meta") is not None:
+        return f"Meta {name} of StateStore {name} is being made."
+    return f"There is no Meta of StateStore {name}; create one, or give the store a meta section."
+
+
+def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
+    """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
+
+    Of a component that the store's owner has made himself, too: it stays, and has nothing to do.
+    """
+    found = ((store or {}).get("status") or {}).get("conditions") or ()
+    drained = any(one["type"] == "Ready" and one["reason"] == Reason.DELETING for one in found)
+    if workload is None or not drained or workload["metadata"].get("deletionTimestamp"):
+        return ()
+    return (Delete(ref_of(workload)),)
+
+
+def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:
+    """Whether a workload is what we want and has rolled out: whoever comes after it may go on."""
+    if observed is None or differences(marked(wanted), observed):
+        return False
+    return rollout(observed, (), now).done
+
+
+def stamps(pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref, Manifest]) -> tuple[Annotate, ...]:
+    """Annotations that make kubelets fetch the newest state of the named secrets for these pods."""
+    versions = []
+    for name in names:
+        found = secrets.get(Ref("Secret", name))
+        versions.append(f"{name}={found['metadata'].get('resourceVersion', '')}" if found else f"{name}=")
+    if not versions:
+        return ()
+    # Of versions and not of values: a digest of a short password could be guessed.
+    seen = digest(*versions)
+    return tuple(
+        Annotate(ref_of(pod), {SECRETS_SEEN: seen})
+        for pod in pods
+        if not pod["metadata"].get("deletionTimestamp")
+        and (pod["metadata"].get("annotations") or {}).get(SECRETS_SEEN) != seen
+    )
+
+
+def image_of(workload: Manifest | None) -> str:
+    """The image of the first container that a workload asks for; empty without one."""
+    if workload is None:
+        return ""
+    containers: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
+    return str(containers[0].get("image", ""))

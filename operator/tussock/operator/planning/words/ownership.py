@@ -1,0 +1,103 @@
+"""Whose an object is that has the name of a child: names are ordinary, and others may have taken them before us.
+
+What is not provably a resource's own is neither changed nor used nor deleted. The proof is an owner reference with the
+resource's uid; or our labels with its kind and name, since claims that outlive their owner have no such reference, and
+cert-manager writes secrets with just the labels that we ask for.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.planning.words.model import Manifest, Ref
+from tussock.operator.resources.common import API_VERSION, Resource
+
+__all__ = ["Holder", "belongs", "holder_in", "holder_of", "is_of_former", "name_in_use", "uses"]
+
+_MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+_NAMED = {"claimName": "PersistentVolumeClaim", "secretName": "Secret", "serviceAccountName": "ServiceAccount"}
+"""Fields of a pod whose value is the name of an object."""
+_HOLDS = {
+    "configMap": "ConfigMap",
+    "configMapKeyRef": "ConfigMap",
+    "configMapRef": "ConfigMap",
+    "secret": "Secret",
+    "secretKeyRef": "Secret",
+    "secretRef": "Secret",
+}
+"""Fields whose value has the name of an object in `name`."""
+
+
+class Holder(NamedTuple):
+    """One of our resources, as the owner of children."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+def holder_in(body: Mapping[str, Any]) -> Holder:
+    """The resource with that body."""
+    return Holder(body["kind"], body["metadata"]["name"], body["metadata"]["uid"])
+
+
+def holder_of(resource: Resource) -> Holder:
+    """A parsed resource."""
+    return Holder(resource.kind, resource.name, resource.metadata.uid)
+
+
+def belongs(found: Mapping[str, Any], holder: Holder) -> bool:
+    """Whether an object is provably a child of the resource; of one that was there before under its name, it is not."""
+    if any(reference.get("uid") == holder.uid for reference in _references(found)):
+        return True
+    return _is_labelled(found, holder) and not is_of_former(found, holder)
+
+
+def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
+    """Whether it is the child of a resource of the same kind and name that is gone: it goes, and makes room."""
+    return any(
+        (reference.get("apiVersion"), reference.get("kind"), reference.get("name")) == (API_VERSION, *holder[:2])
+        and reference.get("uid") != holder.uid
+        for reference in _references(found)
+    )
+
+
+def name_in_use(ref: Ref, namespace: str, holder: Holder) -> str:
+    """That an object of somebody else has the name of a child, and what to do."""
+    labels = f"{_MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
+    return (
+        f"There is a {ref.kind} {ref.name} in namespace {namespace} that is not of {holder.kind} {holder.name}, which "
+        "needs the name. It is left as it is. Give it another name or delete it, if nobody needs it; or take another "
+        f"name for {holder.kind} {holder.name}. To hand it over for good, label it {labels}."
+    )
+
+
+def uses(manifest: Manifest, ref: Ref) -> bool:
+    """Whether an object of ours would use the one that `ref` names: mount it, run under it, or give it rights."""
+    if manifest["kind"] == "RoleBinding":
+        granted = {(subject["kind"], subject["name"]) for subject in manifest.get("subjects") or ()}
+        return tuple(ref) in {("Role", manifest["roleRef"]["name"]), *granted}
+    return ref in set(_used(manifest.get("spec")))
+
+
+def _used(part: Any) -> Iterator[Ref]:
+    if isinstance(part, Mapping):
+        for field, value in part.items():
+            if field in _NAMED and isinstance(value, str):
+                yield Ref(_NAMED[field], value)
+            elif field in _HOLDS and isinstance(value, Mapping) and "name" in value:
+                yield Ref(_HOLDS[field], value["name"])
+            yield from _used(value)
+    elif isinstance(part, list | tuple):
+        for entry in part:
+            yield from _used(entry)
+
+
+def _is_labelled(found: Mapping[str, Any], holder: Holder) -> bool:
+    labels = found["metadata"].get("labels") or {}
+    wanted = {_MANAGED_BY_LABEL: MANAGED_BY, OWNER_KIND_LABEL: holder.kind, OWNER_LABEL: holder.name}
+    return bool(wanted.items() <= labels.items())
+
+
+def _references(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return found["metadata"].get("ownerReferences") or []

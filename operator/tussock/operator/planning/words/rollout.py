@@ -1,0 +1,149 @@
+"""How far a Deployment or StatefulSet is on its way to what was asked for, and what stands in its way.
+
+Kubernetes says so in many places: the workload's status, the conditions of pods, the states of containers. The first
+problem that explains the rest is told, with the pod's name and Kubernetes' own words.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, ready, wrong
+from tussock.operator.planning.words.model import Manifest, seconds_since
+
+__all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
+
+UNSCHEDULABLE_SECONDS = 30.0
+"""The scheduler may wait for a node that is being started; for so long that is nothing to tell."""
+NOT_READY_SECONDS = 60.0
+"""A container that runs for so long and is not ready is told about, though it may just be slow."""
+
+_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+_CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+
+class PodProblem(NamedTuple):
+    """Why a pod does not run."""
+
+    reason: Reason
+    message: str
+
+
+class Rollout(NamedTuple):
+    """A workload in numbers, and what is wrong with it."""
+
+    wanted: int
+    replicas: int
+    updated: int
+    ready: int
+    """Of the old and the new ones together: those that serve."""
+    done: bool
+    """All pods are as asked, ready, and no others are left."""
+    problem: PodProblem | None = None
+
+
+def rollout(workload: Manifest | None, pods: Sequence[Manifest], now: datetime, wanted: int = 1) -> Rollout:
+    """How far `workload` is, whose pods are `pods`; without one yet, `wanted` says how many are asked for."""
+    if workload is None:
+        return Rollout(wanted, 0, 0, 0, done=False)
+    spec, status = workload.get("spec") or {}, workload.get("status") or {}
+    wanted = spec.get("replicas", 1)
+    replicas, updated = status.get("replicas", 0), status.get("updatedReplicas", 0)
+    serving = status.get("readyReplicas", 0)
+    current = status.get("observedGeneration", 0) >= workload["metadata"].get("generation", 0)
+    done = current and replicas == updated == serving == wanted
+    problem = None if done else _first_problem(workload, pods, now)
+    return Rollout(wanted, replicas, updated, serving, done, problem)
+
+
+def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
+    """How a component is, whose workload is that far; `what` are its nodes, such as `meta nodes`."""
+    serving = found.ready > 0 or (found.done and found.wanted == 0)
+    if found.problem:
+        old = " The pods from before still serve." if serving else ""
+        if found.problem.reason is Reason.UNSCHEDULABLE:
+            return progressing(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
+        return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
+    if found.done and not found.wanted:
+        return ready(f"No {what} are asked for.")
+    if found.done:
+        return ready(f"All {found.wanted} {what} serve.")
+    if found.updated > found.wanted and found.ready >= found.wanted:
+        left = found.updated - found.wanted
+        told = f"{found.wanted} {what} serve; {left} more {'is' if left == 1 else 'are'} being stopped."
+        return progressing(Reason.ROLLING_OUT, told, serving=serving)
+    # Old pods serve until new ones do, so those that serve are old ones first.
+    new = max(0, found.ready - (found.replicas - found.updated))
+    return progressing(
+        Reason.ROLLING_OUT,
+        f"{new} of {found.wanted} {what} serve with image {image}.",
+        serving=serving,
+    )
+
+
+def pod_problem(pod: Manifest, now: datetime) -> PodProblem | None:
+    """What is wrong with a pod, in Kubernetes' words and ours; `None` if nothing is."""
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return None
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        if seconds_since(scheduled.get("lastTransitionTime"), now) < UNSCHEDULABLE_SECONDS:
+            return None
+        return PodProblem(Reason.UNSCHEDULABLE, f"Pod {name} finds no node: {scheduled.get('message', '')}.")
+    for container in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]:
+        found = _container_problem(name, container, now)
+        if found:
+            return found
+    return None
+
+
+def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) -> PodProblem | None:
+    state = container.get("state") or {}
+    waiting, running = state.get("waiting") or {}, state.get("running")
+    reason, said = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in _PULL:
+        return PodProblem(
+            Reason.IMAGE_PULL_FAILED,
+            f"Pod {pod} cannot pull image {container.get('image', '')}: {said or reason}. Give an image that exists "
+            "and that the nodes may pull (spec.images, pullSecrets).",
+        )
+    if reason in _CONFIG:
+        return PodProblem(
+            Reason.CONTAINER_CONFIG_FAILED,
+            f"The container of pod {pod} cannot be made: {said or reason}. The message names what is missing.",
+        )
+    ended = (container.get("lastState") or {}).get("terminated") or state.get("terminated") or {}
+    if reason == "CrashLoopBackOff" or (container.get("restartCount", 0) >= 2 and not container.get("ready")):
+        why = f"{ended.get('reason', 'Error')}, exit code {ended.get('exitCode', '?')}"
+        return PodProblem(
+            Reason.CRASH_LOOPING,
+            f"The container of pod {pod} has ended {_times(container.get('restartCount', 0))} ({why}). See "
+            f"kubectl logs --previous {pod}.",
+        )
+    if running and not container.get("ready") and seconds_since(running.get("startedAt"), now) > NOT_READY_SECONDS:
+        return PodProblem(
+            Reason.PROBE_FAILED,
+            f"Pod {pod} runs and is not ready. Its probe says why: kubectl describe pod {pod}.",
+        )
+    return None
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _first_problem(workload: Manifest, pods: Sequence[Manifest], now: datetime) -> PodProblem | None:
+    failure = _condition(workload.get("status") or {}, "ReplicaFailure")
+    if failure.get("status") == "True":
+        name = workload["metadata"]["name"]
+        return PodProblem(
+            Reason.POD_REFUSED, f"{workload['kind']} {name} may not make a pod: {failure.get('message', '')}"
+        )
+    # New pods first: what is wrong with them is why the change does not go on.
+    newest = sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", reverse=True)
+    return next((found for pod in newest if (found := pod_problem(pod, now))), None)
+
+
+def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    return next((found for found in status.get("conditions") or () if found.get("type") == type_), {})

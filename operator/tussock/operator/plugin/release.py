@@ -1,0 +1,60 @@
+"""Letting go of what was deleted while no operator is there to clean up after it.
+
+The operator holds a resource that it cleans up after by a finalizer. Once the operator is uninstalled, nobody takes
+that off, and neither the resource nor its namespace nor its definition can go.
+"""
+
+import json
+from collections.abc import Sequence
+
+from tussock.operator.cluster.kinds import FINALIZER, RESOURCES
+from tussock.operator.planning.words.model import Manifest
+from tussock.operator.plugin.kubectl import Kubectl
+from tussock.operator.resources.common import GROUP
+
+__all__ = ["held", "release"]
+
+
+def held(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
+    """Those that are being deleted and wait for the operator, of the store called so; of all if that is empty."""
+    return [
+        body
+        for body in bodies
+        if body["metadata"].get("deletionTimestamp")
+        and FINALIZER in (body["metadata"].get("finalizers") or ())
+        and store in ("", _store_of(body))
+    ]
+
+
+def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
+    """Take the finalizer off all that waits, in the namespace or in all of them; a line about each.
+
+    What has not been deleted is left alone, and so are finalizers of others. `KubectlFailed`.
+    """
+    told = []
+    for kind, (_, plural) in RESOURCES.items():
+        resource = f"{plural}.{GROUP}"
+        for body in held(kubectl.objects(resource, everywhere=everywhere), store):
+            metadata = body["metadata"]
+            finalizers = [name for name in metadata["finalizers"] if name != FINALIZER]
+            # A list is replaced as a whole, so not over somebody else's change.
+            patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
+            where = f"--namespace={metadata['namespace']}"
+            kubectl.run("patch", resource, metadata["name"], where, "--type=merge", f"--patch={json.dumps(patch)}")
+            told.append(_told(kind, body))
+    return told
+
+
+def _store_of(body: Manifest) -> str:
+    if body["kind"] == "StateStore":
+        return str(body["metadata"]["name"])
+    return str(body["spec"]["storeRef"]["name"])
+
+
+def _told(kind: str, body: Manifest) -> str:
+    metadata, url = body["metadata"], (body.get("status") or {}).get("url", "")
+    what = f"{kind} {metadata['namespace']}/{metadata['name']} is let go"
+    if kind == "StateStore" and url:
+        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} goes on with it"
+        return f"{what}; {url} stays as it is, with the object tussock-owner; {way_on}."
+    return f"{what}."

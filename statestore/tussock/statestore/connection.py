@@ -1,0 +1,89 @@
+"""`connect`, which opens a store: embedded, or as a client of a platform."""
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tussock.statestore.base.arguments import check_flag, check_limits
+from tussock.statestore.base.identity import access_from
+from tussock.statestore.base.system import RealSystem, System
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.request_counter import RequestCounts
+from tussock.statestore.client import StateStore
+from tussock.statestore.contract.backend import Backend
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.core import Core, Settings
+from tussock.statestore.errors import InvalidOption
+from tussock.statestore.sst.reader import Sstables
+
+__all__ = ["connect", "open_store"]
+
+# Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
+# `docs/decisions/0003-late-bound-backend.md`.
+_EMBEDDED = "tussock.compactor.embedded"
+_PLATFORM = "tussock.meta.client.backend"
+
+
+def connect(
+    url: str,
+    *,
+    retention: float | None = None,
+    gc_grace: float | None = None,
+    cache_bytes: int = 256 << 20,
+    buffer_bytes: int = 64 << 20,
+    deadline: float = 30.0,
+    compaction: bool = True,
+    max_clock_ahead: float = 3600.0,
+    token: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    tls_server_name: str | None = None,
+    system: System | None = None,
+) -> StateStore:
+    """Open the store at `url`, creating it if the place is empty.
+
+    `memory://` or `memory://NAME`, `file:///PATH`, `s3://BUCKET/PREFIX`, `gs://`, `az://`: embedded, with meta and
+    compaction in this process. `tussock://HOST:PORT,HOST2:PORT`: a platform, whose meta service keeps the version and
+    says where the bucket is (extra `platform`). `retention`: seconds for which every epoch stays readable without a
+    pin; `gc_grace`: seconds that an object which nothing names is left alone. Both belong to the store: `None` is what
+    it says (3600 and 900 in a new one), and what is given here becomes what it says with the next table or commit.
+    `cache_bytes`: decoded blocks and metas; `buffer_bytes`: uncommitted rows in memory, more are spilled; `deadline`:
+    seconds after which a request to the bucket fails for good; `compaction=False` leaves compaction and vacuum to
+    others; `max_clock_ahead`: seconds by which this machine's clock, or an epoch, may be ahead of the bucket's, else
+    `ClockAhead` (a meta service has its own). `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who
+    calls a meta service, and which one it must be; without them the environment does (`access.py`). `system` replaces
+    clocks and randomness.
+
+    Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
+    """
+    check_flag(compaction, "compaction")
+    seconds = {"deadline": deadline, "max_clock_ahead": max_clock_ahead}
+    check_limits({"retention": retention, "gc_grace": gc_grace}, seconds, cache_bytes, buffer_bytes)
+    system = system or RealSystem()
+    shown = {"token": token, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
+    shown["tls_server_name"] = tls_server_name
+    if isinstance(url, str) and url.startswith("tussock://"):
+        access = access_from(os.environ, **shown)
+        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)
+        platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
+        return platform
+    if given := sorted(name for name, value in shown.items() if value is not None):
+        raise InvalidOption(f"{' and '.join(given)}: only a meta service, at tussock://HOST:PORT, asks who calls")
+    open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
+    bucket = open_one(url)
+    common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
+    settings = Settings(*common, max_clock_ahead=max_clock_ahead)
+    return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
+
+
+def open_store(
+    settings: Settings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
+) -> StateStore:
+    """Open a store on a bucket that is open already; `open_other` opens the one that it was cloned from, by its URL."""
+    requests = RequestCounts(bucket, open_other)
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
+    backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
+    return StateStore(Core(settings, system, bucket, requests, sstables, backend))
