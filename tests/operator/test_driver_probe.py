@@ -104,6 +104,7 @@ def test_of_two_drivers_the_one_is_asked_whose_node_is_not_lost() -> None:
         metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels, **gone}
         seen.put("Pod", {"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
     # What is asked needs no more of a world.
-    world = cast(World, SimpleNamespace(probes=probes, seen=seen, refs=lambda *_: {}, defaults=DEFAULTS))
+    parts = {"probes": probes, "seen": seen, "defaults": DEFAULTS, "has_cert_manager": False}
+    world = cast(World, SimpleNamespace(refs=lambda *_: {}, **parts))
     COMPUTE.observe(world, parse_compute(job), job)
     assert probes.about == [("driver", "x-driver-2")]
