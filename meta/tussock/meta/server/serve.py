@@ -8,6 +8,7 @@ signal ends the process at once.
 import asyncio
 import functools
 import os
+import resource
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ from tussock.statestore.buckets import RequestCounts, open_source
 __all__ = ["serve"]
 
 log = get_logger("tussock.meta")
+FILES_MAX = 65_536
 
 
 def serve(settings: MetaSettings) -> None:
@@ -46,7 +48,15 @@ def serve(settings: MetaSettings) -> None:
     # A second series for each one, for which nobody asks.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     start_logging(settings.log.level, settings.log.format, sys.stderr)
+    _raise_file_limit()
     asyncio.run(_serve(settings))
+
+
+def _raise_file_limit() -> None:
+    """Let this process have as many files, so connections, as it may: shells and pods often begin with 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if most == resource.RLIM_INFINITY else min(most, FILES_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def _serve(settings: MetaSettings) -> None:

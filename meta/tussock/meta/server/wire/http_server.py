@@ -28,6 +28,7 @@ from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.auth.authentication import Presented, authorize
 from tussock.meta.server.auth.caller import Caller
 from tussock.meta.server.status.document import Status
+from tussock.meta.server.wire.http_connections import HttpConnections
 from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
 
 __all__ = ["make_app", "start_http"]
@@ -166,13 +167,10 @@ def make_app(
 
 async def start_http(
     app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
-) -> tuple[web.AppRunner, int]:
-    """Listen; answers the port, which is a free one for `port` 0, and what `await runner.cleanup()` ends it by."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=tls)
-    await site.start()
-    return runner, runner.addresses[0][1]
+) -> tuple[HttpConnections, int]:
+    """Listen; returns what `await connections.cleanup()` ends it by, and the port, which is a free one for `port` 0."""
+    connections = HttpConnections(app)
+    return connections, await connections.listen(host, port, tls)
 
 
 @web.middleware
