@@ -192,6 +192,12 @@ def test_foreign_objects_are_found(tussock: Tussock, store: Path) -> None:
     assert set(FOREIGN) == set(damaged(tussock))
 
 
+def test_the_operators_marker_is_not_foreign(tussock: Tussock, store: Path) -> None:
+    """Every store that the operator made has one."""
+    (store / "tussock-owner").write_bytes(b"{}")
+    assert tussock("check").code == 0
+
+
 def test_a_foreign_body_under_a_right_name_is_found(tussock: Tussock, store: Path) -> None:
     """An object of another kind that was copied over one of ours is listed."""
     paths = [sst(tussock, "kv", "data"), sst(tussock, "kv", "meta", 1), entry_path(40), PIN]

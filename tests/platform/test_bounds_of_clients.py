@@ -16,7 +16,6 @@ from tussock.meta.version import bounds
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import (
-    AccessDenied,
     InvalidOption,
     LimitReached,
     MessageTooLarge,
@@ -25,7 +24,6 @@ from tussock.statestore.errors import (
 )
 
 SESSION = "ab" * 16
-ID = "0" * 32
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +41,6 @@ def opening(session: str = SESSION, **fields: object) -> pb.OpenSessionRequest:
     [
         ({"name": "x" * 256}, InvalidOption),
         ({"software": "x" * 256}, InvalidOption),
-        ({"oldest_upload": "x"}, AccessDenied),
-        ({"oldest_upload": ID}, AccessDenied),
         ({"slots": 1025}, InvalidOption),
         ({"tasks": [pb.TaskProgress(task_id=str(number)) for number in range(1025)]}, InvalidOption),
         ({"tasks": [pb.TaskProgress(task_id="x" * 65)]}, InvalidOption),

@@ -17,7 +17,7 @@ from tussock.meta.retention.vacuum import ID_DIGITS
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.buckets import open_source
-from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
+from tussock.statestore.contract.object_store import OWNER_MARKER, ObjectInfo, ObjectStore
 
 __all__ = ["check"]
 
@@ -48,7 +48,7 @@ def check(store: Store, as_json: Json = False) -> None:
 def _check_bucket(bucket: ObjectStore, listed: Sequence[ObjectInfo], findings: Findings) -> Version:
     folders = {folder: [info for info in listed if info.path.startswith(f"{folder}/")] for folder in FOLDERS}
     for info in listed:
-        if info.path.partition("/")[0] not in FOLDERS or "/" not in info.path:
+        if info.path != OWNER_MARKER and (info.path.partition("/")[0] not in FOLDERS or "/" not in info.path):
             findings.problem(info.path, "foreign object: nothing in a store has such a name")
     version = check_log(bucket, sort_log_objects([*folders["log"], *folders["snapshot"]]), findings)
     for what in problems(version):

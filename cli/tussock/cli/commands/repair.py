@@ -33,7 +33,7 @@ def clock(
 
     Stop the store's writers, and its meta service, first. Numbers of epochs that you noted mean nothing afterwards.
     With --json one document: {"dry_run", "needed", "bucket_at", "epochs", "old", "new", "rewritten",
-    "rewritten_bytes", "times"}, where old and new are [first, last] or null.
+    "rewritten_bytes", "times"}, where old and new are a pair (first, last) or null.
     """
     if not store.startswith(PLATFORM):
         with opened_bucket(store):

@@ -142,7 +142,7 @@ class Leadership:
         )
 
     def _heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
-        _check_uploads(request.oldest_upload, caller)
+        _without_uploads(request, caller)
         check_holdings(request)
         with self._lock:
             session = self.sessions.get(request.session_id)
@@ -164,17 +164,20 @@ class Leadership:
         self.checkpoints.forget(session)
 
 
-def _check_uploads(oldest_upload: str, caller: Caller) -> None:
-    """Raise `AccessDenied` if someone who may commit nothing would keep vacuum from its work."""
-    if oldest_upload and not caller.roles & _WRITING:
-        raise AccessDenied(f"{caller.identity!r} may not commit, and so has no uploads to keep", caller.identity)
+def _without_uploads(request: pb.OpenSessionRequest | pb.HeartbeatRequest, caller: Caller) -> None:
+    """Forget what a caller who may commit nothing says of uploads, or it could keep vacuum from its work.
+
+    Its client says so in good faith once a commit of its has been refused.
+    """
+    if not caller.roles & _WRITING:
+        request.oldest_upload = ""
 
 
 def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
     """What opening a session can do beside opening it asks for a role of its own."""
     if request.kind == pb.COMPACTOR and not caller.roles & (Role.COMPACTOR | Role.ADMIN):
         raise AccessDenied(f"{caller.identity!r} may not open the session of a compactor", caller.identity)
-    _check_uploads(request.oldest_upload, caller)
+    _without_uploads(request, caller)
     if len(request.pins) > SESSION_PINS_MAX:
         raise InvalidOption(f"a session that shows {len(request.pins)} pins: it may hold {SESSION_PINS_MAX}")
     settles = request.HasField("retention_ms") or request.HasField("gc_grace_ms")
