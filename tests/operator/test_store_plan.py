@@ -109,6 +109,18 @@ def test_an_obstacle_is_told_and_nothing_is_started(
     assert found.again_seconds == 10.0
 
 
+def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
+    """It was told that somebody else had the name, and that the user should delete the secret."""
+    former = own_secret("s-ca")
+    reference = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "name": "s", "uid": "0"}
+    former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = [reference]
+    found = plan(store(tls={"mode": "managed"}), others={**secret(), **former})
+    assert told(found)[0] == "Reconciling"
+    assert "a former resource of this name had is gone: Secret s-ca" in found.status["conditions"][0]["message"]
+    former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = []
+    assert told(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
+
+
 def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
     """Until it has looked at the bucket itself; what stood in the way does so till then, and starts nothing."""
     meta = component("Meta", ready("x"))

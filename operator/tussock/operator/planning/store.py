@@ -32,7 +32,7 @@ from tussock.operator.planning.words.conditions import (
 )
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
-from tussock.operator.planning.words.ownership import holder_of, name_in_use
+from tussock.operator.planning.words.ownership import holder_of, in_the_way
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
@@ -173,7 +173,7 @@ def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) 
     facts = observed.facts
     metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
     if foreign := foreign_secrets(store, observed.others, metas, facts.defaults):
-        return wrong(Reason.NAME_IN_USE, name_in_use(foreign[0], store.namespace, holder_of(store)))
+        return in_the_way(foreign[0], observed.others[foreign[0]], store.namespace, holder_of(store))
     if isinstance(store.spec.object_store.backend, ManagedStore):
         name = managed_name(store)
         pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]

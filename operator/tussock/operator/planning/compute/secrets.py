@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from tussock.operator.manifests.compute.spark_security import spark_secret_name
-from tussock.operator.planning.words.conditions import Reason, Verdict, wrong
+from tussock.operator.planning.words.conditions import Verdict
 from tussock.operator.planning.words.model import Manifest, Ref
-from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use
+from tussock.operator.planning.words.ownership import belongs, holder_of, in_the_way
 from tussock.operator.resources.compute import Compute
 
 __all__ = ["DRAW_SPARK_SECRET", "foreign_secret", "secret_version"]
@@ -28,4 +28,4 @@ def foreign_secret(compute: Compute, name: str, others: Mapping[Ref, Manifest]) 
     holder = holder_of(compute)
     if ref not in others or belongs(others[ref], holder):
         return None
-    return wrong(Reason.NAME_IN_USE, name_in_use(ref, compute.namespace, holder))
+    return in_the_way(ref, others[ref], compute.namespace, holder)

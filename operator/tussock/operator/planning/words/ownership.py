@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
+from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import API_VERSION, Resource
 
-__all__ = ["Holder", "belongs", "holder_in", "holder_of", "is_of_former", "name_in_use", "uses"]
+__all__ = ["Holder", "belongs", "holder_in", "holder_of", "in_the_way", "is_of_former", "name_in_use", "uses"]
 
 _MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 _NAMED = {"claimName": "PersistentVolumeClaim", "secretName": "Secret", "serviceAccountName": "ServiceAccount"}
@@ -70,6 +71,15 @@ def name_in_use(ref: Ref, namespace: str, holder: Holder) -> str:
         "needs the name. It is left as it is. Give it another name or delete it, if nobody needs it; or take another "
         f"name for {holder.kind} {holder.name}. To hand it over for good, label it {labels}."
     )
+
+
+def in_the_way(ref: Ref, found: Mapping[str, Any], namespace: str, holder: Holder) -> Verdict:
+    """The verdict where an object with the name of a child is not the resource's own, and is what `found` says."""
+    if is_of_former(found, holder):
+        # It goes with that one; a person who is told to delete it could delete what is made next under the name.
+        told = f"Waiting until what a former resource of this name had is gone: {ref.kind} {ref.name}."
+        return progressing(Reason.RECONCILING, told)
+    return wrong(Reason.NAME_IN_USE, name_in_use(ref, namespace, holder))
 
 
 def uses(manifest: Manifest, ref: Ref) -> bool:
