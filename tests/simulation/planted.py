@@ -13,24 +13,16 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from tussock.compactor import executor, retention
-from tussock.meta import (
-    claims,
-    clock,
-    commits,
-    follower,
-    grouping,
-    log,
-    pins,
-    recovery,
-    tasks,
-    terms,
-    truncation,
-    vacuum,
-)
-from tussock.meta.client import backend
+from tussock.meta.client import backend, follower
+from tussock.meta.compaction import claims
+from tussock.meta.log import bucket_clock as clock
+from tussock.meta.log import group_commit as grouping
+from tussock.meta.log import log, recovery, truncation
+from tussock.meta.retention import pins, vacuum
 from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
+from tussock.meta.version import commits, tasks, terms
 from tussock.statestore import core, snapshot
 from tussock.statestore.tables import table_reader as reading
 from tussock.statestore.write import shared_buffer

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from tussock.meta.log.format import SSTS_START
 from tussock.meta.version.commits import CommitEpoch, with_payloads
 from tussock.meta.version.delta import Delta, extend
@@ -16,7 +18,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "fail_all", "plan_entry"]
+__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "Progress", "fail_all", "plan_entry", "succeed_all"]
 
 CALLS_AN_ENTRY_MAX = 256
 PAYLOADS_AN_ENTRY_MAX = 4 << 20
@@ -132,6 +134,15 @@ class CallQueue:
             self._changed.notify_all()
 
 
+class Progress(msgspec.Struct):
+    """How far a group of calls is."""
+
+    is_fresh: bool
+    """The version that they were decided on last was the tail of the log, at some time since they came."""
+    races: int = 0
+    had_pause: bool = False
+
+
 class Plan(NamedTuple):
     """What an entry on top of a version will hold, and for whom."""
 
@@ -197,6 +208,12 @@ def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:
     for call in calls:
         if not call.done:
             call.fail(_copy(error) if isinstance(error, TussockError) else error)
+
+
+def succeed_all(accepted: Sequence[tuple[AnyCall, Any]]) -> None:
+    """Answer each call with its result: what they wanted is in the log, or was nothing."""
+    for call, result in accepted:
+        call.succeed(result)
 
 
 def _copy(error: TussockError) -> TussockError:

@@ -46,19 +46,18 @@ manifests, and markers in place of an overwritten boundary object, are ours.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from tussock.meta.log.append_errors import interrupted, not_created, outrun, stood_still, unknown
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replayed
 from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Plan, fail_all, plan_entry
+from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Plan, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.outcomes import Outcomes
-from tussock.meta.log.recovery import beyond, newest_snapshot, read_entry, truncation_boundary
+from tussock.meta.log.recovery import beyond, look_for_remains, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.log.turns import Turns
 from tussock.meta.version.delta import Delta
 from tussock.meta.version.version import Version
@@ -79,20 +78,18 @@ Listener = Callable[[bytes | None, Version], None]
 """Called with the frame of each entry and the version after it; after a jump by a snapshot with `None`."""
 
 
-class _Progress(msgspec.Struct):
-    """How far a group of calls is."""
-
-    is_fresh: bool
-    """The version that they were decided on last was the tail of the log, at some time since they came."""
-    races: int = 0
-    had_pause: bool = False
-
-
 class VersionLog:
     """The log of one bucket, and the newest version read from it. Safe to share between threads."""
 
     def __init__(
-        self, bucket: ObjectStore, system: System, *, owner: str, snapshot_every: int = 64, linger_seconds: float = 0.0
+        self,
+        bucket: ObjectStore,
+        system: System,
+        *,
+        owner: str,
+        snapshot_every: int = 64,
+        linger_seconds: float = 0.0,
+        follows_copies: bool = False,
     ) -> None:
         """No request is made yet.
 
@@ -102,10 +99,13 @@ class VersionLog:
             owner: written into each entry, for people.
             snapshot_every: entries between two snapshots; fewer make opening faster and appends dearer.
             linger_seconds: how long an entry waits for as many calls as the last one had, if those were several.
+            follows_copies: SSTs may lie in the place before its first entry, which will name them. Else a place with
+                SSTs or backups and without a log has lost its log, and is read and written by nobody.
         """
         self.clock = BucketClock(bucket, system, owner)  # No entry may be far ahead of it.
         self._bucket, self._system, self._owner = bucket, system, owner
         self._snapshot_every = snapshot_every
+        self._is_wary = not follows_copies
         self._queue = CallQueue(system, linger_seconds)
         # Held while the version may change, requests included. Reading the known version takes no lock.
         self._lock = system.lock()
@@ -222,7 +222,7 @@ class VersionLog:
     def _append_group(self, calls: Sequence[AnyCall]) -> None:
         """Do all of `calls`, or tell each why not."""
         try:
-            progress = _Progress(is_fresh=self._version is None)
+            progress = Progress(is_fresh=self._version is None)
             while not all(call.done for call in calls):
                 with self._lock:
                     pause = self._decide_and_create(calls, progress)
@@ -235,11 +235,11 @@ class VersionLog:
             fail_all(calls, interrupted())
             raise
 
-    def _decide_and_create(self, calls: Sequence[AnyCall], progress: _Progress) -> float:
+    def _decide_and_create(self, calls: Sequence[AnyCall], progress: Progress) -> float:
         """Try once; answers the seconds to wait before the next try."""
         plan = plan_entry(self.version, [call for call in calls if not call.done and not self._repeats(call)])
         if not plan.deltas:
-            _succeed(plan.accepted)
+            succeed_all(plan.accepted)
             if plan.refused and not progress.is_fresh:
                 # The objection may come of an old version: a table created elsewhere, a task already reported.
                 self.refresh()
@@ -255,7 +255,7 @@ class VersionLog:
         progress.is_fresh = True
         # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
         if self._created(plan, calls[0].term):
-            _succeed(plan.accepted)
+            succeed_all(plan.accepted)
             return 0.0
         progress.races += 1
         if progress.races == APPEND_ATTEMPTS_MAX:
@@ -340,6 +340,7 @@ class VersionLog:
 
     def _load(self) -> Version:
         """Recover from the bucket alone; see the module's docstring."""
+        remains = ""
         for _ in range(LOAD_ATTEMPTS_MAX):
             start, problems = newest_snapshot(self._bucket, self.clock.heard)
             began = Moment.now(self._system)
@@ -352,6 +353,8 @@ class VersionLog:
                     learned += self._replayed(version)
                     version = learned[-1].version if learned else start
                 if later is None or later <= version.seq:
+                    if version.seq == 0 and self._is_wary and (remains := look_for_remains(self._bucket, remains)):
+                        continue
                     self._check.passed(began)
                     for one in learned:
                         self._outcomes.learned(one.version.seq, one.entry_id)
@@ -393,8 +396,3 @@ class VersionLog:
         except ObjectStoreUnavailable as error:
             # The append has happened, whatever becomes of this. Without snapshots nothing of the log is ever removed.
             log.warning("a snapshot of the log was not written, the next one makes up for it", error=str(error))
-
-
-def _succeed(accepted: Sequence[tuple[AnyCall, Any]]) -> None:
-    for call, result in accepted:
-        call.succeed(result)

@@ -3,16 +3,36 @@
 Functions on an `ObjectStore`; what they find is cached by nobody but the `VersionLog` that asks.
 """
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tussock.meta.log.format import LogEntry, decode_entry, decode_snapshot, entry_frame, entry_path, sequence_of
+from tussock.meta.log.format import (
+    LogEntry,
+    decode_entry,
+    decode_snapshot,
+    entry_frame,
+    entry_path,
+    is_backup_path,
+    sequence_of,
+)
 from tussock.meta.version.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
 
-__all__ = ["ReadEntry", "apply_entry", "beyond", "newest_snapshot", "read_entry", "truncation_boundary"]
+__all__ = [
+    "ReadEntry",
+    "apply_entry",
+    "beyond",
+    "look_for_remains",
+    "newest_snapshot",
+    "read_entry",
+    "truncation_boundary",
+]
+
+
+_SST_PATH = re.compile(r"sst/[0-9a-f]{32}\.(data|meta)")
 
 
 def truncation_boundary(bucket: ObjectStore) -> int:
@@ -47,6 +67,24 @@ def beyond(bucket: ObjectStore, seq: int, on_time: Callable[[int], None] = lambd
 
 def _foreign_marker(path: str) -> CorruptLog:
     return CorruptLog(f"{path}: expected a name of 20 digits; remove the foreign object")
+
+
+def look_for_remains(bucket: ObjectStore, found_before: str) -> str:
+    """For a place without a log: an object that is there only once a store has begun, or empty. Two LISTs.
+
+    Found at the first look, it may be of somebody who has begun the store since: look for the log once more. Found at
+    the second one, with `found_before` from the first, `CorruptLog`: the log was lost, and whoever began another one
+    would make garbage of all that is there.
+    """
+    paths = (info.path for folder in ("backup/", "sst/") for info in bucket.list(folder))
+    found = next((path for path in paths if is_backup_path(path) or _SST_PATH.fullmatch(path)), "")
+    if found and found_before:
+        raise CorruptLog(
+            f"{bucket.url} has no log, and holds {found}: its log was lost, or a restore into it has not come to its "
+            "end. Nothing was changed. Put the objects under log/ and snapshot/ back, restore a backup of it into an "
+            "empty place (`tussock backup restore`), or repeat the restore"
+        )
+    return found
 
 
 class ReadEntry(NamedTuple):

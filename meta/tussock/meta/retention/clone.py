@@ -72,7 +72,7 @@ def clone(
     check_apart(source.url, target.url)
     if source.url == "memory://":
         raise InvalidOption("a private memory store cannot be cloned, because its URL leads nowhere; give it a name")
-    target_log = VersionLog(target, system, owner=owner)
+    target_log = VersionLog(target, system, owner=owner, follows_copies=True)
     begun = target_log.refresh()
     wanted = Origin(kind="clone", url=source.url, backup=backup, backup_id="", seq=0)
     if begun.seq:

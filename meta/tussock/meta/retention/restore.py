@@ -94,7 +94,7 @@ def restore(
         check_apart(source.url, target.url)
     content = find_backup(source, system, backup, owner=owner)
     origin = Origin(kind="restore", url=source.url, backup=backup, backup_id=content.info.id, seq=content.version.seq)
-    target_log = VersionLog(target, system, owner=owner)
+    target_log = VersionLog(target, system, owner=owner, follows_copies=True)
     if target_log.refresh().seq == 0:
         ssts = content.version.ssts()
         present = check_place(target, {path for sst in ssts for path in object_sizes(_own(sst))})
