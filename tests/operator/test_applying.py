@@ -43,6 +43,26 @@ def test_a_child_is_made_changed_and_loses_what_is_no_longer_set(
     with_api(objects, monkeypatch, check)
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("\U0001f600 and \u00fc", "\U0001f600 and \u00fc"),
+        ("a \\ud83d\\ude00 that is no escape", "a \\ud83d\\ude00 that is no escape"),
+        ("half a pair: \ud83d", "half a pair: \ufffd"),
+        ('\x00\x07\x7f\x85\u2028\ufeff\uffff\t\n"', '\x00\x07\x7f\x85\u2028\ufeff\uffff\t\n"'),
+    ],
+    ids=["beyond 16 bits", "backslashes", "half a pair", "control characters"],
+)
+def test_any_text_reaches_the_server(objects: Objects, monkeypatch: pytest.MonkeyPatch, text: str, kept: str) -> None:
+    """A prefix with an emoji made every status of its store one that the server could not read."""
+
+    async def check(api: Api) -> None:
+        assert (await apply_child(api, child(a=text), objects.namespace, HOLDER))["data"] == {"a": kept}
+        assert (await apply_child(api, child(a=text), objects.namespace, HOLDER))["data"] == {"a": kept}
+
+    with_api(objects, monkeypatch, check)
+
+
 def test_an_operator_that_dies_after_the_creation_is_followed_by_one_that_goes_on(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ patch with a resource version and a delete are such, a create is not.
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -32,11 +33,15 @@ LISTED_AT_ONCE = 500
 RETRY_PAUSES = (0.2, 1.0, 3.0)
 """Seconds before each repetition: together well below the time after which a leader has lost its lease."""
 
-APPLY = "application/apply-patch+yaml"
+APPLY = "application/apply-patch+yaml; charset=utf-8"
+"""With its parameter, or the library would write the body itself, as JSON with escapes that YAML does not know."""
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_UNPRINTED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 Count = Callable[[str, str, int], None]
 """Called with verb, kind and HTTP status of each request."""
@@ -155,8 +160,9 @@ class Api:
     async def _send(
         self, method: str, path: str, headers: dict[str, str], body: Mapping[str, Any] | None, query: Any
     ) -> tuple[int, Manifest]:
+        content = yaml_of(body) if body is not None and headers["Content-Type"] == APPLY else body
         serialized = await self._client.param_serialize(
-            method, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
+            method, path, query_params=query, header_params=headers, body=content, auth_settings=["BearerToken"]
         )
         response = await self._client.call_api(
             *serialized, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS)
@@ -168,6 +174,15 @@ class Api:
             # A proxy between us and the server, which speaks HTML.
             answer = {"message": response.reason or "an answer that is not JSON"}
         return response.status, answer if isinstance(answer, dict) else {}
+
+
+def yaml_of(body: Mapping[str, Any]) -> bytes:
+    r"""A body as the JSON that is YAML, too: characters beyond 16 bits as they are, and not as pairs of escapes.
+
+    What YAML 1.2 does not print (section 5.1) is escaped, and halves of a pair, which are no text, become U+FFFD.
+    """
+    text = _HALVES.sub("\ufffd", json.dumps(body, ensure_ascii=False))
+    return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _small(body: Manifest) -> Manifest:
