@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.compute.spark.joins import lookup
+from tussock.compute.spark import lookup
 from tussock.statestore import connect
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])

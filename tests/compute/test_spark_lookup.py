@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.compute.spark.joins import lookup
+from tussock.compute.spark import lookup
 from tussock.compute.spark.joins.lookup import _groups, _Task
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, connect

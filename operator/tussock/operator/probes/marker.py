@@ -5,6 +5,7 @@ without which nothing in a bucket is ever deleted: it names its `StateStore` by 
 there already when it was put.
 """
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _OF_STORE = re.compile(
     r"|sst/[0-9a-f]{32}\.(?:data|meta)"
 )
 
+_UNREADABLE = "unreadable-"
+
 Found = Literal["nothing", "store", "adopted"]
 """What was below the prefix when the marker was put: no store; one of which nobody said whose it is; or one that
 `spec.adopt` has made this owner's."""
@@ -42,7 +45,14 @@ class Owner:
     namespace: str
     name: str
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the marker could be read; else the uid stands for its very bytes, and no other marker has it."""
+        return not self.uid.startswith(_UNREADABLE)
+
     def __str__(self) -> str:
+        if not self.is_known:
+            return "somebody whose marker cannot be read"
         return f"StateStore {self.namespace}/{self.name} (uid {self.uid})"
 
 
@@ -77,7 +87,7 @@ def marker_in(data: bytes, version: str = "") -> Marker:
         # Markers of operators before this field: they were put on what their store had made.
         found = body.get("found", "nothing")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Marker(Owner("unknown", "unknown", "unknown"), "store", version)
+        return Marker(Owner(f"{_UNREADABLE}{hashlib.sha256(data).hexdigest()[:16]}", "", ""), "store", version)
     return Marker(owner, found if found in get_args(Found) else "store", version)
 
 
@@ -85,7 +95,8 @@ def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool)
     """The marker with which `owner` has the prefix; `None` if it is another's.
 
     `adopt` is the uid of a StateStore whose data `owner` takes for its own: a former one, or itself, for a store that
-    it found without a marker. `has_store`: one is there.
+    it found without a marker. `has_store`: one is there. What an unreadable marker was put on is taken over, and not
+    deleted with its new owner: nothing says whose it was.
     """
     if marker is None:
         if not has_store:
@@ -95,7 +106,8 @@ def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool)
         adopted = marker.found == "store" and adopt == owner.uid
         return Marker(owner, "adopted" if adopted else marker.found, marker.version)
     if adopt and marker.owner.uid == adopt:
-        return Marker(owner, "adopted" if has_store else "nothing", marker.version)
+        taken: Found = "adopted" if marker.owner.is_known else "store"
+        return Marker(owner, taken if has_store else "nothing", marker.version)
     return None
 
 
@@ -103,6 +115,6 @@ def in_use(place: str, path: str, owner: Owner) -> BucketFact:
     """That a place is another's, whose marker is the object `path`."""
     return BucketFact(
         Reason.PREFIX_IN_USE,
-        f"{place} belongs to {owner}, as the object {path} there says. Take another prefix; or, if that StateStore is "
+        f"{place} belongs to {owner}: the object {path} there. Take another prefix; or, if that StateStore is "
         f"gone for good and this one is to go on with its data, set spec.adopt: {json.dumps(owner.uid)}.",
     )
