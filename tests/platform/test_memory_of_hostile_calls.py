@@ -13,6 +13,7 @@ import pytest
 from support.guarded_meta import GuardedMeta
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS, PIECE_BYTES_MAX
+from tussock.meta.server.wire.grpc_server import CONNECTION_CALLS_MAX
 
 MEMORY_BYTES_MAX = 1 << 30
 """`resources.limits.memory` of a Meta whose manifest says nothing."""
@@ -109,13 +110,13 @@ def test_who_begins_a_request_and_does_not_end_it_stops_nobody(meta: GuardedMeta
         yield b""
         waiting.wait(SECONDS)
 
-    channels = [meta.caller("reader") for _ in range(4)]
+    channels = [meta.caller("reader") for _ in range(12)]
     calls: list[grpc.Future] = [
         caller.channel.stream_unary(METHODS["OpenSession"].path).future(
             never(), metadata=caller.metadata, timeout=SECONDS
         )
         for caller in channels
-        for _ in range(200)
+        for _ in range(CONNECTION_CALLS_MAX)
     ]
     serves(meta)
     assert any(call.done() for call in calls), "those beyond the half are refused at once"
