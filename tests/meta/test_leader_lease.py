@@ -298,6 +298,16 @@ def test_a_damaged_lease_runs_out_like_that_of_a_dead_holder(bucket: ModelBucket
     assert node.lease.term == 8
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 10**20 - 1])
+def test_a_number_that_no_term_can_have_is_no_lease(bucket: ModelBucket, number: int) -> None:
+    """It could not be written into a lease, and nobody ever led."""
+    bucket.put(lease_path(number), b"rubbish")
+    nodes = [Node(bucket, "a"), Node(bucket, "b")]
+    run(nodes, 20)
+    assert leader_of(nodes).lease.term == 1
+    assert lease_path(1) in bucket.objects
+
+
 def test_terms_go_on_from_the_log_where_leases_are_gone(bucket: ModelBucket) -> None:
     """A store that was copied without its leases: the next term is above those in its log."""
     node = Node(bucket, "a")

@@ -164,16 +164,21 @@ def test_a_process_killed_at_any_step_leaves_the_whole_object_or_none(tmp_path: 
 
 def test_leftovers_are_old_unfinished_files_only(bucket: ObjectStore, folder: Path) -> None:
     """Neither objects, nor what a live writer may still be busy with; no listing and no read shows one."""
-    for name, second in (("a/.tmp-old", 1000), (".tmp-older", 500), ("a/.tmp-young", 2000)):
+    for name, second in (
+        (f"a/.tmp-{1:024x}", 1000),
+        (f".tmp-{2:024x}", 500),
+        (f"a/.tmp-{3:024x}", 2000),
+        ("a/.tmp-mine", 1000),
+    ):
         (folder / name).write_bytes(b"torn")
         os.utime(folder / name, (second, second))
     os.utime(folder / "a/there", (1, 1))
     left = bucket.leftovers(2_000_000)
-    assert sorted(left) == [(".tmp-older", 4, 500_000), ("a/.tmp-old", 4, 1_000_000)]
+    assert sorted(left) == [(f".tmp-{2:024x}", 4, 500_000), (f"a/.tmp-{1:024x}", 4, 1_000_000)]
     assert [info.path for info in bucket.list("")] == ["a/there"]
     bucket.delete([info.path for info in left])
     bucket.delete([info.path for info in left])
-    assert files(folder) == ["a/.tmp-young", "a/there"]
+    assert files(folder) == [f"a/.tmp-{3:024x}", "a/.tmp-mine", "a/there"]
 
 
 def test_files_of_others_are_left_alone(bucket: ObjectStore, folder: Path) -> None:

@@ -26,6 +26,8 @@ __all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms", "is_clock_path"]
 MAX_AHEAD_MS = 3_600_000
 ANSWER_SECONDS = 10.0
 """So long this machine's clocks go on from an answer of the bucket's before it is asked again."""
+SLACK_MS = 1000
+"""More than what clocks drift meanwhile, and what an answer takes to come."""
 FOLLOWING_EPOCHS = 1 << SERIAL_BITS
 """Epochs above the newest committed one that are taken whatever the clock says: the store is that far ahead already."""
 
@@ -70,7 +72,7 @@ class BucketClock:
     def check(self, deltas: Sequence[Delta]) -> None:
         """Raise `ClockAhead` if this machine's clock is too far ahead to append these."""
         if self._ahead_of_monotonic is None:
-            self._asked()
+            self._asked(self._system.now_ms())
         if any(isinstance(delta, TIMED) for delta in deltas):
             self.check_own()
 
@@ -79,7 +81,7 @@ class BucketClock:
         now_ms = self._system.now_ms()
         if not self._is_ahead(now_ms):
             return
-        bucket_ms = self._asked()
+        bucket_ms = self._asked(now_ms)
         if now_ms - bucket_ms > self.max_ahead_ms:
             raise ClockAhead(
                 f"the clock of {self._owner} is {_span(now_ms - bucket_ms)} ahead of that of {self._bucket.url}; at "
@@ -93,7 +95,7 @@ class BucketClock:
         """Raise `ClockAhead` if the epoch is too far ahead; one next to the `newest` committed one never is."""
         if epoch <= newest + FOLLOWING_EPOCHS or not self._is_ahead(epoch_ms(epoch)):
             return
-        bucket_ms = self._asked()
+        bucket_ms = self._asked(epoch_ms(epoch))
         if epoch_ms(epoch) - bucket_ms > self.max_ahead_ms:
             raise ClockAhead(
                 f"epoch {epoch} is of a time {_span(epoch_ms(epoch) - bucket_ms)} ahead of the clock of "
@@ -111,10 +113,13 @@ class BucketClock:
             return True
         return ms - self._monotonic_ms() - self._ahead_of_monotonic > self.max_ahead_ms
 
-    def _asked(self) -> int:
-        reckoned = self._ahead_of_monotonic
-        if reckoned is not None and self._answered and self._answered.is_within(ANSWER_SECONDS, self._system):
-            return int(self._monotonic_ms() + reckoned)
+    def _asked(self, about_ms: float) -> int:
+        """The bucket's time. What is beyond the limit by a second and more is so by an answer from before, too."""
+        if self._ahead_of_monotonic is not None and self._answered is not None:
+            reckoned_ms = self._monotonic_ms() + self._ahead_of_monotonic
+            is_far = about_ms - reckoned_ms > self.max_ahead_ms + SLACK_MS
+            if is_far and self._answered.is_within(ANSWER_SECONDS, self._system):
+                return int(reckoned_ms)
         bucket_ms = bucket_now_ms(self._bucket, self._system)
         self._ahead_of_monotonic = bucket_ms - self._monotonic_ms()
         self._answered = Moment.now(self._system)

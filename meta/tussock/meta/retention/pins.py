@@ -51,9 +51,9 @@ def pin_objects(bucket: ObjectStore) -> Iterator[tuple[PinInfo, ObjectInfo]]:
     """All pins in the bucket, live or not, by epoch ascending; each is fetched as it is asked for."""
     for info in bucket.list("pins/"):
         pin_id = info.path.removeprefix("pins/")
-        digits = pin_id.partition("-")[0]
-        if len(digits) != 20 or not (digits.isascii() and digits.isdigit()):
+        if not PIN_ID.fullmatch(pin_id):
             continue
+        digits = pin_id.partition("-")[0]
         try:
             pin = decode_pin(info.path, bucket.get(info.path))
             yield replace(pin, expires_ms=min(pin.expires_ms, info.modified_ms + UNRENEWED_LIFE_MS)), info

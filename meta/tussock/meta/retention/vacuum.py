@@ -57,6 +57,7 @@ from tussock.statestore.write.sst_ids import id_floor
 __all__ = ["Vacuum", "horizon_for"]
 
 ID_DIGITS = 32
+_FOLDERS = {"backup", "leader", "log", "pins", "snapshot", "sst", "tmp"}
 LEFTOVER_AGE_MS_MIN = 3600 * 1000
 """Half-written files are left alone for an hour at least: a slow upload is not a leftover."""
 
@@ -249,7 +250,9 @@ class Vacuum:
         before_ms = bucket_ms - max(self._grace_ms, LEFTOVER_AGE_MS_MIN)
         listed = self._bucket.list("tmp/")
         clocks = [info for info in listed if info.modified_ms < before_ms and is_clock_path(info.path)]
-        return [(info, "interrupted write") for info in (*self._bucket.leftovers(before_ms), *clocks)]
+        # A folder store may have files, and stores, of others in folders beside its own.
+        ours = [info for info in self._bucket.leftovers(before_ms) if info.path.partition("/")[0] in _FOLDERS]
+        return [(info, "interrupted write") for info in (*ours, *clocks)]
 
 
 def _dead_backups(version: Version, listed: Sequence[ObjectInfo]) -> list[tuple[ObjectInfo, str]]:

@@ -38,6 +38,8 @@ from tussock.statestore.errors import CorruptLog, Fenced, InvalidOption, ObjectN
 
 __all__ = ["Action", "Held", "LeaderLease", "Seen", "judge"]
 
+TERM_MAX = 2**63 - 1
+"""No store ever comes here by terms that follow each other."""
 RENEWALS_A_LEASE = 3
 LOOKS_A_LEASE = 4
 MARGIN = 1 / 6
@@ -231,7 +233,9 @@ class LeaderLease:
         self._give_up()
 
     def _terms(self) -> list[int]:
-        return [term for info in self._bucket.list("leader/") if (term := sequence_of(info.path)) is not None]
+        """The terms that have leases. A larger number than any term can have is no lease's, whoever put it there."""
+        listed = (sequence_of(info.path) for info in self._bucket.list("leader/"))
+        return [term for term in listed if term is not None and term <= TERM_MAX]
 
     def _look(self, newest: int) -> bool:
         """Read the newest lease; `False` if it went away meanwhile, which the next look clears up."""

@@ -9,6 +9,7 @@ a bucket.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStore
 __all__ = ["FileBucket"]
 
 TEMPORARY = ".tmp-"
+_TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{24}")
 _BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX, which is 1024 on Linux
 _BYTES_PER_CALL = 1 << 30  # Linux reads and writes a little less than 2 GiB a call
 
@@ -191,7 +193,7 @@ class FileBucket:
         found = []
         for folder, _, names in os.walk(self._root):
             for name in names:
-                if name.startswith(TEMPORARY):
+                if _TEMPORARY_NAME.fullmatch(name):
                     file = Path(folder, name)
                     status = _stat_if_there(file)
                     if status is not None and status.st_mtime_ns // 1_000_000 < before_ms:
