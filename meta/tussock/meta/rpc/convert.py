@@ -60,7 +60,7 @@ def columns_from_message(message: bytes) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(message)) if message else pa.schema([])
     except (pa.ArrowException, OSError) as error:
-        raise SchemaMismatch(f"columns that are no Arrow IPC schema message: {error}; nothing was altered") from error
+        raise SchemaMismatch(f"columns that are no Arrow IPC schema message: {error}; nothing was changed") from error
 
 
 def sst_to_message(sst: SstInfo) -> pb.SstInfo:
