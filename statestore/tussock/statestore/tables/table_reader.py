@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.contract.backend import PinHandle, VersionView
+from tussock.statestore.contract.readable import expired
 from tussock.statestore.core import Core, TableView
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, check_position
 from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
@@ -51,6 +52,8 @@ class _Scan:
     columns: Sequence[int] | None
     types: list[pa.DataType]
     """Of the value columns in its rows."""
+    newest: int
+    """The newest epoch of the store when it began: where own rows are in it, that is all that fixes what it shows."""
 
 
 def _types(view: TableView, columns: Sequence[int] | None) -> list[pa.DataType]:
@@ -216,8 +219,8 @@ class TableReader:
         if epoch is None and not buffered:
             # Fix the epoch, so that a scan that has to move to a newer version shows no later commits.
             epoch = view.version.max_committed_epoch
-        types = _types(view, columns)
-        wanted = [_Scan(start, end, epoch, pinned, limit, reverse, columns, types) for start, end in ranges]
+        types, newest = _types(view, columns), view.version.max_committed_epoch
+        wanted = [_Scan(start, end, epoch, pinned, limit, reverse, columns, types, newest) for start, end in ranges]
         return [self._scan(scan, view.version, self._visible(scan, view, buffered)) for scan in wanted]
 
     def _visible(self, scan: "_Scan", view: TableView, buffered: Sequence[BufferedRun]) -> UserIterator:
@@ -250,6 +253,9 @@ class TableReader:
                 if scan.epoch:
                     self.core.check_readable(scan.epoch, pinned=scan.pinned)
                 buffered, view = self._with_view(scan.epoch)
+                if scan.epoch is None and view.state.last_epoch > scan.newest:
+                    # What is left of it would be of a later epoch than what it has shown.
+                    raise expired(scan.newest, view.state.last_epoch) from error
                 version = view.version
                 visible = self._visible(scan, view, buffered)
 
