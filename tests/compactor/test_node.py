@@ -285,7 +285,7 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
     before = bench.platform.leader.node.meta.version()
     intruder = MetaConnection(
         [bench.platform.leader.address], RealSystem(), GrpcTransport, name="intruder", kind=pb.COMPACTOR,
-        open_request=lambda request: setattr(request, "slots", 1),
+        first_request=lambda request: setattr(request, "slots", 1),
     )  # fmt: skip
     intruder.start(subscribe=False)
     for task_id in (task.id, "no such task"):

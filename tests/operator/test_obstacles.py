@@ -127,6 +127,38 @@ def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:
     eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 90)
 
 
+def test_a_store_without_a_key_keeps_nobody_out(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """A StateStore without a key to the bucket blocks no prefix; one that holds its prefix does.
+
+    The keyless one is refused as soon as it has a key. The holder keeps its prefix while its own key is gone.
+    """
+    name = store["metadata"]["name"]
+    s3 = store["spec"]["objectStore"]["s3"]
+    s3["prefix"] = f"{name}/inner"
+    shapes = {
+        f"{name}-all": {**s3, "prefix": name, "credentialsSecret": {"name": f"{name}-none"}},
+        f"{name}-wrong": {**s3, "credentialsSecret": {"name": f"{name}-bad"}},
+        f"{name}-late": {**s3, "credentialsSecret": {"name": f"{name}-none"}},
+    }
+    stores = {made: {**store, "metadata": {"name": made}} for made in shapes}
+    for made, shape in shapes.items():
+        stores[made]["spec"] = {**store["spec"], "objectStore": {"s3": shape}}
+    shared.apply(secret(f"{name}-bad", **{"access-key-id": minio.user, "secret-access-key": "a-wrong-one"}))
+    shared.apply(stores[f"{name}-all"])
+    expect_nothing_started(shared, f"{name}-all", "SecretNotFound", f"{name}-none")
+    shared.apply(stores[f"{name}-wrong"])
+    expect_nothing_started(shared, f"{name}-wrong", "BucketAccessDenied", "secret access key is wrong")
+    assert serving(shared, store) == name
+    shared.apply(secret(f"{name}-none", **{"access-key-id": minio.user, "secret-access-key": minio.password}))
+    for made in (f"{name}-all", f"{name}-wrong"):
+        expect_nothing_started(shared, made, "PrefixInUse", f"{shared.namespace}/{name}")
+    keys = s3["credentialsSecret"]["name"]
+    shared.delete("Secret", keys)
+    shared.await_reason("StateStore", name, "SecretNotFound")
+    shared.apply(stores[f"{name}-late"])
+    expect_nothing_started(shared, f"{name}-late", "PrefixInUse", f"{shared.namespace}/{name}")
+
+
 def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> None:
     name = serving(shared, store)
     second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"]}}

@@ -22,7 +22,7 @@ class Case:
     def __init__(self, restore_from: dict[str, Any], **made: Any) -> None:
         spec = {"objectStore": S3, "tls": {"mode": "none"}, "restoreFrom": restore_from, "networkPolicy": False}
         self.store = body("StateStore", "new", {**spec, "meta": {}})
-        self.store["status"] = {}
+        self.store["status"] = {"prefixHeld": True}
         backup = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}})
         backup["status"] = {"backupName": "nightly-1", **made}
         source = body("StateStore", "s", {"objectStore": {"s3": {"bucket": "b", "prefix": "old", "region": "x"}}})

@@ -65,7 +65,7 @@ def statuses_of_stores() -> Iterator[Status]:
     meta["status"].update(told)
     one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
     one["status"] = {"restoredFrom": "nightly-1"}
-    facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), certificates_expire=at(9000))
+    facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
     yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
 
 

@@ -25,7 +25,7 @@ GOOD = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": {"slots"
 def store(**spec: Any) -> StateStore:
     metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 3}
     full = {"objectStore": S3, "tls": {"mode": "none"}, **spec}
-    return parse_store({"kind": "StateStore", "metadata": metadata, "spec": full})
+    return parse_store({"kind": "StateStore", "metadata": metadata, "spec": full, "status": {"prefixHeld": True}})
 
 
 def secret(name: str = "keys", data: dict[str, str] | None = None) -> dict[Ref, Any]:
@@ -107,6 +107,27 @@ def test_an_obstacle_is_told_and_nothing_is_started(
     assert told(found) == (reason, statuses)
     assert not applied(found) & {"Meta", "Compactor"}
     assert found.again_seconds == 10.0
+
+
+def test_nothing_is_started_before_the_status_says_that_the_prefix_is_held() -> None:
+    """An operator that dies between the two must not forget whose the prefix is; the next pass starts the parts."""
+    new = replace_status(store(), {})
+    first = plan(new, replace(GOOD, holds_prefix=True))
+    assert told(first) == ("Reconciling", "FTF")
+    assert not applied(first) & {"Meta", "Compactor"}
+    assert first.status["prefixHeld"] is True
+    assert first.status["obstacle"]
+    second = plan(replace_status(new, first.status), replace(GOOD, holds_prefix=True))
+    assert {"Meta", "Compactor"} <= applied(second)
+    assert second.status["obstacle"] == ""
+    assert "prefixHeld" not in plan(new, replace(GOOD, bucket=None)).status
+
+
+def test_a_store_of_an_earlier_operator_holds_its_prefix() -> None:
+    """Its status has no such field; that its meta nodes have told their version says the same."""
+    found = plan(replace_status(store(), {"version": "0.1.0"}))
+    assert {"Meta", "Compactor"} <= applied(found)
+    assert found.status["prefixHeld"] is True
 
 
 def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:

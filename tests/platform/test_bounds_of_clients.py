@@ -62,22 +62,27 @@ def test_a_session_says_little(meta: GuardedMeta, fields: dict[str, object], err
 
 @pytest.mark.slow
 def test_one_identity_cannot_take_all_sessions(meta: GuardedMeta) -> None:
-    """The others still find room, and a status stays small."""
-    reader, opened = meta.caller("reader"), []
+    """Nor can three: the others still find room, and a status stays small."""
+    opened: dict[str, list[str]] = {}
 
-    def fill() -> None:
+    def fill(role: str) -> None:
+        caller = meta.caller(role)
         for number in range(sessions.SESSIONS_MAX):
-            reader.call("OpenSession", opening(f"{number:032x}", name="x" * 255, software="x" * 255))
-            opened.append(number)
+            session_id = f"{len(opened)}{number:031x}"
+            caller.call("OpenSession", opening(session_id, name="x" * 255, software="x" * 255))
+            opened[role].append(session_id)
 
-    with pytest.raises(LimitReached, match="of one identity: close stores") as raised:
-        fill()
-    assert len(opened) == raised.value.args[2] == sessions.IDENTITY_SESSIONS_MAX
-    assert len(reader.sent("GetStatus", b"")) < 1 << 20
-    with meta.connect("writer") as store:
+    for role, expected in (("reader", 1500), ("compactor", 375), ("writer", 94)):
+        opened[role] = []
+        with pytest.raises(LimitReached, match="as are free: close stores") as raised:
+            fill(role)
+        assert len(opened[role]) == raised.value.args[2] == expected
+    assert len(meta.caller("reader").sent("GetStatus", b"")) < 1 << 20
+    with meta.connect("admin") as store:
         assert store.tables() == []
-    for number in opened:
-        reader.call("CloseSession", pb.CloseSessionRequest(session_id=f"{number:032x}"))
+    for role, session_ids in opened.items():
+        for session_id in session_ids:
+            meta.caller(role).call("CloseSession", pb.CloseSessionRequest(session_id=session_id))
 
 
 @pytest.mark.slow

@@ -87,6 +87,15 @@ def test_pins_outlive_the_leader(platform: Platform, drain: bool) -> None:
     assert store.pins() == []
 
 
+def test_a_client_that_comes_back_settles_nothing_again(platform: Platform) -> None:
+    """What it had opened the store with was changed by somebody else since, and stays so at the next leader."""
+    first, second = platform.connect(retention=500), platform.connect(retention=700)
+    depose(platform, drain=False)
+    for store in (first, second):
+        store.create_table(f"of-{store.version().retention_ms}-{next(_names)}")
+        assert store.version().retention_ms == 700_000
+
+
 def test_subscribers_follow_to_the_new_leader(platform: Platform) -> None:
     """A client that only reads is pushed versions again, and its version never goes back."""
     writer, reader = platform.connect(), platform.connect()

@@ -316,10 +316,30 @@ def test_client_gets_typed_errors(guarded: Guarded) -> None:
             writer.vacuum()
 
 
-def test_reader_may_not_settle_what_the_store_keeps(guarded: Guarded) -> None:
-    """Opening a session is everybody's; `retention` in it is not."""
-    with pytest.raises(AccessDenied, match="retention"):
-        guarded.connect("reader", retention=0)
+@pytest.mark.parametrize("role", ["reader", "writer", "compactor"])
+def test_only_an_admin_settles_what_the_store_keeps(guarded: Guarded, role: str) -> None:
+    """Opening a session is everybody's, and so is naming what holds already; to change it would end others' history."""
+    for asked in ({"retention": 0}, {"gc_grace": 1}):
+        with pytest.raises(AccessDenied, match="retention or gc_grace, which needs admin"):
+            guarded.connect(role, **asked)
+    with guarded.connect("admin", retention=3700, gc_grace=950) as admin:
+        assert (admin.version().retention_ms, admin.version().gc_grace_ms) == (3_700_000, 950_000)
+    with guarded.connect(role, retention=3700, gc_grace=950) as same:
+        assert same.version().retention_ms == 3_700_000
+    guarded.connect("admin", retention=3600, gc_grace=900).close()
+
+
+def test_what_the_service_settles_is_not_asked_for_otherwise(tmp_path: Path) -> None:
+    """Not even by an admin: the next start of the service would overrule it."""
+    (tmp_path / "meta.toml").write_text("[versions]\nretention_seconds = 60\n")
+    arguments = ((tmp_path / "store").as_uri(), "--config", str(tmp_path / "meta.toml"))
+    with MetaProcess(*arguments) as process:
+        url = process.wait_until_it_leads().url
+        with pytest.raises(InvalidOption, match=r"retention=5 .* say 60 seconds \(versions.retention_seconds\)"):
+            connect(url, retention=5)
+        with connect(url, retention=60, gc_grace=70) as store:
+            store.create_table("t")
+            assert (store.version().retention_ms, store.version().gc_grace_ms) == (60_000, 70_000)
 
 
 def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:

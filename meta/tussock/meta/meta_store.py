@@ -19,12 +19,12 @@ from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import Backups
+from tussock.meta.retention.periods import Periods
 from tussock.meta.retention.pins import Pin, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_new_table, check_new_writer
 from tussock.meta.version.commits import AlreadyCommitted, check_uploads, nameless_ssts, stamp
 from tussock.meta.version.delta import (
-    Configure,
     CreateTable,
     Delta,
     DropTable,
@@ -39,7 +39,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, TableSpec, TableState
-from tussock.statestore.errors import InvalidOption, ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
+from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
 
 __all__ = ["EmbeddedMeta"]
 
@@ -81,14 +81,11 @@ class EmbeddedMeta:
             linger_seconds: how long a log entry waits for as many calls as the last one had, if those were several.
             open_source: opens the bucket of the store that this one was cloned from, by its URL.
         """
-        if (retention_seconds or 0) < 0 or (gc_grace_seconds or 0) < 0:
-            raise InvalidOption(f"retention={retention_seconds} and gc_grace={gc_grace_seconds} must not be negative")
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(4).hex()}"
         self.config = config or PickerConfig()
         self._bucket = bucket
         self._system = system
-        self._retention_ms = None if retention_seconds is None else int(retention_seconds * 1000)
-        self._grace_ms = None if gc_grace_seconds is None else int(gc_grace_seconds * 1000)
+        self._periods = Periods.of_seconds(retention_seconds, gc_grace_seconds)
         self._log = VersionLog(
             bucket, system, owner=self.owner, snapshot_every=snapshot_every, linger_seconds=linger_seconds
         )
@@ -97,7 +94,7 @@ class EmbeddedMeta:
             system,
             self._log,
             owner=self.owner,
-            retention_ms=self._retention_ms,
+            retention_ms=self._periods.own_retention_ms,
             lease_seconds=pin_lease_seconds,
         )
         self._backups = Backups(self._log, bucket, system, owner=self.owner)
@@ -106,12 +103,14 @@ class EmbeddedMeta:
             bucket,
             system,
             owner=self.owner,
-            grace_ms=self._grace_ms,
+            grace_ms=self._periods.own_grace_ms,
             pin_skew_ms=self._keeper.lease_ms,
             backups=self._backups,
             open_source=open_source,
         )
-        self.claims = Claims(self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._retention_of)
+        self.claims = Claims(
+            self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_ms
+        )
         self.own_tasks = OwnTasks(self.claims, self._log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._unknown_ssts: set[str] = set()
@@ -166,7 +165,7 @@ class EmbeddedMeta:
                 raise TableExists(f"table {spec.name!r} exists already; open it, or drop it first")
             check_new_table(version, spec)
             numbered = replace(spec, id=version.next_table_id)
-            return [*self._configured(version), CreateTable(spec=numbered, dated=True)], TableState(spec=numbered)
+            return [*self._periods.deltas(version), CreateTable(spec=numbered, dated=True)], TableState(spec=numbered)
 
         return self._log.append(decide)
 
@@ -206,7 +205,7 @@ class EmbeddedMeta:
                 return [], stamped.epoch
             self._log.clock.check_epoch(request.epoch, version.max_committed_epoch)
             check_new_writer(version, request.writer)
-            return [*self._configured(version), stamped], stamped.epoch
+            return [*self._periods.deltas(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
         try:
@@ -268,7 +267,9 @@ class EmbeddedMeta:
     def oldest_readable(self) -> int:
         """Smallest epoch that may be read now without a pin."""
         version = self._log.version
-        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._retention_of(version)))
+        return max(
+            version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._periods.retention_ms(version))
+        )
 
     def pin(
         self, epoch: int | None = None, *, owner: str | None = None, token: str | None = None, holder: str = ""
@@ -338,7 +339,7 @@ class EmbeddedMeta:
     @property
     def grace_seconds(self) -> float:
         """The grace period that this process was told, else the store's."""
-        return self._grace_of(self._log.version) / 1000
+        return self._periods.grace_ms(self._log.version) / 1000
 
     def create_backup(self, name: str, comment: str = "", backup_id: str = "") -> BackupInfo:
         """Keep the newest version under a name; see `Backups.create`."""
@@ -356,33 +357,13 @@ class EmbeddedMeta:
         """Release this process's pins."""
         self._keeper.release_all()
 
+    def asks_for_change(self, retention_ms: int | None, gc_grace_ms: int | None) -> bool:
+        """Whether `configure` with these would change the store; raises `InvalidOption` where it does."""
+        return bool(self._periods.asked(self._log.version, retention_ms, gc_grace_ms))
+
     def configure(self, retention_ms: int | None, gc_grace_ms: int | None) -> None:
-        """Make these the store's settings, where this process was not given its own; `None` leaves one as it is."""
-
-        def decide(version: Version) -> tuple[list[Delta], None]:
-            wanted = Configure(
-                retention_ms=version.retention_ms
-                if retention_ms is None or self._retention_ms is not None
-                else retention_ms,
-                gc_grace_ms=version.gc_grace_ms if gc_grace_ms is None or self._grace_ms is not None else gc_grace_ms,
-            )
-            same = (wanted.retention_ms, wanted.gc_grace_ms) == (version.retention_ms, version.gc_grace_ms)
-            return [] if same else [wanted], None
-
-        self._log.append(decide)
-
-    def _retention_of(self, version: Version) -> int:
-        return version.retention_ms if self._retention_ms is None else self._retention_ms
-
-    def _grace_of(self, version: Version) -> int:
-        return version.gc_grace_ms if self._grace_ms is None else self._grace_ms
-
-    def _configured(self, version: Version) -> list[Delta]:
-        """The delta that makes this process's own settings the store's, if they differ."""
-        retention_ms = self._retention_of(version)
-        grace_ms = self._grace_of(version)
-        same = (retention_ms, grace_ms) == (version.retention_ms, version.gc_grace_ms)
-        return [] if same else [Configure(retention_ms=retention_ms, gc_grace_ms=grace_ms)]
+        """Make these the store's periods; `None` leaves one as it is. Raises what `Periods.asked` does."""
+        self._log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
 
     def _smallest_pin(self) -> int | None:
         return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)

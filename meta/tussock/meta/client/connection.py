@@ -82,7 +82,7 @@ class MetaConnection:
         name: str,
         kind: pb.SessionKind = pb.CLIENT,
         deadline: float = 30.0,
-        open_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
+        first_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
     ) -> None:
         """Nothing is sent yet.
 
@@ -93,7 +93,8 @@ class MetaConnection:
             name: of this session, for people; of a compactor, unique.
             kind: `CLIENT` or `COMPACTOR`.
             deadline: seconds after which a call gives up.
-            open_request: may add to the request that opens the session.
+            first_request: may add to the request that opens the session for the first time; when it is opened again
+                at another leader, what was asked for then may have been changed by somebody else since.
         """
         self.session_id = system.random_bytes(16).hex()
         self.name = name
@@ -101,7 +102,7 @@ class MetaConnection:
         self._system = system
         self._dial = dial
         self._deadline = deadline
-        self._open_request = open_request
+        self._first_request = first_request
         self._addresses = list(addresses)
         self._transports: dict[str, Transport] = {}
         self._leader = self._addresses[0]
@@ -261,7 +262,8 @@ class MetaConnection:
                 pins=held.pins,
                 **held.beat(),
             )
-            self._open_request(request)
+            if not self._session.opened.lease_ms:
+                self._first_request(request)
             # The lease counts from the attempt that was answered: the first may have found no service yet.
             attempts = Attempts()
             opened = self.call("OpenSession", request, timeout=timeout, attempts=attempts)

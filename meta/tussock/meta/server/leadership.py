@@ -116,13 +116,15 @@ class Leadership:
     def _open_session(self, request: pb.OpenSessionRequest, caller: Caller) -> pb.OpenSessionResponse:
         options = self._context.options
         _check_opening(request, caller)
+        retention_ms = request.retention_ms if request.HasField("retention_ms") else None
+        gc_grace_ms = request.gc_grace_ms if request.HasField("gc_grace_ms") else None
+        asks_for_change = self._context.meta.asks_for_change(retention_ms, gc_grace_ms)
+        if asks_for_change:
+            _check_settling(caller)
         with self._lock:
             session = self.sessions.open(request, caller.identity)
-        if request.HasField("retention_ms") or request.HasField("gc_grace_ms"):
-            self._context.meta.configure(
-                request.retention_ms if request.HasField("retention_ms") else None,
-                request.gc_grace_ms if request.HasField("gc_grace_ms") else None,
-            )
+        if asks_for_change:
+            self._context.meta.configure(retention_ms, gc_grace_ms)
         lost_pins = self.pinning.adopt(session, request.pins)
         lost_tasks = self.scheduler.progress(session, request.tasks)
         log.info("session opened", session=short_id(session.id), name=session.name, compactor=session.is_compactor)
@@ -180,13 +182,16 @@ def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
     _without_uploads(request, caller)
     if len(request.pins) > SESSION_PINS_MAX:
         raise InvalidOption(f"a session that shows {len(request.pins)} pins: it may hold {SESSION_PINS_MAX}")
-    settles = request.HasField("retention_ms") or request.HasField("gc_grace_ms")
     for name in ("retention_ms", "gc_grace_ms"):
         if request.HasField(name) and getattr(request, name) > SETTING_MS_MAX:
             raise InvalidOption(f"{name} is {getattr(request, name)}; expected up to {SETTING_MS_MAX}, 31 years")
-    if settles and not caller.roles & (Role.WRITER | Role.ADMIN):
+
+
+def _check_settling(caller: Caller) -> None:
+    """Who may only write must not end the history that others read."""
+    if not caller.roles & Role.ADMIN:
         raise AccessDenied(
-            f"{caller.identity!r} may not change the store's retention or gc_grace, which needs writer; connect "
+            f"{caller.identity!r} may not change the store's retention or gc_grace, which needs admin; connect "
             "without them",
             caller.identity,
         )

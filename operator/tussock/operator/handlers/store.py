@@ -16,6 +16,7 @@ from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
     MAKE_MINIO_SECRET,
     StoreFacts,
+    is_prefix_held,
     meta_names,
     of_store,
     plan_store,
@@ -44,13 +45,17 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     metas = meta_names(store, of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
     children = seen.children(key_of(body))
+    # A store that starts nothing must not mark the prefix as its own either.
+    bucket = None if leaving or rivals else bucket_fact(world, store)
+    if bucket is not None and bucket.reason is None:
+        world.holders.add(store.metadata.uid)
     facts = StoreFacts(
         defaults=world.defaults,
         sections=sections,
         pods=pods,
-        # A store that starts nothing must not mark the prefix as its own either.
-        bucket=None if leaving or rivals else bucket_fact(world, store),
+        bucket=bucket,
         rivals=rivals,
+        holds_prefix=_holds_prefix(world, store),
         certificates_due=certificates is not None and certificates.due,
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
@@ -61,10 +66,12 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
 
 
 def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
-    """Stores with an overlapping place that were made before this one."""
+    """Stores with an overlapping place that come before this one."""
+    stores = list(world.seen.all_of("StateStore"))
+    world.holders.intersection_update(body["metadata"]["uid"] for body in stores)
     ours = _place(store)
     found = []
-    for body in world.seen.all_of("StateStore"):
+    for body in stores:
         if body["metadata"]["uid"] == store.metadata.uid:
             continue
         try:
@@ -72,16 +79,36 @@ def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
             overlaps = _overlap(ours, _place(other))
         except InvalidResource:
             continue
-        if overlaps and _age(other) < _age(store):
+        if overlaps and not _is_shut_out(world, other) and _turn(world, other) < _turn(world, store):
             found.append(f"{other.namespace}/{other.name}")
     return tuple(sorted(found))
 
 
-def _age(store: StateStore) -> tuple[str, bool, str]:
-    """What orders stores by age: of those of one second, whoever has begun was first, and else the uid decides."""
-    told = [held["reason"] for held in store.status.get("conditions") or () if held["type"] == "Ready"]
-    has_begun = store.status.get("obstacle") is not None and Reason.PREFIX_IN_USE not in told
-    return store.metadata.creation_timestamp, not has_begun, store.metadata.uid
+def _turn(world: World, store: StateStore) -> tuple[bool, str, str]:
+    """What orders stores that overlap: who holds the place comes first, then the older one, then the smaller uid."""
+    return not _holds_prefix(world, store), store.metadata.creation_timestamp, store.metadata.uid
+
+
+def _holds_prefix(world: World, store: StateStore) -> bool:
+    """Whether the store's bucket could be used once, and so may have its marker.
+
+    The status has it before anything is started, so that it outlives this process; `holders` has it from the very
+    pass that found it, so that no other pass decides between that and the status.
+    """
+    return is_prefix_held(store) or store.metadata.uid in world.holders
+
+
+def _is_shut_out(world: World, store: StateStore) -> bool:
+    """Whether something lasting keeps the store from its bucket, where it has never been.
+
+    It must not keep others out: who may make a StateStore could otherwise block a whole bucket without a key to it.
+    A prefix in use says nothing of the key. What is being deleted may be at its bucket right now.
+    """
+    if _holds_prefix(world, store) or store.is_being_deleted:
+        return False
+    held = {found["type"]: found for found in store.status.get("conditions") or ()}
+    is_wrong = "Degraded" in held and held["Degraded"]["status"] == "True"
+    return is_wrong and held.get("Ready", {}).get("reason") != Reason.PREFIX_IN_USE
 
 
 def _place(store: StateStore) -> tuple[str, str]:

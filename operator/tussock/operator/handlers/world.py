@@ -42,7 +42,9 @@ class World:
     defaults: Defaults
     """What holds where resources say nothing: images, domain."""
     rollout_parallel: int = 1
-    """So many stores are changed at a time by an upgrade of the operator."""
+    """The number of stores that an upgrade of the operator changes at a time."""
+    holders: set[str] = field(default_factory=set)
+    """The uids of stores whose bucket could be used, which their status may not tell yet."""
 
     def now(self) -> datetime:
         """The time, in UTC and whole seconds, as the API writes it."""

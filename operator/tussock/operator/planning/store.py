@@ -38,7 +38,15 @@ from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
 from tussock.operator.resources.store import StateStore
 
-__all__ = ["ISSUE_CERTIFICATES", "MAKE_MINIO_SECRET", "StoreFacts", "meta_names", "of_store", "plan_store"]
+__all__ = [
+    "ISSUE_CERTIFICATES",
+    "MAKE_MINIO_SECRET",
+    "StoreFacts",
+    "is_prefix_held",
+    "meta_names",
+    "of_store",
+    "plan_store",
+]
 
 ISSUE_CERTIFICATES = "issue-certificates"
 MAKE_MINIO_SECRET = "make-minio-secret"  # noqa: S105 - the name of a piece of work
@@ -60,7 +68,9 @@ class StoreFacts:
     bucket: BucketFact | None = None
     """`None` before the first probe."""
     rivals: Sequence[str] = ()
-    """Other stores of this cluster whose prefix overlaps, and that were there first."""
+    """Other stores of this cluster whose prefix overlaps, and that come before this one."""
+    holds_prefix: bool = False
+    """The bucket could be used once, so later stores that overlap are refused."""
     certificates_due: bool = False
     """One of those that the operator issues is missing or has to be renewed."""
     certificates_expire: str = ""
@@ -102,6 +112,9 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     if obstacle is None:
         actions += _works(store, observed, names)
         obstacle = _obstacle(store, observed, now)
+        if obstacle is None and not is_prefix_held(store):
+            # The status comes first, so that an operator that dies now knows it when another store wants the prefix.
+            obstacle = progressing(Reason.RECONCILING, "The prefix is being taken for this store.")
         if obstacle is None:
             actions += restoring.actions
             obstacle = restoring.obstacle
@@ -138,6 +151,14 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     return Plan(tuple(actions), status, again)
 
 
+def is_prefix_held(store: StateStore) -> bool:
+    """Whether the status says that the prefix is this store's.
+
+    A store of an earlier operator is known by the version that its meta nodes have reported.
+    """
+    return bool(store.status.get("prefixHeld")) or "version" in store.status
+
+
 def meta_names(
     store: StateStore, metas: Sequence[Manifest], sections: Mapping[str, Mapping[str, Any] | None]
 ) -> list[str]:
@@ -162,9 +183,9 @@ def _rivalry(store: StateStore, facts: StoreFacts) -> Verdict | None:
         return None
     return wrong(
         Reason.PREFIX_IN_USE,
-        f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, which was there "
-        "first. Take another prefix: a StateStore of another name with a prefix of its own. This one starts nothing, "
-        "and its deletion touches nothing there.",
+        f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, whose prefix is the "
+        "same, or within this one, or around it. Take another prefix: a StateStore of another name with a prefix of "
+        "its own. This one starts nothing, and its deletion touches nothing there.",
     )
 
 
@@ -293,6 +314,8 @@ def _status(
     }
     if obstacle is not None:
         status["obstacle"] = obstacle
+    if observed.facts.holds_prefix or is_prefix_held(store):
+        status["prefixHeld"] = True
     if metas:
         status["endpoint"] = _endpoint(store, metas)
         first = metas[0].get("status") or {}
