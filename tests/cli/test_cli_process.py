@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from support.command import Sample
@@ -29,6 +30,12 @@ def test_the_entry_point_is_installed(sample: Sample) -> None:
         "vacuum",
     ):
         assert f" {name} " in ran.stdout
+
+
+def test_the_release_is_told(sample: Sample) -> None:
+    """What an issue about the command begins with."""
+    ran = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"tussock {metadata.version('tussock')}\n"
 
 
 def test_a_closed_pipe_is_quiet(sample: Sample) -> None:

@@ -60,15 +60,24 @@ def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects
 def test_pair_for_readers_is_missed_and_mounted(
     store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess
 ) -> None:
-    """No Secret of readers, no key in it: each is told; then meta nodes mount it, and nobody shows what is in it."""
+    """No Secret of readers, no key in it, a pair that nobody knows, one that may write: each is told.
+
+    Then meta nodes mount it, and nobody shows what is in it.
+    """
     name = store["metadata"]["name"]
     readers, password = f"{name}-readers", f"only-for-reading-{name}"
     store["spec"]["objectStore"]["s3"]["readerCredentialsSecret"] = {"name": readers, "secretAccessKeyKey": "password"}
     shared.apply(store)
-    expect_nothing_started(shared, name, "SecretNotFound", readers, "access-key-id, password")
+    field = "spec.objectStore.s3.readerCredentialsSecret"
+    expect_nothing_started(shared, name, "SecretNotFound", readers, "access-key-id, password", field)
     shared.apply(secret(readers, **{"access-key-id": "reader"}))
-    expect_nothing_started(shared, name, "SecretKeyMissing", readers, "password")
-    shared.apply(secret(readers, **{"access-key-id": "reader", "password": password}))
+    expect_nothing_started(shared, name, "SecretKeyMissing", readers, "password", field)
+    shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", field, "does not know the access key id")
+    shared.apply(secret(readers, **{"access-key-id": minio.user, "password": minio.password}))
+    expect_nothing_started(shared, name, "ReadersMayWrite", field, "no more")
+    make_reader(minio, f"reader-{name}", password)
+    shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
     eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
     pod = shared.get("Deployment", f"{name}-meta")["spec"]["template"]["spec"]
     (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "readers"]
@@ -80,6 +89,7 @@ def test_pair_for_readers_is_missed_and_mounted(
     seen = [shared.get("StateStore", name), shared.events(name), shared.list("Meta"), shared.list("ConfigMap"), pod]
     assert password not in str(seen)
     assert password not in operator.log()
+    assert minio.password not in str(seen)
 
 
 def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess) -> None:

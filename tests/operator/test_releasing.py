@@ -5,6 +5,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from cluster.binaries import search_path
 from support.operators import Objects
 
@@ -60,6 +62,9 @@ def test_what_was_deleted_goes_and_what_was_not_stays(objects: Objects) -> None:
     assert held is not None
     assert held["metadata"]["finalizers"] == ["example.com/mine"]
     assert release(objects, "--namespace", objects.namespace) == "0 objects were let go.\n"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        release(objects, "s", "--namespace", objects.namespace)
+    assert "nothing of StateStore s waits to go" in failed.value.stderr
 
 
 def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:

@@ -113,6 +113,14 @@ def test_settings_that_cannot_work_are_told_without_their_values(
     assert open_bucket("az://container/x").url == "az://container/x"
 
 
+@pytest.mark.parametrize("value", ["", "maybe"])
+def test_a_setting_that_cannot_be_read_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library tells the value alone."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", value)
+    with pytest.raises(InvalidOption, match=rf'"{value}" as boolean \(of .*AWS_ALLOW_HTTP.*\); check'):
+        open_bucket("s3://bucket/x")
+
+
 def test_key_of_google_cloud_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JSON as Google hands it out, with its line ends; a text that is none is refused at the start."""
     key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

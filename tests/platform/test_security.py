@@ -2,6 +2,7 @@
 
 import itertools
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from support.certificates import Authority, Pair
 from support.meta_process import MetaProcess
 from support.versions import FakeSystem
+from tussock.cli.main import main
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.errors import ERROR_METADATA
 from tussock.meta.rpc.methods import METHODS, Role
@@ -294,7 +296,7 @@ def test_certificate_of_another_authority_gets_no_connection(guarded: Guarded, t
 def test_certificate_without_a_role_lends_the_token_none(guarded: Guarded) -> None:
     """The token alone would be an administrator's."""
     pair = guarded.authority.sign("stranger")
-    with pytest.raises(AccessDenied, match="'the-admin' has the role of nobody"):
+    with pytest.raises(AccessDenied, match="'the-admin' has no role, and"):
         guarded._replace(pair=pair).connect("admin")
 
 
@@ -309,10 +311,10 @@ def test_client_gets_typed_errors(guarded: Guarded) -> None:
         writer.commit_epoch(epoch)
         reader.wait_epoch(writer.committed_epoch, timeout=20)
         assert reader.table("kv").get(b"a") == b"1"
-        with pytest.raises(AccessDenied, match="'the-reader' has the role reader and DropTable needs writer or admin"):
+        with pytest.raises(AccessDenied, match="has the role reader, and DropTable needs the role writer or admin"):
             reader.drop_table("kv")
         assert reader.tables() == ["kv"]
-        with pytest.raises(AccessDenied, match="Vacuum needs admin"):
+        with pytest.raises(AccessDenied, match="the roles reader and writer, and Vacuum needs the role admin"):
             writer.vacuum()
 
 
@@ -327,6 +329,40 @@ def test_only_an_admin_settles_what_the_store_keeps(guarded: Guarded, role: str)
     with guarded.connect(role, retention=3700, gc_grace=950) as same:
         assert same.version().retention_ms == 3_700_000
     guarded.connect("admin", retention=3600, gc_grace=900).close()
+
+
+def test_a_connection_that_does_not_come_about_says_what_to_give(guarded: Guarded, tmp_path: Path) -> None:
+    """Without TLS to a service that has it, without the certificate that it asks for, by the wrong CA, the reverse."""
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    ca, pair = str(guarded.authority.certificate), {"tls_cert": str(guarded.pair.certificate)}
+    pair["tls_key"] = str(guarded.pair.key)
+    asked: list[tuple[dict[str, str], str]] = [
+        ({}, "give its CA: tls_ca, or TUSSOCK_TLS_CA"),
+        ({"tls_ca": ca}, "give tls_cert and tls_key"),
+        ({"tls_ca": str(other.certificate), **pair}, "not by the CA that tls_ca names"),
+    ]
+    for given, hint in asked:
+        with pytest.raises(MetaUnavailable, match=hint):
+            connect(guarded.process.url, deadline=1.0, **given)
+    with MetaProcess((tmp_path / "store").as_uri()) as plain:
+        url = plain.wait_until_it_leads().url
+        with pytest.raises(MetaUnavailable, match="speaks no TLS: leave tls_ca"):
+            connect(url, deadline=1.0, tls_ca=ca)
+
+
+def test_status_says_that_a_token_is_wrong(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not that nobody answered."""
+    given = ("--tls-ca", str(guarded.authority.certificate), "--tls-cert", str(guarded.pair.certificate))
+    arguments = ["tussock", "status", "--meta", guarded.process.address, *given, "--tls-key", str(guarded.pair.key)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setenv("TUSSOCK_TOKEN", "tussock_wrong")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: the bearer token is not known here")
 
 
 def test_what_the_service_settles_is_not_asked_for_otherwise(tmp_path: Path) -> None:

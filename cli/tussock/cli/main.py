@@ -9,6 +9,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -24,6 +26,7 @@ from tussock.cli.commands.sst import dump
 from tussock.cli.commands.status import status
 from tussock.cli.commands.tree import pins, ssts, version
 from tussock.cli.commands.upkeep import compact, vacuum
+from tussock.cli.output import show
 from tussock.cli.places import NoStore
 from tussock.cli.values import safe
 from tussock.statestore.errors import TussockError
@@ -54,6 +57,24 @@ sst.command(name="dump")(dump)
 app.add_typer(backup, rich_help_panel="Look after the store")
 app.add_typer(repair, rich_help_panel="Look after the store")
 app.add_typer(meta, rich_help_panel="Run a platform")
+
+
+def _show_release(wanted: bool) -> None:
+    if wanted:
+        show(f"tussock {metadata.version('tussock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tussock(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_release, is_eager=True, help="Show which release of Tussock this is, and end."
+        ),
+    ] = False,
+) -> None:
+    """What holds for all commands."""
 
 
 @sst.callback()

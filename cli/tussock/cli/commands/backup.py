@@ -100,18 +100,28 @@ def restore(
 ) -> None:
     """Copy a backup into an empty place, where a store begins with it; repeated after a failure, it goes on.
 
-    The store's log may be lost. With --json one document: {backup, target, epoch, ssts, bytes}.
+    The store's log may be lost. With --json one document: {backup, target, epoch, ssts, bytes, already_restored}.
     """
     options = settings_in(source_settings) if source_settings else None
     with opened_bucket(store, options) as bucket:
         content = find_backup(bucket, RealSystem(), name, owner="tussock")
+    in_place = 0
+
+    def advance(size: int) -> None:
+        nonlocal in_place
+        in_place += size
+        bar.advance(task, size)
+
     with progress() as bar:
         task = bar.add_task(f"restoring {name}", total=content.info.bytes)
-        restore_store(store, name, target, on_bytes=lambda size: bar.advance(task, size), source_options=options)
+        restore_store(store, name, target, on_bytes=advance, source_options=options)
     made = content.info
+    already = bool(made.bytes) and not in_place
     if as_json:
-        facts = {"epoch": made.epoch, "ssts": made.ssts, "bytes": made.bytes}
+        facts = {"epoch": made.epoch, "ssts": made.ssts, "bytes": made.bytes, "already_restored": already}
         emit_json({"backup": name, "target": target, **facts})
+    elif already:
+        show(f"{target} began with backup {name} before, and is left as it is now.")
     else:
         show(
             f"{target} holds backup {name}: epoch {epoch_text(made.epoch)}, {number(made.ssts)} SSTs, "

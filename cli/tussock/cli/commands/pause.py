@@ -28,7 +28,8 @@ def pause(
 ) -> None:
     """Pause compaction: running tasks end, no new ones begin, until `tussock resume`; also across leaders.
 
-    Writers are slowed down and then stopped as their tables fill up with small runs. Needs the role admin.
+    Writers are slowed down and then stopped as their tables fill up with small runs. Needs the role admin:
+    a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
     """
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
     _tell(meta, access, paused=True, reason=reason)
@@ -42,7 +43,10 @@ def resume(
     tls_key: TlsKey = None,
     tls_server_name: TlsServerName = None,
 ) -> None:
-    """Let compaction go on after `tussock pause`. Needs the role admin."""
+    """Let compaction go on after `tussock pause`.
+
+    Needs the role admin: a token comes in TUSSOCK_TOKEN or in the file that TUSSOCK_TOKEN_FILE names.
+    """
     access = access_from(os.environ, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, tls_server_name=tls_server_name)
     _tell(meta, access, paused=False, reason="")
     note("compaction goes on")

@@ -14,7 +14,7 @@ from tussock.cli.options import Json, Meta, TlsCa, TlsCert, TlsKey, TlsServerNam
 from tussock.cli.output import bytes_text, epoch_text, grid, note, number, plural, show
 from tussock.statestore.base.identity import Access, access_from
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.errors import MetaUnavailable, TussockError
+from tussock.statestore.errors import AccessDenied, MetaUnavailable, TussockError, Unauthenticated
 
 if TYPE_CHECKING:
     from tussock.meta.server.status.document import Status, TableStatus
@@ -59,7 +59,7 @@ def _ask(addresses: Sequence[str], access: Access) -> tuple[bytes, list[str]]:
     from tussock.meta.rpc.methods import METHODS
 
     dial = dial_with(access, RealSystem())
-    answered, silent = b"", []
+    answered, silent, refused = b"", [], None
     waiting, asked = list(addresses), set(addresses)
     while waiting:
         address = waiting.pop(0)
@@ -68,6 +68,8 @@ def _ask(addresses: Sequence[str], access: Access) -> tuple[bytes, list[str]]:
             answer = transport.call(METHODS["GetStatus"], pb.GetStatusRequest(), ANSWER_SECONDS_MAX)
         except TussockError as error:
             silent.append(f"{address}: {error}")
+            if isinstance(error, Unauthenticated | AccessDenied):
+                refused = error
             continue
         finally:
             transport.close()
@@ -79,6 +81,8 @@ def _ask(addresses: Sequence[str], access: Access) -> tuple[bytes, list[str]]:
         if replica["leader"] and replica["leader"] not in asked:
             asked.add(replica["leader"])
             waiting.insert(0, replica["leader"])
+    if not answered and refused is not None:
+        raise refused
     if not answered:
         raise MetaUnavailable(f"no replica of the meta service answered: {'; '.join(silent)}")
     return answered, silent

@@ -70,6 +70,7 @@ def vacuum(
 ) -> None:
     """Delete the objects that no version and no pin can reach.
 
+    At a meta service this needs the role admin: a token comes in TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE.
     With --json one document: {"dry_run", "deleted": [{path, reason}], "kept_young", "bytes_freed", "gc_horizon"}.
     """
     with opened_store(store, gc_grace=grace) as opened, spinner("looking for garbage"):

@@ -13,5 +13,7 @@ def addresses_in(url: str) -> list[str]:
         host, _, port = address.rpartition(":")
         if not host or "@" in host or "/" in rest or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             shown = url if "@" not in url else "tussock://***"
-            raise InvalidOption(f"{shown!r} does not name a meta service: expected tussock://host:port,host2:port")
+            raise InvalidOption(
+                f"{shown!r} does not name a meta service: expected HOST:PORT, or several with commas between"
+            )
     return addresses

@@ -116,6 +116,7 @@ class GrpcTransport:
             for method in METHODS.values()
             if not method.bytes_max or method.bytes_max > PIECE_BYTES_MAX
         }
+        self._is_secure = credentials is not None
         self._protocol = PROTOCOL_VERSION
         self._system = RealSystem()
         self._room = threading.BoundedSemaphore(CALLS_AT_ONCE)
@@ -163,7 +164,7 @@ class GrpcTransport:
             else:
                 answer = self._stubs[method.name](data, timeout, metadata)
         except grpc.RpcError as error:
-            raise _translated(self.address, method.name, error) from None
+            raise _translated(self.address, method.name, error, is_secure=self._is_secure) from None
         except ValueError as error:
             raise _channel_closed(self.address, method.name, error) from None
         return answer
@@ -171,7 +172,8 @@ class GrpcTransport:
     def subscribe(self, request: pb.SubscribeRequest) -> Stream:
         """Begin a subscription."""
         try:
-            return _GrpcStream(self.address, self._subscribe(request, metadata=self._all_metadata()))
+            call = self._subscribe(request, metadata=self._all_metadata())
+            return _GrpcStream(self.address, call, is_secure=self._is_secure)
         except ValueError as error:
             raise _channel_closed(self.address, "Subscribe", error) from None
 
@@ -184,16 +186,17 @@ class GrpcTransport:
 
 
 class _GrpcStream:
-    def __init__(self, address: str, call: Any) -> None:
+    def __init__(self, address: str, call: Any, *, is_secure: bool) -> None:
         self._address = address
         self._call = call
+        self._is_secure = is_secure
 
     def __iter__(self) -> Iterator[pb.Event]:
         try:
             yield from self._call
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.CANCELLED:
-                raise _translated(self._address, "Subscribe", error) from None
+                raise _translated(self._address, "Subscribe", error, is_secure=self._is_secure) from None
 
     def cancel(self) -> None:
         with contextlib.suppress(ValueError):
@@ -211,7 +214,16 @@ def _channel_closed(address: str, method: str, error: ValueError) -> MetaUnavail
     return MetaUnavailable(f"{method} on the meta service at {address}: {error}", address)
 
 
-def _translated(address: str, method: str, error: Any) -> TussockError:
+_HINTS = {
+    (False, "Socket closed"): "if the service speaks TLS, give its CA: tls_ca, or TUSSOCK_TLS_CA",
+    (True, "Socket closed"): "if the service asks clients for certificates, give tls_cert and tls_key",
+    (True, "WRONG_VERSION_NUMBER"): "the service speaks no TLS: leave tls_ca, tls_cert and tls_key out",
+    (True, "CERTIFICATE_VERIFY_FAILED"): "the service's certificate is not by the CA that tls_ca names",
+}
+"""What to do, by whether the client speaks TLS and by what gRPC says of a connection that did not come about."""
+
+
+def _translated(address: str, method: str, error: Any, *, is_secure: bool) -> TussockError:
     """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:
@@ -224,4 +236,5 @@ def _translated(address: str, method: str, error: Any) -> TussockError:
     if code == grpc.StatusCode.INTERNAL and details.startswith(FAILED):
         # The service itself failed: asked again, it would fail again.
         return TussockError(text)
-    return MetaUnavailable(text, address)
+    hints = [hint for (secure, said), hint in _HINTS.items() if secure == is_secure and said in details]
+    return MetaUnavailable("; ".join([text, *hints]), address)

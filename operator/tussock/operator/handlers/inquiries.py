@@ -4,12 +4,20 @@ Credentials are read from their secret when a probe runs, and kept nowhere.
 """
 
 import base64
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 from tussock.operator.cluster.errors import ApiError, ApiNotFound
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.world import World
-from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, minio_endpoint, volume_claim
+from tussock.operator.manifests.bucket_access import (
+    bucket_secret,
+    managed_name,
+    minio_endpoint,
+    reader_secret,
+    secrets_of_bucket,
+    volume_claim,
+)
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import Identity, has_tls, server_name, tls_secret
 from tussock.operator.planning.deletion import EmptiedFact
@@ -17,7 +25,7 @@ from tussock.operator.planning.words.conditions import Reason, is_serving
 from tussock.operator.planning.words.facts import LASTING_TIMES, BucketFact, PlatformFact
 from tussock.operator.planning.words.model import Ref
 from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use
-from tussock.operator.probes.bucket import S3Target, check, clean
+from tussock.operator.probes.bucket import S3Target, check, check_readers, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
 from tussock.operator.probes.marker import Owner
@@ -71,7 +79,11 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
             return await world.probes.in_thread(
                 check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
             )
-        return await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
+        fact = await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
+        if fact.reason is not None or good:
+            return fact
+        readers = await _readers_target(world, store, target)
+        return fact if readers is None else await world.probes.in_thread(check_readers, readers, _owner(store))
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -203,15 +215,8 @@ async def certificates_of(world: World, store: StateStore, identity: Identity) -
 
 async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
     backend = store.spec.object_store.backend
-    settings: dict[str, str] = {}
     credentials = bucket_secret(store)
-    if credentials is not None:
-        name, keys = credentials
-        data = (await world.api.get("Secret", store.namespace, name)).get("data") or {}
-        settings = {
-            setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip()
-            for setting, key in keys.items()
-        }
+    settings = {} if credentials is None else await _settings_in(world, store.namespace, *credentials)
     if not isinstance(backend, S3Store | ManagedStore):
         if isinstance(backend, AzureStore):
             settings["AZURE_STORAGE_ACCOUNT_NAME"] = backend.account
@@ -225,6 +230,23 @@ async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
     return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
 
 
+async def _readers_target(world: World, store: StateStore, target: S3Target) -> S3Target | None:
+    """The same bucket by the key pair for readers; `None` if there is no such pair."""
+    credentials = reader_secret(store)
+    if credentials is None:
+        return None
+    settings = await _settings_in(world, store.namespace, *credentials)
+    return replace(target, access_key=settings["AWS_ACCESS_KEY_ID"], secret_key=settings["AWS_SECRET_ACCESS_KEY"])
+
+
+async def _settings_in(world: World, namespace: str, secret: str, keys: Mapping[str, str]) -> dict[str, str]:
+    """What a secret says, by the names of settings."""
+    data = (await world.api.get("Secret", namespace, secret)).get("data") or {}
+    return {
+        setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip() for setting, key in keys.items()
+    }
+
+
 def _serves(world: World, store: StateStore) -> bool:
     """Whether the server of a managed object store is ready."""
     workload = world.seen.get("StatefulSet", store.namespace, managed_name(store))
@@ -234,10 +256,9 @@ def _serves(world: World, store: StateStore) -> bool:
 def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:
     """All that an answer of the bucket depends on: where it is, the version of the secret, and what is adopted."""
     backend = store.spec.object_store.backend
-    credentials = bucket_secret(store)
-    version = _version(world, store.namespace, credentials[0]) if credentials else ""
+    versions = tuple(_version(world, store.namespace, name) for name, _ in secrets_of_bucket(store))
     # Structs with lists in them cannot be hashed; their text says the same.
-    return store.metadata.uid, repr(backend), version, store.spec.adopt
+    return store.metadata.uid, repr(backend), versions, store.spec.adopt
 
 
 def _version(world: World, namespace: str, secret: str) -> str:

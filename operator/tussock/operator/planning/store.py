@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
+from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, reader_secret
 from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
@@ -223,20 +223,26 @@ def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) 
 
 
 def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
-    for name, keys in secrets_of_bucket(store):
+    named = {
+        "spec.objectStore": bucket_secret(store),
+        "spec.objectStore.s3.readerCredentialsSecret": reader_secret(store),
+    }
+    for field, found in named.items():
+        if found is None:
+            continue
+        name, keys = found
         secret = observed.others.get(Ref("Secret", name))
         if secret is None:
             return wrong(
                 Reason.SECRET_NOT_FOUND,
-                f"There is no Secret {name} in namespace {store.namespace}, which spec.objectStore names. Create it "
-                f"with the keys {', '.join(sorted(keys.values()))}.",
+                f"There is no Secret {name} in namespace {store.namespace}, which {field} names. Create it with the "
+                f"keys {', '.join(sorted(keys.values()))}.",
             )
         absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
         if absent:
             return wrong(
                 Reason.SECRET_KEY_MISSING,
-                f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in "
-                "spec.objectStore.",
+                f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in {field}.",
             )
     return None
 

@@ -56,6 +56,11 @@ def run(arguments: Sequence[str]) -> None:
             _backup(kubectl, given.store, given.name, given.comment, given.timeout)
         case "release":
             lines = release(kubectl, given.store or "", everywhere=given.all_namespaces)
+            if given.store and not lines:
+                raise KubectlFailed(
+                    f"nothing of StateStore {given.store} waits to go: what has not been deleted is left alone, and "
+                    "another namespace is given by --namespace"
+                )
             sys.stdout.write("\n".join([*lines, f"{len(lines)} objects were let go.\n"]))
         case "logs":
             chosen = f"tussock.dev/store={given.store}"

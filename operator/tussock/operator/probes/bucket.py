@@ -24,7 +24,7 @@ from tussock.operator.probes.prefixes import NotRemoved, NotWritable, give_back,
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
-__all__ = ["S3Target", "check", "clean"]
+__all__ = ["S3Target", "check", "check_readers", "clean"]
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 6.0
@@ -97,6 +97,45 @@ def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketF
         )
 
 
+def check_readers(target: S3Target, owner: Owner) -> BucketFact:
+    """Look whether the key pair for readers reads what `owner` has there, and cannot write. As `check`, after it.
+
+    Nothing is written: the owner's marker is there, and would be created under the condition that it is not.
+    """
+    pool = _pool()
+    try:
+        with pool:
+            client = _client(target, pool)
+            for _ in client.list_objects(target.bucket, prefix=target.path("log/"), recursive=True):
+                break
+            _miss(client, target, "sst/")
+            _miss(client, target, "log/")
+            may_write = _S3Place(client, target).may_put(Marker(owner))
+            pool.check()
+    except S3Error as error:
+        fact = _refused(target, error)
+        words = "For the key pair of spec.objectStore.s3.readerCredentialsSecret, which reads below sst/ and log/:"
+        return BucketFact(fact.reason, f"{words} {fact.message}")
+    except _UNREACHABLE as error:
+        return BucketFact(Reason.BUCKET_UNREACHABLE, f"{target!r} does not answer: {_words(error, pool)}.")
+    if may_write:
+        return BucketFact(
+            Reason.READERS_MAY_WRITE,
+            f"The key pair of spec.objectStore.s3.readerCredentialsSecret may write to {target!r}, and whoever may "
+            "read the store is handed it. Give it a policy to get objects below sst/ and log/ and to list, no more.",
+        )
+    return BucketFact(None)
+
+
+def _miss(client: Minio, target: S3Target, folder: str) -> None:
+    """Read an object of a name that no store gives: whoever may read is told that there is none."""
+    try:
+        client.stat_object(target.bucket, target.path(f"{folder}tussock-readers"))
+    except S3Error as error:
+        if error.code != "NoSuchKey":
+            raise
+
+
 def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
     """Give the prefix back, as `give_back` says. Blocks for seconds; raises nothing that a bucket may cause."""
     pool = _pool()
@@ -155,6 +194,17 @@ class _S3Place:
                 return False
             known = "it is full" if error.code in _FULL else _DENIED.get(error.code or "")
             raise NotWritable(known or f"{error.code}: {error.message}") from error
+        return True
+
+    def may_put(self, marker: Marker) -> bool:
+        """Whether the marker, which is there, could be written."""
+        try:
+            self._put(marker, {"If-None-Match": "*"})
+        except S3Error as error:
+            if error.code in _DENIED:
+                return False
+            if error.code not in _OVERTAKEN and error.code not in _FULL:
+                raise
         return True
 
     def names(self, folder: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ A client of a meta service may be handed both instead.
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -51,6 +52,8 @@ _REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
 }
 """Per scheme the library's class, and where the environment names another server than the provider's own."""
 
+_UNPARSED = re.compile(r'failed to parse "([^"]*)"')
+
 _named_memory: dict[str, MemoryStore] = {}
 _named_memory_lock = threading.Lock()
 
@@ -92,6 +95,15 @@ def open_bucket(
 
 open_source = functools.partial(open_bucket, make_folder=False)
 """`open_bucket` for a store that others were made from."""
+
+
+def _culprits(detail: str, told: Mapping[str, str]) -> str:
+    """The settings that have the value that the library could not parse: it names the value alone."""
+    value = _UNPARSED.search(detail)
+    names = sorted(
+        name for name in told if value and name.startswith(("AWS_", "GOOGLE_", "AZURE_")) and told[name] == value[1]
+    )
+    return f" (of {', '.join(names)})" if names else ""
 
 
 def refuse_bucket(url: str, why: str, system: System) -> ObjectStore:
@@ -147,8 +159,9 @@ def _remote(
             return library_store(where.bucket, **settings, config=dict(config) or None)
         except (BaseError, ValueError) as error:
             detail = without_secrets(str(error)).partition("\n\nDebug source")[0]
+            named = _culprits(detail, {**os.environ, **config})
             raise InvalidOption(
-                f"cannot set up {where}: {detail}; check the environment's settings for it, and the files that "
+                f"cannot set up {where}: {detail}{named}; check the environment's settings for it, and the files that "
                 f"{FOLDER_VARIABLE} names"
             ) from None
 

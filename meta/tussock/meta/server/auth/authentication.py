@@ -97,12 +97,16 @@ class Authenticator:
 def authorize(caller: Caller, method: Method) -> None:
     """Raise `AccessDenied` unless one of the caller's roles may call the method."""
     if not caller.roles & method.roles:
+        has, needed = _named(caller.roles, "and"), _named(method.roles, "or")
         raise AccessDenied(
-            f"{caller.identity!r} has the role {_named(caller.roles)} and {method.name} needs {_named(method.roles)}",
+            f"{caller.identity!r} has {has}, and {method.name} needs {needed}",
             caller.identity,
             method.name,
         )
 
 
-def _named(roles: Role) -> str:
-    return " or ".join(str(role.name).lower() for role in roles) or "of nobody"
+def _named(roles: Role, between: str) -> str:
+    names = [str(role.name).lower() for role in roles]
+    if not names:
+        return "no role"
+    return f"the role{'s' if len(names) > 1 and between == 'and' else ''} {f' {between} '.join(names)}"

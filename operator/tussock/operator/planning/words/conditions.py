@@ -65,6 +65,7 @@ class Reason(StrEnum):
     BUCKET_NOT_FOUND = "BucketNotFound"
     BUCKET_ACCESS_DENIED = "BucketAccessDenied"
     BUCKET_NOT_WRITABLE = "BucketNotWritable"
+    READERS_MAY_WRITE = "ReadersMayWrite"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - the name of a reason
     SECRET_KEY_MISSING = "SecretKeyMissing"  # noqa: S105
     PREFIX_IN_USE = "PrefixInUse"
