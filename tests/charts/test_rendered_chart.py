@@ -88,6 +88,8 @@ def test_each_variable_is_a_setting_of_the_operator(rendered: Rendered) -> None:
 def test_images_have_registry_and_tag(rendered: Rendered) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     assert operator_pod(rendered())["containers"][0]["image"] == f"tussock-operator:{version}"
+    defaults = {one["name"]: one.get("value", "") for one in operator_pod(rendered())["containers"][0]["env"]}
+    assert re.fullmatch(r".+:RELEASE\.[0-9TZ-]+", defaults[f"{PREFIX}MINIO_IMAGE"]), "a release, and no moving tag"
     objects = rendered(image={"registry": "registry.example/x", "tag": "9", "minioTag": "m"})
     container = operator_pod(objects)["containers"][0]
     assert container["image"] == "registry.example/x/tussock-operator:9"

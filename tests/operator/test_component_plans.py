@@ -207,18 +207,19 @@ def test_pods_that_cannot_run_are_told_before_a_leader_that_is_missed() -> None:
     assert "serve" not in found.status["conditions"][0]["message"]
 
 
+@pytest.mark.parametrize("reason", [Reason.BUCKET_NOT_WRITABLE, Reason.BUCKET_ACCESS_DENIED, Reason.READERS_MAY_WRITE])
 @pytest.mark.parametrize("ready_replicas", [0, 1, 2])
 @pytest.mark.parametrize("platform", [None, PlatformFact("refused.", times=1), PlatformFact("", times=3)])
 def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
-    platform: PlatformFact | None, ready_replicas: int
+    platform: PlatformFact | None, ready_replicas: int, reason: Reason
 ) -> None:
     """Story: a full bucket read as `elect a leader`, and while it was away `Ready` went up and down with the pods."""
-    body = store_body(wrong(Reason.BUCKET_NOT_WRITABLE, "s3://b can be read and not written: it is full."))
+    body = store_body(wrong(reason, "s3://b is what it is: it is full."))
     found = plan_of_meta(body, made(plan_of_meta(), ready_replicas), platform)
     if platform is None and ready_replicas:
         assert told(found)[0] in ("Ready", "RollingOut"), "nobody has asked them yet"
         return
-    assert told(found) == ("BucketNotWritable", "FFT")
+    assert told(found) == (reason, "FFT")
     assert "it is full" in found.status["conditions"][0]["message"]
 
 

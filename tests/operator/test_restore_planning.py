@@ -29,8 +29,8 @@ class Case:
         self.others = {Ref("StateStoreBackup", "nightly"): backup, Ref("StateStore", "s"): source}
         self.children: dict[Ref, Manifest] = {}
 
-    def pass_(self) -> Plan:
-        facts = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": None}, bucket=BucketFact(None))
+    def pass_(self, bucket: BucketFact = BucketFact(None)) -> Plan:  # noqa: B008 - it is frozen
+        facts = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": None}, bucket=bucket)
         plan = plan_store(parse_store(self.store), Observed(facts, self.children, self.others), NOW)
         for action in plan.actions:
             if isinstance(action, Apply):
@@ -133,6 +133,15 @@ def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str
     assert found[:2] == (reason, degraded)
     assert said in found[2]
     assert case.children == {}
+
+
+def test_data_that_were_there_are_gone_on_with() -> None:
+    """As where a store was deleted with `Retain`, and its manifest is applied again: no restore, nothing in the way."""
+    case = Case({"backup": "nightly"})
+    found = told(case.pass_(BucketFact(None, has_store=True)))
+    assert found[:2] == ("WaitingForMeta", "False")
+    assert POD not in case.children
+    assert Ref("Meta", "new") in case.children
 
 
 def test_the_secret_of_the_source_is_looked_at_first() -> None:

@@ -245,7 +245,27 @@ def test_a_store_that_does_not_serve_looks_at_its_bucket_again_soon() -> None:
 
 def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
     others = {**secret(), **component("Meta", ready("x"), generation=0), **component("Compactor", ready("x"))}
-    assert told(plan(store(), GOOD, others)) == ("WaitingForMeta", "TTF")
+    found = plan(store(), GOOD, others)
+    assert told(found) == ("WaitingForMeta", "TTF")
+    assert found.status["conditions"][0]["message"] == "Meta s has changed, and is being looked at."
+
+
+def test_a_meta_of_the_section_is_on_its_way() -> None:
+    """And is not asked for: the user has written the section."""
+    found = plan(store(meta={}), GOOD)
+    assert told(found) == ("WaitingForMeta", "FTF")
+    assert found.status["conditions"][0]["message"] == "Meta s is being made."
+
+
+def test_a_status_of_another_release_is_no_hindrance() -> None:
+    """Its reason is none of ours: what stood in the way does so until somebody has looked again."""
+    before = plan(store(), replace(GOOD, bucket=BucketFact(Reason.BUCKET_UNREACHABLE, "away."))).status
+    for condition in before["conditions"]:
+        condition["reason"] = "OfTheNextRelease"
+    again = plan(replace_status(store(), before), replace(GOOD, bucket=None))
+    assert told(again) == ("Reconciling", "FTF")
+    assert again.status["obstacle"] == "away."
+    assert not applied(again) & {"Meta", "Compactor"}
 
 
 def test_a_paused_store_changes_nothing() -> None:

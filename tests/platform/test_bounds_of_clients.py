@@ -36,6 +36,16 @@ def opening(session: str = SESSION, **fields: object) -> pb.OpenSessionRequest:
     return pb.OpenSessionRequest(session_id=session, **{"kind": pb.CLIENT, "name": "a", **fields})
 
 
+def test_the_oldest_upload_is_the_id_of_an_sst(meta: GuardedMeta) -> None:
+    """A writer's is kept by the leader, and given to vacuum."""
+    writer = meta.caller("writer")
+    for odd in ("x" * 32, "0" * 31, "0" * 100_000):
+        with pytest.raises(InvalidOption, match="is no id of an SST"):
+            writer.call("OpenSession", opening(oldest_upload=odd))
+    writer.call("OpenSession", opening(oldest_upload="0" * 32))
+    writer.call("CloseSession", pb.CloseSessionRequest(session_id=SESSION))
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [

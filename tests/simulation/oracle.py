@@ -5,12 +5,13 @@ as they are created, and knows of each batch what it was to write; so it can say
 at every epoch, without a look into an SST, and compare: what SSTs hold, what readers get, what nodes believe.
 """
 
-from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from simulation.contents import SstContents
 from simulation.scheduler import Violation
+from support.table_history import TableHistory
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
 from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.log.recovery import apply_entry
@@ -77,8 +78,8 @@ class Oracle:
         self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
         self._objects = objects
         self._contents = SstContents(objects)
-        self._history: dict[int, list[tuple[int, State]]] = {}
-        self._changes: dict[int, list[tuple[int, dict[bytes, bytes | None]]]] = {}
+        self._tables: dict[int, TableHistory[bytes, bytes]] = defaultdict(TableHistory)
+        """By the ids of the tables."""
         self._names: dict[str, int] = {}
         self._live: set[str] = set()
         self._live_entries: set[int] = set()
@@ -97,21 +98,15 @@ class Oracle:
 
     def state_of(self, table_id: int, epoch: int) -> State:
         """The same of a table by its id, whoever has its name now."""
-        history = self._history.get(table_id, [])
-        at = bisect_right(history, epoch, key=lambda item: item[0])
-        return history[at - 1][1] if at else {}
+        return self._tables[table_id].at(epoch)
 
     def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
         """All that a reader who has seen `floor` may see now: epochs from `floor` on, ascending."""
-        history = self._history.get(self._names.get(table, -1), [])
-        at = bisect_right(history, floor, key=lambda item: item[0])
-        yield floor, history[at - 1][1] if at else {}
-        yield from history[at:]
+        return self._tables[self._names.get(table, -1)].since(floor)
 
     def changes(self, table: str, after: int, until: int) -> list[tuple[int, bytes, bytes | None]]:
         """All operations of (after, until], by epoch, then key."""
-        found = self._changes.get(self._names.get(table, -1), [])
-        return [(epoch, key, rows[key]) for epoch, rows in found if after < epoch <= until for key in sorted(rows)]
+        return self._tables[self._names.get(table, -1)].changes(after, until)
 
     def hold(self, token: int, epoch: int, node: str) -> None:
         """Somebody was told that he holds a pin."""
@@ -200,22 +195,14 @@ class Oracle:
         if set(by_id) != set(delta.tables):
             raise Violation(f"batch {batch.name} was to write {sorted(batch.rows)}, its commit has {delta.tables}")
         for name, read_epoch in batch.expect.items():
-            last = max((epoch for epoch, _ in self._history.get(self._names[name], [])), default=0)
+            last = self._tables[self._names[name]].last_epoch
             if last > read_epoch:
                 raise Violation(f"batch {batch.name} read {name} at {read_epoch}, and {last} was committed to it since")
         batch.epoch = delta.epoch
         self.commits.append(delta.epoch)
         for table_id, rows in by_id.items():
             self._check_rows(batch, delta, table_id, rows)
-            history = self._history.setdefault(table_id, [])
-            state = dict(history[-1][1]) if history else {}
-            for key, value in rows.items():
-                if value is None:
-                    state.pop(key, None)
-                else:
-                    state[key] = value
-            history.append((delta.epoch, state))
-            self._changes.setdefault(table_id, []).append((delta.epoch, rows))
+            self._tables[table_id].commit(delta.epoch, rows)
         self.check_bank(delta.epoch)
 
     def _batch_of(self, delta: CommitEpoch) -> Batch:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from support.table_history import TableHistory, applied
 from tussock.statestore import StateStore, connect
 
 __all__ = ["History", "run_history"]
@@ -114,18 +115,11 @@ class _Typed(_Raw):
 
 
 class _Model:
-    """One table: what is committed, as it was at the last commits, and what changed with each."""
+    """One table, and what was committed to it last."""
 
     def __init__(self, kind: _Raw) -> None:
         self.kind = kind
-        self.rows: Rows = {}
-        self.states: deque[tuple[int, Rows]] = deque(maxlen=_KEPT)
-        self.changed: deque[tuple[int, dict[Any, bytes | None]]] = deque(maxlen=_KEPT)
-
-    def commit(self, epoch: int, batch: dict[Any, bytes | None]) -> None:
-        self.rows = _applied(self.rows, batch)
-        self.states.append((epoch, self.rows))
-        self.changed.append((epoch, dict(batch)))
+        self.history: TableHistory[Any, bytes] = TableHistory(_KEPT)
 
 
 class _Client:
@@ -139,11 +133,6 @@ class _Client:
 
     def forget(self) -> None:
         self.epoch, self.own = 0, {}
-
-
-def _applied(rows: Rows, batch: dict[Any, bytes | None]) -> Rows:
-    merged = {**rows, **batch}
-    return {key: value for key, value in merged.items() if value is not None}
 
 
 class History:
@@ -251,7 +240,7 @@ class History:
         if named:
             self.batches[len(self.batches)] = committed
         for name, batch in client.own.items():
-            self.models[name].commit(committed, batch)
+            self.models[name].history.commit(committed, batch)
         client.forget()
 
     def _commit_again(self, client: _Client) -> None:
@@ -275,10 +264,10 @@ class History:
         name, model = self._table()
         client.store.committed_epoch  # noqa: B018 - reads the log
         table = client.store.table(name)
-        if self.retention and model.states and self.chance.random() < 0.4:
-            epoch, rows = self.chance.choice(model.states)
-            return table, model, epoch, rows
-        return table, model, None, _applied(model.rows, client.own.get(name, {}))
+        if self.retention and model.history.epochs and self.chance.random() < 0.4:
+            epoch = self.chance.choice(model.history.epochs)
+            return table, model, epoch, model.history.at(epoch)
+        return table, model, None, applied(model.history.newest, client.own.get(name, {}))
 
     def _get(self, client: _Client) -> None:
         table, model, epoch, rows = self._view(client)
@@ -314,23 +303,18 @@ class History:
 
     def _changes(self, client: _Client) -> None:
         name, model = self._table()
-        if not self.retention or len(model.changed) < 2:
+        epochs = model.history.epochs
+        if not self.retention or len(epochs) < 2:
             return
         client.store.committed_epoch  # noqa: B018 - reads the log
-        first = self.chance.randrange(len(model.changed) - 1)
-        last = self.chance.randrange(first, len(model.changed))
-        (after, _), (until, _) = model.changed[first], model.changed[last]
-        expected = [
-            (epoch, key, batch[key])
-            for epoch, batch in model.changed
-            if after < epoch <= until
-            for key in sorted(batch)
-        ]
+        first = self.chance.randrange(len(epochs) - 1)
+        after, until = epochs[first], epochs[self.chance.randrange(first, len(epochs))]
+        expected = model.history.changes(after, until)
         _same(model.kind.changes(client.store.table(name), after, until), expected, (after, until), None)
 
     def _pin(self, client: _Client) -> None:
         snapshot = client.store.pin_snapshot()
-        client.pins.append((snapshot, {name: model.rows for name, model in self.models.items()}))
+        client.pins.append((snapshot, {name: model.history.newest for name, model in self.models.items()}))
         if len(client.pins) > 2:
             client.pins.pop(0)[0].close()
 
@@ -346,7 +330,7 @@ class History:
     def _check_all(self, client: _Client, name: str) -> None:
         client.store.committed_epoch  # noqa: B018 - reads the log
         model = self.models[name]
-        rows = _applied(model.rows, client.own.get(name, {}))
+        rows = applied(model.history.newest, client.own.get(name, {}))
         _same(model.kind.scan(client.store.table(name), None), sorted(rows.items()), name, None)
 
     # --- What is rare ------------------------------------------------------------------------------------------------

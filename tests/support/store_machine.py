@@ -396,7 +396,7 @@ class StoreMachine(MachineBase):
         )
         if answer is not None:
             model, found = answer[0]
-            assert found == model.changes(after, self.model.newest if until is None else until)
+            assert found == model.history.changes(after, self.model.newest if until is None else until)
 
     @rule(number=CLIENTS, ahead=st.booleans(), fault=FAULTS)
     def wait_epoch(self, number: int, ahead: bool, fault: Fault | None) -> None:

@@ -1,14 +1,12 @@
-"""What a store should answer: plain dicts of versions, and the two kinds of tables behind one face.
-
-The model knows every commit with its final epoch, and per table and epoch what was put or deleted. It knows nothing
-of SSTs, levels, caches or logs.
-"""
+"""What a store should return: the history of each table, its commits, and the two kinds of tables behind one face."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+
+from support.table_history import TableHistory, applied
 
 Key = Any
 Value = Any
@@ -30,11 +28,11 @@ TYPED_SCHEMA = pa.schema(
 
 @dataclass
 class TableModel:
-    """One table: its committed operations by epoch."""
+    """One table: what was committed to it."""
 
     name: str
     typed: bool
-    history: dict[int, Batch] = field(default_factory=dict)
+    history: TableHistory[Key, Value] = field(default_factory=TableHistory)
     created: int = 0
     """The newest committed epoch when it was created."""
 
@@ -44,15 +42,10 @@ class TableModel:
 
     def at(self, epoch: int, own: Iterable[Batch] = ()) -> Batch:
         """What is visible at `epoch` with the own batches, oldest first, on top."""
-        seen: Batch = {}
-        for batch in [*(self.history[one] for one in sorted(self.history) if one <= epoch), *own]:
-            seen.update(batch)
-        return {key: value for key, value in seen.items() if value is not None}
-
-    def changes(self, after: int, until: int) -> list[tuple[int, Key, Value]]:
-        """The operations of (after, until] by epoch, then key."""
-        picked = [epoch for epoch in sorted(self.history) if after < epoch <= until]
-        return [(epoch, key, self.history[epoch][key]) for epoch in picked for key in sorted(self.history[epoch])]
+        seen = self.history.at(epoch)
+        for batch in own:
+            seen = applied(seen, batch)
+        return seen
 
 
 @dataclass
@@ -72,7 +65,7 @@ class Model:
         return self.commits[-1][1] if self.commits else 0
 
     def last_epoch(self, table_id: int) -> int:
-        return max((epoch for epoch, batch in self.tables[table_id].history.items() if batch), default=0)
+        return self.tables[table_id].history.last_epoch
 
     def changed(self, table_id: int) -> int:
         """The newest epoch that wrote to the table, or the newest when it was created."""
@@ -82,7 +75,7 @@ class Model:
         assert epoch > self.newest, "a commit has to be newer than all before it"
         self.commits.append((now_ms, epoch))
         for table_id, batch in rows.items():
-            self.tables[table_id].history[epoch] = dict(batch)
+            self.tables[table_id].history.commit(epoch, batch)
 
     def edge(self, now_ms: int, retention_seconds: float) -> int:
         """The newest epoch that is so old that nothing before it has to be kept."""

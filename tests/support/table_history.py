@@ -1,0 +1,75 @@
+"""What a table holds at every epoch, by dictionaries: the one model of the store's semantics that tests compare with.
+
+A commit puts rows and deletes keys at an epoch; a read at an epoch sees, for each key, the newest of what was committed
+up to it. The model knows nothing of SSTs, runs, caches or logs.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+__all__ = ["TableHistory", "applied"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def applied(rows: Mapping[K, V], batch: Mapping[K, V | None]) -> dict[K, V]:
+    """The rows with a batch on top; `None` deletes."""
+    merged: dict[K, Any] = {**rows, **batch}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+class TableHistory(Generic[K, V]):
+    """One table: every commit to it, oldest first, and its rows after each."""
+
+    def __init__(self, kept: int | None = None) -> None:
+        """Remembers the newest `kept` commits, all of them if that is `None`."""
+        self._kept = kept
+        self._epochs: list[int] = []
+        self._batches: list[dict[K, V | None]] = []
+        self._states: list[dict[K, V]] = []
+
+    @property
+    def epochs(self) -> list[int]:
+        """Of the commits that are remembered, ascending."""
+        return self._epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch that wrote to the table; 0 if none has."""
+        return self._epochs[-1] if self._epochs else 0
+
+    @property
+    def newest(self) -> dict[K, V]:
+        """The rows after the last commit."""
+        return self._states[-1] if self._states else {}
+
+    def commit(self, epoch: int, batch: Mapping[K, V | None]) -> None:
+        """Put and delete at a new epoch; an empty batch is no commit to this table."""
+        if not batch:
+            return
+        assert epoch > self.last_epoch, "a commit has to be newer than all before it"
+        self._states.append(applied(self.newest, batch))
+        self._batches.append(dict(batch))
+        self._epochs.append(epoch)
+        if self._kept is not None and len(self._epochs) > self._kept:
+            for remembered in (self._epochs, self._batches, self._states):
+                del remembered[0]
+
+    def at(self, epoch: int) -> dict[K, V]:
+        """The rows that a reader at `epoch` has to see."""
+        index = bisect_right(self._epochs, epoch)
+        return self._states[index - 1] if index else {}
+
+    def since(self, floor: int) -> Iterator[tuple[int, dict[K, V]]]:
+        """`floor` with the rows at it, then each later commit's epoch with the rows after it."""
+        index = bisect_right(self._epochs, floor)
+        yield floor, self.at(floor)
+        yield from zip(self._epochs[index:], self._states[index:], strict=True)
+
+    def changes(self, after: int, until: int) -> list[tuple[int, K, V | None]]:
+        """The operations of (after, until], by epoch, then by key."""
+        first, last = bisect_right(self._epochs, after), bisect_right(self._epochs, until)
+        found = zip(self._epochs[first:last], self._batches[first:last], strict=True)
+        return [(epoch, key, batch[key]) for epoch, batch in found for key in sorted(batch)]  # type: ignore[type-var]
