@@ -8,7 +8,7 @@ EXTRA_CODE := $(wildcard benchmarks examples images scripts)
 # A `pip install` underneath one target must not race with another under `make -j`.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-quick e2e build-cluster demo bench bench-meta bench-spark lock proto clean simulate
+.PHONY: differential help setup setup-no-java lint lint-ruff lint-types lint-imports format test test-all test-quick e2e build-cluster demo bench bench-meta bench-spark lock proto clean simulate
 
 ##@ Start here
 help: ## List the targets
@@ -26,9 +26,13 @@ setup-no-java:
 	@scripts/setup.sh --no-java
 
 ##@ Check
-test: setup lint build-cluster ## Lint, then every test, in WORKERS=3 processes
+test: setup lint ## Lint, then the everyday tests, in WORKERS=3 processes; what they leave out is named at the end
+	@echo "Running the everyday tests"
+	@$(PYTHON) -m pytest --everyday --numprocesses $(or $(WORKERS),3)
+
+test-all: setup lint build-cluster ## Lint, then every test: Kubernetes and programs with a Spark of their own, too
 	@echo "Running all tests"
-	@$(PYTHON) -m pytest --numprocesses $(or $(WORKERS),3)
+	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest --numprocesses $(or $(WORKERS),3)
 
 test-quick: setup-no-java ## Tests that need neither Spark nor MinIO and are not slow
 	@$(PYTHON) -m pytest -m "not spark and not minio and not slow"

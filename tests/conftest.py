@@ -12,7 +12,7 @@ from cluster.binaries import missing as missing_programs
 from support.api_server import running_api_server
 from support.minio import MinioServer, NoMinio, build_binary, find_binary
 
-pytest_plugins = ("support.times", "support.workers")
+pytest_plugins = ("support.workers", "support.everyday", "support.times")
 
 _memory_names = count(1)
 

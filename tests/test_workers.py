@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parent
 def test_pieces_have_tests(beginning: str) -> None:
     """Else a folder that was renamed would start a node or a JVM in each process."""
     path = TESTS.parent / beginning
-    assert path.is_file() or any(path.glob("test_*.py"))
+    assert path.is_file() or any(path.rglob("test_*.py"))
 
 
 def test_files_are_pieces_and_long_ones_come_first() -> None:
@@ -63,3 +63,33 @@ def test_a_file_is_run_by_one_process_and_its_times_come_last(tmp_path: Path) ->
     assert sorted(times) == [f"1.0 s  one of test_{name}" for name in "abcd"]
     assert last.startswith("8 passed in ")
     assert re.search(r"PASSED test_a\.py::test_one\s", ran.stdout)
+
+
+LONG = """
+import pytest
+
+@pytest.mark.long
+def test_minutes():
+    pass
+
+def test_moments():
+    pass
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_what_is_left_out_every_day_is_named(processes: str, tmp_path: Path) -> None:
+    """Once, with or without processes; without the option nothing is left out."""
+    (tmp_path / "test_long.py").write_text(LONG)
+    plugins = ["-p", "support.workers", "-p", "support.everyday", "-p", "no:cacheprovider"]
+    for option, count in (("--everyday", 1), ("--strict-config", 2)):
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", processes, option, *plugins, "--rootdir", tmp_path, tmp_path],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
+        )
+        assert f"{count} passed" in ran.stdout
+        assert ran.stdout.count("1 tests of chaos, simulated histories and floods of minutes") == 2 - count
