@@ -22,7 +22,7 @@ from tussock.meta.log.format import (
     marker_path,
     snapshot_path,
 )
-from tussock.meta.version.commits import CommitEpoch
+from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.format import bloom

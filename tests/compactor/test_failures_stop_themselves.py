@@ -11,8 +11,7 @@ from support.versions import ModelBucket
 from tussock.compactor import embedded
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
-from tussock.meta.version.delta import ClaimCompaction, ReleaseCompaction
-from tussock.meta.version.tasks import validate_claim
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
 from tussock.statestore.contract.records import data_path
 
@@ -203,11 +202,11 @@ def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
     backend: Any = store._core.backend
     task = backend.claim("kv", manual=True)
     version = backend.version()
-    validate_claim(version, ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)))
+    ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)).validate(version)
     for change in ({"owner": "x"}, {"watermark": 99}, {"inputs": task.inputs[:1]}, {}, {"expires_ms": 1}):
         changed = replace(task, **{"expires_ms": task.expires_ms + bool(change), **change})
         with pytest.raises(Conflict):
-            validate_claim(version, ClaimCompaction(task=changed))
+            ClaimCompaction(task=changed).validate(version)
 
 
 def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:

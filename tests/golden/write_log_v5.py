@@ -23,26 +23,14 @@ from tussock.meta.log.format import (
     encode_snapshot,
     with_ssts,
 )
-from tussock.meta.version.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
-from tussock.meta.version.commits import CommitEpoch, with_payloads
-from tussock.meta.version.delta import (
-    AdvanceHorizon,
-    AdvanceSafeEpoch,
-    AlterTable,
-    Configure,
-    CreateTable,
-    Delta,
-    DropTable,
-    ForgetDropped,
-    OpenWriter,
-    PauseCompaction,
-    ReleaseCompaction,
-    RepairClock,
-    ReportCompaction,
-    StartTerm,
-    advance,
-)
-from tussock.meta.version.tasks import ClaimCompaction
+from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
+from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter, with_payloads
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.repair import RepairClock
+from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import CompactionTask, Origin, Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.records import Run, SstInfo, TableSpec

@@ -11,7 +11,8 @@ from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.format import backup_path, decode_backup, snapshot_path
 from tussock.meta.meta_store import EmbeddedMeta
 from tussock.meta.retention.backups import BACKUP_LEASE_MS, Backups
-from tussock.meta.version.delta import BeginBackup, BeginStore, DetachSource, FinishBackup, advance
+from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, FinishBackup
+from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.contract.backend import BackupInfo
 from tussock.statestore.contract.records import SstInfo, data_path, meta_path

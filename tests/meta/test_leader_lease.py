@@ -10,7 +10,8 @@ from support.versions import FakeSystem, ModelBucket, spec
 from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.server.election import Action, Held, LeaderLease, Seen, judge
-from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
 

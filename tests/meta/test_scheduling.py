@@ -15,7 +15,9 @@ from tussock.meta.compaction.assignment import (
 )
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.version.delta import ClaimCompaction, DropTable, ReleaseCompaction, ReportCompaction, advance
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.tables import DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import SstInfo, TableLevels, TableSpec, TableState
 

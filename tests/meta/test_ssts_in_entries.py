@@ -10,8 +10,9 @@ from tussock.meta.log import group_commit as grouping
 from tussock.meta.log.format import entry_path, marker_path
 from tussock.meta.log.group_commit import Call, CallQueue, plan_entry
 from tussock.meta.meta_store import EmbeddedMeta
-from tussock.meta.version.commits import stamp
-from tussock.meta.version.delta import CreateTable, Delta, advance
+from tussock.meta.version.deltas.commits import stamp
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest

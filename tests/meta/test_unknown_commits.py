@@ -7,7 +7,7 @@ from support.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.format import encode_snapshot, marker_path, snapshot_path
 from tussock.meta.meta_store import EmbeddedMeta
-from tussock.meta.version.delta import AdvanceHorizon
+from tussock.meta.version.deltas.retention import AdvanceHorizon
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload
 
 

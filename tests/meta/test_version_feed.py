@@ -13,7 +13,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
 from tussock.meta.server.wire.grpc_server import events_of
-from tussock.meta.version.delta import CreateTable
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import CorruptLog
 

@@ -31,8 +31,9 @@ from tussock.meta.server.status.version_parts import (
     task_statuses,
     version_status,
 )
-from tussock.meta.version.commits import CommitEpoch
-from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.records import TableLevels, TableState

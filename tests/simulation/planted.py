@@ -22,7 +22,7 @@ from tussock.meta.retention import pins, vacuum
 from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
-from tussock.meta.version import commits, tasks, terms
+from tussock.meta.version.deltas import commits, tasks, terms
 from tussock.statestore import core, snapshot
 from tussock.statestore.tables import table_reader as reading
 from tussock.statestore.write import shared_buffer
@@ -150,9 +150,9 @@ BUGS = [
     Bug(
         "half an epoch applied",
         "of a commit to several tables, one appears",
-        commits.apply_commit,
-        "for table_id, runs in delta.tables.items():",
-        "for table_id, runs in list(delta.tables.items())[:1]:",
+        commits.CommitEpoch.apply,
+        "for table_id, runs in self.tables.items():",
+        "for table_id, runs in list(self.tables.items())[:1]:",
         seed=1,
     ),
     Bug(

@@ -1,8 +1,8 @@
 """Carries out the repair of a store's clock: reads which epochs are ahead, writes SSTs anew, appends one delta.
 
-What is decided, and why it is safe, is in `tussock.meta.version.repair`. The order is: look, read all epochs of SSTs
-whose rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans for
-vacuum and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a
+What is decided, and why it is safe, is in `tussock.meta.version.deltas.repair`. The order is: look, read all epochs of
+SSTs whose rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans
+for vacuum and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a
 courtesy to them, who would get errors, and to the operator, as a busy store is never done.
 """
 
@@ -17,9 +17,16 @@ from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import BACKUP_LEASE_MS
 from tussock.meta.retention.pins import pin_objects
-from tussock.meta.version.backups import DropBackup
-from tussock.meta.version.delta import Delta
-from tussock.meta.version.repair import Numbers, RepairClock, epochs_ahead, has_times_ahead, named_epochs, to_rewrite
+from tussock.meta.version.deltas.backups import DropBackup
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.repair import (
+    Numbers,
+    RepairClock,
+    epochs_ahead,
+    has_times_ahead,
+    named_epochs,
+    to_rewrite,
+)
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import ClockRepair

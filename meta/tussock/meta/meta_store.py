@@ -22,16 +22,11 @@ from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.pins import Pin, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_new_table, check_new_writer
-from tussock.meta.version.commits import AlreadyCommitted, check_uploads, nameless_ssts, stamp
-from tussock.meta.version.delta import (
-    Configure,
-    CreateTable,
-    Delta,
-    DropTable,
-    OpenWriter,
-    PauseCompaction,
-)
-from tussock.meta.version.tables import alter
+from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, nameless_ssts, stamp
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import Configure
+from tussock.meta.version.deltas.tables import CreateTable, DropTable, alter
+from tussock.meta.version.deltas.tasks import PauseCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore import buckets
 from tussock.statestore.base.logs import get_logger

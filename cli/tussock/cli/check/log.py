@@ -26,7 +26,7 @@ from tussock.meta.log.format import (
     sequence_of,
     snapshot_path,
 )
-from tussock.meta.version.delta import advance
+from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError

@@ -12,30 +12,21 @@ from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms,
 from tussock.cli.places import opened_bucket
 from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.backups import BackupChange
-from tussock.meta.version.delta import (
-    AdvanceHorizon,
-    AdvanceSafeEpoch,
-    AlterTable,
+from tussock.meta.version.deltas.backups import (
+    BackupChange,
     BeginBackup,
     BeginStore,
-    ClaimCompaction,
-    CommitEpoch,
-    Configure,
-    CreateTable,
-    Delta,
     DetachSource,
     DropBackup,
-    DropTable,
     FinishBackup,
-    ForgetDropped,
-    OpenWriter,
-    PauseCompaction,
-    ReleaseCompaction,
-    RepairClock,
-    ReportCompaction,
-    StartTerm,
 )
+from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.repair import RepairClock
+from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.object_store import ObjectStore

@@ -29,7 +29,7 @@ from tussock.meta.rpc.convert import (
     spec_to_message,
 )
 from tussock.meta.rpc.errors import decode_error
-from tussock.meta.version.commits import nameless_ssts
+from tussock.meta.version.deltas.commits import nameless_ssts
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

@@ -13,8 +13,8 @@ from tussock.meta.compaction.claims import Chosen, Claims
 from tussock.meta.compaction.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.compaction.suspects import Suspects
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.delta import Delta, ReleaseCompaction
-from tussock.meta.version.tasks import expired_tasks
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tasks import ReleaseCompaction, expired_tasks
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import TableState

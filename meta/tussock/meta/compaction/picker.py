@@ -11,7 +11,7 @@ Five kinds, each with a score (1 or more: worth doing) and a reason for people:
 * `trivial-move`: any of those whose inputs are one run that meets nothing in its target costs no I/O at all.
 
 `manual` merges a whole table into one sorted run. Files that other tasks have claimed are looked past, not waited
-for. `validate_claim` has the rules that keep a pick safe; a mistake here costs work, never data.
+for. `ClaimCompaction.validate` has the rules that keep a pick safe; a mistake here costs work, never data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ import msgspec
 
 from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, finished
 from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
+from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
-from tussock.meta.version.tasks import LEVELS_MAX
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableState
 

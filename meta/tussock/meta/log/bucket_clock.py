@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from tussock.meta.log.marker_check import Moment
-from tussock.meta.version.delta import TIMED, Delta
+from tussock.meta.version.deltas.delta import TIMED, Delta
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.epochs import SERIAL_BITS, epoch_ms

@@ -17,7 +17,7 @@ import crc32c
 import msgspec
 from msgspec import structs
 
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import BackupInfo, PinInfo
 from tussock.statestore.contract.chunked import Chunked

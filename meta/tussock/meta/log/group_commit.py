@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from tussock.meta.log.format import SSTS_START
-from tussock.meta.version.commits import CommitEpoch, with_payloads
-from tussock.meta.version.delta import Delta, extend
+from tussock.meta.version.deltas.commits import CommitEpoch, with_payloads
+from tussock.meta.version.deltas.delta import Delta, extend
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError

@@ -10,8 +10,8 @@ Append. Take the newest version known here (sequence v), let the callers decide 
 entry v+1. Of all writers exactly one succeeds, so every delta was validated on precisely the version it lands on;
 that is all the safety there is, with no leader and no lease. On "already exists" read what is there, decide again on
 the new version, create the next one, in turn with the others (`turns.py`). Calls that come while an entry is under way
-go into the next one together (`group_commit.py`). An entry of a leader carries its term; `version/terms.py` says what
-that adds.
+go into the next one together (`group_commit.py`). An entry of a leader carries its term; `terms.py` says what that
+adds.
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
@@ -59,7 +59,7 @@ from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentC
 from tussock.meta.log.outcomes import Outcomes
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.log.turns import Turns
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

@@ -40,8 +40,8 @@ from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, backup_path, decode_backup, encode_backup
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import BackupInfo

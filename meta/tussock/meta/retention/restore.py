@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from tussock.meta.log.format import BackupContent, decode_backup, is_backup_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import Backups, no_such_backup
-from tussock.meta.version.backups import BeginStore
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.backups import BeginStore
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

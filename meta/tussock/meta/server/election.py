@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_path, sequence_of
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.delta import Delta, StartTerm
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore

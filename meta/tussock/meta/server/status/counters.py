@@ -12,10 +12,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from tussock.meta.rpc.methods import METHODS, Method
-from tussock.meta.version.commits import CommitEpoch
-from tussock.meta.version.delta import Delta, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.ranges import total_bytes
-from tussock.meta.version.tasks import ClaimCompaction
 
 __all__ = ["CallMetrics", "LogMetrics", "Metrics"]
 

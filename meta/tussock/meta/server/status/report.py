@@ -26,7 +26,7 @@ from tussock.meta.server.status.document import (
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
 from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ObjectStoreUnavailable
