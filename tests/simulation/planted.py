@@ -299,7 +299,7 @@ BUGS = [
         "unknown outcome forgotten between two calls",
         "a client uploads rows again that were committed",
         backend.PlatformBackend.commit,
-        "self._unknown_ssts |= ids",
+        "self._unknown_commits.add(request)",
         "pass",
     ),
     Bug(

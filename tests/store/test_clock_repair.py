@@ -209,7 +209,7 @@ def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBuck
     bucket.objects[pin] = bucket.objects[pin][0], system.now_ms()
     with pytest.raises(InvalidOption, match="holds a snapshot"):
         repaired(bucket)
-    old._core.backend.abandon_pins()  # type: ignore[attr-defined]
+    old._core.backend.meta.pins.abandon_all()  # type: ignore[attr-defined]
     system.forward(200)
     repaired(bucket)
     assert [one.id for one in old.pins()] == [pin.removeprefix("pins/")]
@@ -282,10 +282,10 @@ def test_running_compactions_are_given_up(old: StateStore, bucket: ModelBucket) 
     for number in range(3):
         commit(old, b"%d" % number, MAX_EPOCH - 10 + number)
     backend: Any = old._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     repaired(bucket)
     with pytest.raises(Fenced):
-        backend.report(task, task.inputs[0])
+        backend.meta.own_tasks.report(task, task.inputs[0])
     old.compact("kv")
     assert old.table("kv").get(b"k") == b"2"
 

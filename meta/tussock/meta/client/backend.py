@@ -18,6 +18,7 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
+from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
@@ -29,7 +30,6 @@ from tussock.meta.rpc.convert import (
     spec_to_message,
 )
 from tussock.meta.rpc.errors import decode_error
-from tussock.meta.version.deltas.commits import nameless_ssts
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -86,8 +86,7 @@ class PlatformBackend:
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._looked = float("-inf")
         self._stalled: set[int] = set()
-        self._unknown_ssts: set[str] = set()
-        """Of commits without a writer of which it is not known whether they happened."""
+        self._unknown_commits = UnknownCommits()
         connection.holdings = self._holdings
         self._channels = PlatformChannels(connection, system)
         connection.on_opened = self._on_opened
@@ -199,23 +198,17 @@ class PlatformBackend:
         message = commit_to_message(self._connection.session_id, request)
         message.known_seq = self._pushed.version.seq
         deadline = self._system.monotonic() + self._deadline
-        ids = nameless_ssts(request)
-        attempts = Attempts(unknown=not ids.isdisjoint(self._unknown_ssts))
+        attempts = Attempts(unknown=request in self._unknown_commits)
         while True:
             try:
                 answer = self._connection.call("Commit", message, attempts=attempts)
             except (MetaUnavailable, ObjectStoreUnavailable):
                 if attempts.unknown:
-                    self._unknown_ssts |= ids
+                    self._unknown_commits.add(request)
                 raise
             except StaleUpload as error:
                 if attempts.unknown and request.writer is None:
-                    # Uploaded and committed again, the rows might be there twice and hide what came between.
-                    raise ObjectStoreUnavailable(
-                        f"epoch {request.epoch}: an attempt to commit got no answer, and by now its SSTs are too old "
-                        f"to tell whether it happened ({error}); look at the store before repeating it, or name a "
-                        "writer and a batch, which makes every repetition safe"
-                    ) from error
+                    raise cannot_tell(request, error) from error
                 self._learn_why()
                 raise
             except (Conflict, EpochTooOld, Fenced, InvalidBatch, TableNotFound):
@@ -225,7 +218,7 @@ class PlatformBackend:
             if not answer.retry_after_ms:
                 break
             message.waited_ms += self._stall(request, answer, deadline)
-        self._unknown_ssts -= ids
+        self._unknown_commits.discard(request)
         if not message.waited_ms and not self._stalled.isdisjoint(request.tables):
             log.info("writes are no longer held back", tables=sorted(request.tables))
             self._stalled.difference_update(request.tables)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from google.protobuf.message import Message
 
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.caller import Caller
@@ -49,7 +49,7 @@ class MetaNode:
         self.options = options
         self.requests = requests
         self._system = system
-        self.meta = EmbeddedMeta(
+        self.meta = MetaStore(
             requests.for_caller("meta"),
             system,
             retention_seconds=options.retention,

@@ -61,7 +61,7 @@ class Pinning:
                 continue
             try:
                 self._check_room(session)
-                pin = self._context.meta.adopt_pin(pin_from_message(message), _holder(session))
+                pin = self._context.meta.pins.adopt(pin_from_message(message), _holder(session))
             except (SnapshotExpired, AccessDenied, LimitReached) as error:
                 if not isinstance(error, SnapshotExpired) and not lost:
                     log.warning("a pin was not taken over", session=short_id(session.id), reason=str(error))
@@ -86,7 +86,7 @@ class Pinning:
 
     def abandon(self) -> None:
         """Stop renewing, and leave the objects to the next leader."""
-        self._context.meta.abandon_pins()
+        self._context.meta.pins.abandon_all()
 
     def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:
         if TOKEN.fullmatch(request.token) is None:
@@ -115,7 +115,7 @@ class Pinning:
             return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
         self._check_room(session)
         epoch = request.epoch if request.HasField("epoch") else None
-        pin = self._context.meta.pin(epoch, owner=session.name, token=token, holder=_holder(session))
+        pin = self._context.meta.pins.pin(epoch, owner=session.name, token=token, holder=_holder(session))
         with self._lock:
             alive = session in self._sessions.all()
             if alive:
@@ -147,7 +147,7 @@ class Pinning:
         return pb.UnpinResponse()
 
     def _list(self, _: pb.ListPinsRequest, __: Caller) -> pb.ListPinsResponse:
-        return pb.ListPinsResponse(pins=[pin_to_message(pin) for pin in self._context.meta.pins()])
+        return pb.ListPinsResponse(pins=[pin_to_message(pin) for pin in self._context.meta.live_pins()])
 
 
 def _holder(session: Session) -> str:

@@ -72,12 +72,12 @@ class Upkeep:
         return report_to_message(self._vacuumed(dry_run=request.dry_run))
 
     def _create_backup(self, request: pb.CreateBackupRequest, _: Caller) -> pb.CreateBackupResponse:
-        backup = self._context.meta.create_backup(request.name, request.comment, request.backup_id)
+        backup = self._context.meta.backups.create(request.name, comment=request.comment, backup_id=request.backup_id)
         return pb.CreateBackupResponse(backup=backup_to_message(backup))
 
     def _list_backups(self, _: pb.ListBackupsRequest, __: Caller) -> pb.ListBackupsResponse:
-        return pb.ListBackupsResponse(backups=[backup_to_message(one) for one in self._context.meta.list_backups()])
+        return pb.ListBackupsResponse(backups=[backup_to_message(one) for one in self._context.meta.backups.list()])
 
     def _delete_backup(self, request: pb.DeleteBackupRequest, _: Caller) -> pb.DeleteBackupResponse:
-        self._context.meta.delete_backup(request.name)
+        self._context.meta.backups.delete(request.name)
         return pb.DeleteBackupResponse()

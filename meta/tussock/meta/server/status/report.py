@@ -104,7 +104,7 @@ class Report:
 
     def _pins(self) -> tuple[PinStatus, ...]:
         try:
-            return pin_statuses(self._node.meta.pins(LISTED_MAX))
+            return pin_statuses(self._node.meta.live_pins(LISTED_MAX))
         except ObjectStoreUnavailable:
             return ()  # the rest of the status is wanted most when the bucket is away
 

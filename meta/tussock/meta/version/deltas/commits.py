@@ -30,7 +30,6 @@ __all__ = [
     "CommitEpoch",
     "OpenWriter",
     "check_uploads",
-    "nameless_ssts",
     "stamp",
     "with_payloads",
 ]
@@ -242,13 +241,6 @@ def with_payloads(
         table: tuple(Run(ssts=tuple(map(placed, run.ssts))) for run in runs) for table, runs in delta.tables.items()
     }
     return replace(delta, tables=tables), brought
-
-
-def nameless_ssts(request: CommitRequest) -> set[str]:
-    """Ids of the SSTs by which a commit without a writer is known; none for one that has a writer and a batch."""
-    if request.writer is not None:
-        return set()
-    return {sst.id for runs in request.tables.values() for run in runs for sst in run.ssts}
 
 
 def check_uploads(version: Version, ids: Sequence[str]) -> None:
