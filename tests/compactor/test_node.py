@@ -16,7 +16,7 @@ from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import Slot, SlotCrashed
 from tussock.compactor.parts import Part
-from tussock.meta.client.connection import MetaConnection
+from tussock.meta.client.connection import MetaConnection, NoOwner
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
@@ -287,7 +287,7 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
         [bench.platform.leader.address], RealSystem(), GrpcTransport, name="intruder", kind=pb.COMPACTOR,
         open_request=lambda request: setattr(request, "slots", 1),
     )  # fmt: skip
-    intruder.start(subscribe=False)
+    intruder.start(NoOwner(), subscribe=False)
     for task_id in (task.id, "no such task"):
         request = pb.ReportTaskRequest(session_id=intruder.session_id, task_id=task_id)
         with pytest.raises(Fenced, match="is not held by"):

@@ -435,14 +435,14 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     b.write("precious")
     assert held_up.wait(HEAR_SECONDS_MAX)
     leadership: Any = platform.leader.node.leadership
-    eventually(leadership.checkpoints.oldest_uploads)
+    eventually(leadership.checkpoints.uploads_in_flight)
     (job,) = leadership.checkpoints.status()
     assert [(one.name, one.connected, one.collected) for one in job.participants] == [
         ("a", True, False),
         ("b", True, True),
     ]
     b.store.close()
-    (collected,) = leadership.checkpoints.oldest_uploads()
+    (collected,) = leadership.checkpoints.uploads_in_flight()
     assert collected in leadership._in_flight()
     assert a.store.vacuum().deleted == ()
     go_on.set()
@@ -450,7 +450,7 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     eventually(lambda: leadership.checkpoints.status()[0].state == "waiting")
     (job,) = leadership.checkpoints.status()
     assert [one.connected for one in job.participants] == [True, False]
-    assert leadership.checkpoints.oldest_uploads() == []
+    assert leadership.checkpoints.uploads_in_flight() == []
 
 
 def test_call_from_another_session_is_fenced(platform: Platform) -> None:

@@ -305,7 +305,7 @@ BUGS = [
     Bug(
         "pins not shown to a new leader",
         "after a failover nobody renews them",
-        backend.PlatformBackend._holdings,
+        backend.PlatformBackend.holdings,
         "pins=self._pins.shown()",
         "pins=()",
         seed=25,

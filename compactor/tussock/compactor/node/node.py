@@ -9,7 +9,7 @@ the task. Everything here is threads of `System` and calls; how a slot runs is t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.jobs import Job, Jobs, Work
@@ -56,13 +56,7 @@ class CompactorNode:
         reads metas to cut tasks by. Raises what opening the session raises.
         """
         self._offered = slots
-        self._connection.holdings = self._holdings
-        self._connection.on_opened = lambda opened: self._lose(opened.lost_tasks)
-        self._connection.on_lost_tasks = self._lose
-        self._connection.on_event = self._on_event
-        # Versions are not needed, and a subscription that begins late is sent none of the past.
-        self._connection.after_seq = lambda: _NO_VERSIONS
-        opened = self._connection.start()
+        opened = self._connection.start(self)
         self._sstables, self._slots = equip(opened)
         for number, slot in enumerate(self._slots):
             self._threads.append(self._system.spawn(f"tussock-slot-{number}", lambda slot=slot: self._serve(slot)))  # type: ignore[misc]
@@ -111,9 +105,10 @@ class CompactorNode:
             return "the node has no session at the meta service"
         return ""
 
-    # --- What the service says ------------------------------------------------------------------------------------
+    # --- As the owner of its session ------------------------------------------------------------------------------
 
-    def _holdings(self) -> Holdings:
+    def holdings(self) -> Holdings:
+        """Its tasks and its slots."""
         with self._changed:
             jobs = self._jobs.all()
             return Holdings(
@@ -122,7 +117,19 @@ class CompactorNode:
                 slots=0 if self._draining else self._offered,
             )
 
-    def _on_event(self, event: pb.Event) -> None:
+    def after_seq(self) -> int:
+        """Versions are not needed, and a subscription that begins late is sent none of the past."""
+        return _NO_VERSIONS
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Stop the tasks that are lost."""
+        self.on_lost_tasks(opened.lost_tasks)
+
+    def on_heartbeat(self, seq: int) -> None:
+        """Nothing here depends on it."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """Take a task."""
         if not event.HasField("task"):
             return
         task, spec = task_from_message(event.task)
@@ -135,7 +142,7 @@ class CompactorNode:
             self._jobs.add(Job(task=task, spec=spec, gc_horizon=horizon, oldest_upload=oldest))
             self._changed.notify_all()
 
-    def _lose(self, task_ids: Iterable[str]) -> None:
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
         """The leader has taken these back: stop them."""
         idle = []
         with self._changed:

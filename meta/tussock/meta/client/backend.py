@@ -87,16 +87,11 @@ class PlatformBackend:
         self._looked = float("-inf")
         self._stalled: set[int] = set()
         self._unknown_commits = UnknownCommits()
-        connection.holdings = self._holdings
         self._channels = PlatformChannels(connection, system)
-        connection.on_opened = self._on_opened
-        connection.on_event = self._on_event
-        connection.on_heartbeat = self._on_heartbeat
-        connection.after_seq = lambda: self._pushed.version.seq
 
     def start(self) -> pb.OpenSessionResponse:
         """Open the session and load the version."""
-        opened = self._connection.start()
+        opened = self._connection.start(self)
         self.refresh()
         return opened
 
@@ -321,20 +316,32 @@ class PlatformBackend:
         self._connection.close()
         self._pins.forget_all()
 
-    def _holdings(self) -> Holdings:
+    # --- As the owner of its session ------------------------------------------------------------------------------
+
+    def holdings(self) -> Holdings:
+        """The pins, and what is uploaded and may yet be committed."""
         return Holdings(pins=self._pins.shown(), oldest_upload=min(self._in_flight(), default=""))
 
-    def _on_opened(self, opened: pb.OpenSessionResponse) -> None:
+    def after_seq(self) -> int:
+        """The newest version known here."""
+        return self._pushed.version.seq
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Let go of pins that are lost, and join checkpoints again."""
         self._pins.lose(list(opened.lost_pins))
         self._channels.rejoin()
 
-    def _on_event(self, event: pb.Event) -> None:
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """It has none."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """Apply what is pushed."""
         if event.HasField("barrier"):
             self._channels.deliver(event.barrier)
         if event.HasField("version") and not self._pushed.learn(event.version):
             self._connection.reconnect()
 
-    def _on_heartbeat(self, seq: int) -> None:
+    def on_heartbeat(self, seq: int) -> None:
         """Let go of lost snapshots, and subscribe anew if no versions come: a stream may hang and not break."""
         self._pins.release_forgotten()
         if self._pushed.await_seq(seq, SUBSCRIPTION_SECONDS_MAX).seq < seq:

@@ -7,7 +7,7 @@ again, under the same id and with all that is held, at whichever leader does not
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
@@ -27,7 +27,7 @@ from tussock.statestore.errors import (
     TussockError,
 )
 
-__all__ = ["Attempts", "Holdings", "MetaConnection"]
+__all__ = ["Attempts", "Holdings", "MetaConnection", "NoOwner", "SessionOwner"]
 
 log = get_logger("tussock.meta.client")
 
@@ -59,6 +59,52 @@ class Holdings:
     def beat(self) -> dict[str, Any]:
         """What each heartbeat says of it, by field of the request."""
         return {"tasks": self.tasks, "oldest_upload": self.oldest_upload, "slots": self.slots}
+
+
+class SessionOwner(Protocol):
+    """Who has a session: says what the session holds, and hears what becomes of it. Called by any thread."""
+
+    def holdings(self) -> Holdings:
+        """What the session holds, whenever that is told to a leader."""
+
+    def after_seq(self) -> int:
+        """The sequence of the version that the owner has: the subscription begins after it."""
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """A leader has (re)opened the session; it says which pins and tasks are lost."""
+
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """The leader has taken these tasks back."""
+
+    def on_heartbeat(self, seq: int) -> None:
+        """A heartbeat was answered, with the sequence of the leader's version."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """An event of the subscription, in order, by one thread."""
+
+
+class NoOwner:
+    """Owns the session of one that only calls: it holds nothing, and does nothing with what it hears."""
+
+    def holdings(self) -> Holdings:
+        """Nothing."""
+        return Holdings()
+
+    def after_seq(self) -> int:
+        """All versions."""
+        return 0
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Nothing is lost."""
+
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """None is its own."""
+
+    def on_heartbeat(self, seq: int) -> None:
+        """It follows no versions."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """It waits for none."""
 
 
 @dataclass
@@ -111,20 +157,11 @@ class MetaConnection:
         self._closed = False
         self._stream: Stream | None = None
         self._tasks: list[Task] = []
-        self.holdings: Callable[[], Holdings] = Holdings
-        """Asked for what the session holds whenever that is told to a leader."""
-        self.on_opened: Callable[[pb.OpenSessionResponse], None] = lambda _: None
-        """Called when a leader has (re)opened the session; it says which pins and tasks are lost."""
-        self.on_lost_tasks: Callable[[Sequence[str]], None] = lambda _: None
-        self.on_heartbeat: Callable[[int], None] = lambda _: None
-        """Called with the sequence of the leader's version when a heartbeat was answered."""
-        self.on_event: Callable[[pb.Event], None] = lambda _: None
-        """Called for each event of the subscription, in order, by one thread."""
-        self.after_seq: Callable[[], int] = lambda: 0
-        """Asked for the sequence of the version that the client has, when it subscribes."""
+        self._owner: SessionOwner = NoOwner()
 
-    def start(self, *, subscribe: bool = True) -> pb.OpenSessionResponse:
+    def start(self, owner: SessionOwner, *, subscribe: bool = True) -> pb.OpenSessionResponse:
         """Open the session, then keep it alive by heartbeats and subscribe; raises what opening it raises."""
+        self._owner = owner
         opened = self._open()
         self._tasks.append(self._system.spawn("tussock-heartbeat", self._beat))
         if subscribe:
@@ -252,7 +289,7 @@ class MetaConnection:
         with self._opening:
             if self._session is not before:
                 return self._session.opened
-            held = self.holdings()
+            held = self._owner.holdings()
             request = pb.OpenSessionRequest(
                 session_id=self.session_id,
                 kind=self._kind,
@@ -267,7 +304,7 @@ class MetaConnection:
             opened = self.call("OpenSession", request, timeout=timeout, attempts=attempts)
             assert isinstance(opened, pb.OpenSessionResponse)
             self._session = _Session(opened, attempts.sent)
-            self.on_opened(opened)
+            self._owner.on_opened(opened)
         self.reconnect()
         return opened
 
@@ -277,7 +314,7 @@ class MetaConnection:
                 self._changed.wait_for(lambda: self._closed, self._session.opened.heartbeat_ms / 1000)
             if self._closed:
                 return
-            request = pb.HeartbeatRequest(session_id=self.session_id, **self.holdings().beat())
+            request = pb.HeartbeatRequest(session_id=self.session_id, **self._owner.holdings().beat())
             session, attempts = self._session, Attempts()
             try:
                 answer = self.call("Heartbeat", request, attempts=attempts)
@@ -289,15 +326,15 @@ class MetaConnection:
             if self._session is session:
                 session.acknowledged = max(session.acknowledged, attempts.sent)
             if answer.lost_tasks:
-                self.on_lost_tasks(answer.lost_tasks)
-            self.on_heartbeat(answer.seq)
+                self._owner.on_lost_tasks(answer.lost_tasks)
+            self._owner.on_heartbeat(answer.seq)
 
     def _listen(self) -> None:
         while not self._closed:
             address = self._leader
             pause = PAUSE_SECONDS
             try:
-                request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self.after_seq())
+                request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self._owner.after_seq())
                 stream = self._transport(address).subscribe(request)
                 self._stream = stream
                 if self._closed or self._leader != address:
@@ -306,7 +343,7 @@ class MetaConnection:
                     if event.HasField("closing"):
                         log.info("subscription ends", reason=event.closing.reason)
                     else:
-                        self.on_event(event)
+                        self._owner.on_event(event)
             except NotLeader as error:
                 pause = self._follow(address, error)
             except SessionExpired:

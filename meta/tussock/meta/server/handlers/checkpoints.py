@@ -16,6 +16,7 @@ from tussock.meta.rpc.convert import tables_from_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.handlers.commits import Commits
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.document import JobStatus, ParticipantStatus
 from tussock.statestore.base.logs import get_logger
@@ -49,7 +50,7 @@ def writer_of(job: str) -> str:
     return f"checkpoint:{job}"
 
 
-class Checkpoints:
+class Checkpoints(Part):
     """The checkpoints of all jobs, for one leadership."""
 
     def __init__(self, context: Context, sessions: Sessions, lock: Lock, commits: Commits) -> None:
@@ -80,13 +81,13 @@ class Checkpoints:
                 if wake_ms is not None and wake_ms <= now_ms:
                     self._take(name, barriers.tick(job, now_ms, self._commits.new_epoch()))
 
-    def greet(self, session: Session) -> None:
+    def subscribed(self, session: Session) -> None:
         """The session has subscribed: tell its participants where things stand, events may have been lost."""
         with self._lock:
             for name, participant in self._places(session):
                 self._act(name, greet(self._jobs[name], participant))
 
-    def forget(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             for name, participant in self._places(session):
@@ -95,7 +96,7 @@ class Checkpoints:
                 )
                 self._take(name, step)
 
-    def oldest_uploads(self) -> list[str]:
+    def uploads_in_flight(self) -> list[str]:
         """Ids of the SSTs that barriers under way have collected: vacuum has to spare them, dead or alive who wrote."""
         return [sst.id for tables in self._collected() for runs in tables.values() for run in runs for sst in run.ssts]
 

@@ -12,6 +12,7 @@ from tussock.meta.rpc.convert import columns_from_message, commit_from_message, 
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
+from tussock.meta.server.part import Part
 from tussock.statestore.base.arguments import check_name, check_writer
 from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
@@ -28,7 +29,7 @@ UPDATE_BYTES_MAX = 256 << 10
 SST_ID = re.compile(r"[0-9a-f]{32}")
 
 
-class Commits:
+class Commits(Part):
     """Serves the RPCs about versions, tables and epochs."""
 
     def __init__(self, context: Context, lock: Lock, feed: Feed) -> None:

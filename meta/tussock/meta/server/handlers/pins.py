@@ -22,6 +22,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.version_parts import short_id
 from tussock.statestore.base.logs import get_logger
@@ -38,7 +39,7 @@ PINS_MAX = 10_000
 """Of all sessions: the leader writes each of them anew every third of a lease, and answers `ListPins` with all."""
 
 
-class Pinning:
+class Pinning(Part):
     """Takes, adopts and releases pins for sessions."""
 
     def __init__(self, context: Context, sessions: Sessions, lock: Lock, term: int) -> None:
@@ -76,7 +77,7 @@ class Pinning:
                 pin.abandon()
         return lost
 
-    def release_all(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             pins = list(session.pins.values())
@@ -84,8 +85,8 @@ class Pinning:
         for pin in pins:
             pin.release()
 
-    def abandon(self) -> None:
-        """Stop renewing, and leave the objects to the next leader."""
+    def close(self) -> None:
+        """The term is over: stop renewing, and leave the objects to the next leader."""
         self._context.meta.pins.abandon_all()
 
     def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:

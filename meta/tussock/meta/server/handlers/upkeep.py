@@ -5,6 +5,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.part import Part
 from tussock.meta.server.status.document import UpkeepStatus, VacuumStatus
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.contract.backend import VacuumReport
@@ -15,7 +16,7 @@ __all__ = ["Upkeep"]
 log = get_logger("tussock.meta")
 
 
-class Upkeep:
+class Upkeep(Part):
     """Serves the RPCs about upkeep, and runs what is due; its vacuum is run by one thread at a time."""
 
     def __init__(self, context: Context) -> None:
