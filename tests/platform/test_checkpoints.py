@@ -74,7 +74,7 @@ class Worker:
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    with Platform(tmp_path.as_uri(), session_lease=5.0) as platform:
+    with Platform(tmp_path.as_uri(), session_lease_seconds=5.0) as platform:
         platform.connect().create_table("kv")
         yield platform
 
@@ -363,7 +363,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
 
 def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
     """The leader is gone in the middle of the job: what was committed stays, the rest is done again, barriers go on."""
-    with Platform(tmp_path.as_uri(), replicas=2, session_lease=5.0, leader_lease=3.0) as platform:
+    with Platform(tmp_path.as_uri(), replicas=2, session_lease_seconds=5.0, leader_lease_seconds=3.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
         a.committed_write("1")

@@ -169,7 +169,7 @@ def test_liveness_tells_what_a_restart_would_cure() -> None:
         """A defect, which nobody has thought of."""
 
     bucket = RequestCounts(open_bucket("memory://"))
-    node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll=0.01, leader_lease=0.5))
+    node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll_seconds=0.01, leader_lease_seconds=0.5))
     node.start()
     silent = threading.excepthook
     threading.excepthook = lambda _: None

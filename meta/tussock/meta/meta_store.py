@@ -18,10 +18,10 @@ from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
 from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.log.log import VersionLog
+from tussock.meta.log.log import SNAPSHOT_EVERY, VersionLog
 from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.retention.backups import Backups
-from tussock.meta.retention.pins import PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_new_table, check_new_writer
 from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
@@ -70,9 +70,9 @@ class MetaStore:
         *,
         retention_seconds: float | None = None,
         gc_grace_seconds: float | None = None,
-        pin_lease_seconds: float = 60.0,
+        pin_lease_seconds: float = PIN_LEASE_SECONDS,
         config: PickerConfig | None = None,
-        snapshot_every: int = 64,
+        snapshot_every: int = SNAPSHOT_EVERY,
         linger_seconds: float = 0.0,
         open_source: Callable[[str], ObjectStore] = buckets.open_source,
     ) -> None:

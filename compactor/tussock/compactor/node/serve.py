@@ -93,7 +93,7 @@ def serve(settings: CompactorSettings, access: Access) -> None:
         dial_with(access, system),
         name=settings.name,
         kind=pb.COMPACTOR,
-        deadline=settings.deadline_seconds,
+        deadline_seconds=settings.deadline_seconds,
     )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

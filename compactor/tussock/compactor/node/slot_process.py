@@ -50,7 +50,7 @@ class SlotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     options: dict[str, str] = {}
-    deadline_seconds: float = 30.0
+    deadline_seconds: float
     sst_bytes: int
     has_credentials: bool = False
     """The node hands out credentials of the bucket; else the process's environment has them."""

@@ -376,7 +376,7 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
         system,
         dial or dial_with(settings.access, system),
         name=f"{socket.gethostname()}:{os.getpid()}",
-        deadline=settings.deadline,
+        deadline_seconds=settings.deadline,
         open_request=lambda request: _tell_settings(request, settings),
     )
     backend = PlatformBackend(connection, system, settings.deadline)

@@ -127,7 +127,7 @@ class MetaConnection:
         *,
         name: str,
         kind: pb.SessionKind = pb.CLIENT,
-        deadline: float = 30.0,
+        deadline_seconds: float = 30.0,
         open_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
     ) -> None:
         """Nothing is sent yet.
@@ -138,7 +138,7 @@ class MetaConnection:
             dial: makes a transport to an address.
             name: of this session, for people; of a compactor, unique.
             kind: `CLIENT` or `COMPACTOR`.
-            deadline: seconds after which a call gives up.
+            deadline_seconds: after these a call gives up.
             open_request: may add to the request that opens the session.
         """
         self.session_id = system.random_bytes(16).hex()
@@ -146,7 +146,7 @@ class MetaConnection:
         self._kind = kind
         self._system = system
         self._dial = dial
-        self._deadline = deadline
+        self._deadline_seconds = deadline_seconds
         self._open_request = open_request
         self._addresses = list(addresses)
         self._transports: dict[str, Transport] = {}
@@ -191,7 +191,7 @@ class MetaConnection:
         Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
         """
         _check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
-        deadline = self._system.monotonic() + (self._deadline if timeout is None else timeout)
+        deadline = self._system.monotonic() + (self._deadline_seconds if timeout is None else timeout)
         said: dict[str, str] = {}
         while True:
             if self._closed:

@@ -66,10 +66,11 @@ from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
 
-__all__ = ["Listener", "VersionLog"]
+__all__ = ["SNAPSHOT_EVERY", "Listener", "VersionLog"]
 
 log = get_logger("tussock.meta")
 
+SNAPSHOT_EVERY = 64
 APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
 
@@ -87,7 +88,7 @@ class VersionLog:
         system: System,
         *,
         owner: str,
-        snapshot_every: int = 64,
+        snapshot_every: int = SNAPSHOT_EVERY,
         linger_seconds: float = 0.0,
         follows_copies: bool = False,
     ) -> None:

@@ -35,13 +35,14 @@ from tussock.statestore.errors import (
     StoreClosed,
 )
 
-__all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
+__all__ = ["PIN_LEASE_SECONDS", "Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 
 log = get_logger("tussock.meta")
 
 UNRENEWED_LIFE_MS = 24 * 3600 * 1000
 """No pin holds its epoch for longer than a day after it was last written, by the bucket's clock. That is for damaged
 ones, and for those by a clock that was years ahead: keeping too much loses nothing."""
+PIN_LEASE_SECONDS = 60.0
 PIN_ATTEMPTS_MAX = 5
 RENEWED_AT_ONCE = 8
 PIN_ID = re.compile(r"[0-9]{20}-[0-9a-f]{16}", re.ASCII)
@@ -127,7 +128,7 @@ class PinKeeper:
         *,
         owner: str,
         retention_ms: int | None,
-        lease_seconds: float = 60.0,
+        lease_seconds: float = PIN_LEASE_SECONDS,
         renew_seconds: float | None = None,
     ) -> None:
         """Renewal is every third of the lease unless given; `InvalidOption` if the lease is under two renewals."""
@@ -288,8 +289,7 @@ class PinKeeper:
                 return
             started = self._system.monotonic()
             if started >= pin.deadline:
-                # Others may have acted on its expiry, so it must not come back. Its object stays: another process may
-                # have adopted it by now.
+                # Others may have acted on its expiry, so it is over. Its object stays: another may have adopted it.
                 self._held.pop(pin.info.id, None)
                 return
             renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)

@@ -42,7 +42,7 @@ class Leadership:
         self._feed = feed
         self._lock = context.system.lock()
         """Held around the sessions; never across a request."""
-        self.sessions = Sessions(context.system, context.options.session_lease)
+        self.sessions = Sessions(context.system, context.options.session_lease_seconds)
         self.pinning = Pinning(context, self.sessions, self._lock, term)
         self.scheduler = Scheduler(context, self.sessions, self._lock)
         self.commits = Commits(context, self._lock, feed)
@@ -128,8 +128,8 @@ class Leadership:
         has_keys = self._context.credentials is not None
         is_handed_some = has_keys and (options.hands_out_to_readers or bool(caller.roles & _WRITING))
         return pb.OpenSessionResponse(
-            lease_ms=int(options.session_lease * 1000),
-            heartbeat_ms=int(options.session_lease * 1000 / 4),
+            lease_ms=int(options.session_lease_seconds * 1000),
+            heartbeat_ms=int(options.session_lease_seconds * 1000 / 4),
             store_url=options.store_url,
             store_options=options.store_options,
             hands_out_credentials=is_handed_some,

@@ -292,8 +292,8 @@ class Checkpoints(Part):
             )
         return JobOptions(
             participants=message.participants,
-            interval_ms=message.interval_ms or int(options.checkpoint_interval * 1000),
-            timeout_ms=message.timeout_ms or int(options.checkpoint_timeout * 1000),
+            interval_ms=message.interval_ms or int(options.checkpoint_interval_seconds * 1000),
+            timeout_ms=message.timeout_ms or int(options.checkpoint_timeout_seconds * 1000),
             on_missing=on_missing_from_message(message.on_missing),
         )
 

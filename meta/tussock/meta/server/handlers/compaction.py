@@ -66,8 +66,8 @@ class Scheduler(Part):
         options = context.options
         config = SchedulerConfig(
             tasks_per_table=options.tasks_per_table,
-            stuck_seconds=options.stuck_task,
-            orphan_seconds=options.session_lease,
+            stuck_seconds=options.stuck_task_seconds,
+            orphan_seconds=options.session_lease_seconds,
         )
         self._context = context
         self._sessions = sessions

@@ -22,8 +22,8 @@ class Upkeep(Part):
     def __init__(self, context: Context) -> None:
         self._context = context
         # A new leader knows of uploads in flight only once the clients have come back to it.
-        interval = context.options.vacuum_interval
-        first = max(interval, context.options.session_lease)
+        interval = context.options.vacuum_interval_seconds
+        first = max(interval, context.options.session_lease_seconds)
         self._schedule = Schedule(context.system, lambda: interval, first_seconds=first)
         self._running = context.system.lock()
         self._last: VacuumStatus | None = None

@@ -70,7 +70,7 @@ class Report:
             leader=node.options.address if leadership else node.leader_address,
             started_ms=self._started_ms,
             ready=not node.outdated
-            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5)),
+            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll_seconds, 0.5)),
             draining=node.is_draining,
             outdated=node.outdated,
         )
@@ -117,7 +117,7 @@ class Report:
         )
 
     def _session(self, session: Session, tasks: int, now: float) -> SessionStatus:
-        lease = self._node.options.session_lease
+        lease = self._node.options.session_lease_seconds
         return SessionStatus(
             id=short_id(session.id),
             kind="compactor" if session.is_compactor else "client",

@@ -79,7 +79,7 @@ class GrpcServer:
     """Serves one node on one address: `bind`, which tells the port, then `start`."""
 
     def __init__(
-        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int = 16 << 20
+        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int
     ) -> None:
         """Not started yet; `credentials` are those of TLS."""
         self._gate = gate
