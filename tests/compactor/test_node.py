@@ -15,7 +15,7 @@ from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import Slot, SlotCrashed
-from tussock.compactor.parts import Part
+from tussock.compactor.parts import TaskPart
 from tussock.meta.client.connection import MetaConnection, NoOwner
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.compaction.picker_config import PickerConfig
@@ -49,12 +49,14 @@ class Gate:
         self._slot = slot
         self.entered = threading.Event()
         self.open = threading.Event()
-        self.parts: list[Part] = []
+        self.parts: list[TaskPart] = []
         self.fails: BaseException | None = None
         self.deaf = False
         """It does not notice that it is to stop, as a process that hangs."""
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         self.parts.append(part)
         self.entered.set()
         while not self.open.wait(0.01):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tussock.meta.log.format import (
     SSTS_START,
     BackupContent,
-    Lease,
+    LeaseRecord,
     LogEntry,
     encode_backup,
     encode_entry,
@@ -215,7 +215,7 @@ def files() -> dict[str, bytes]:
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
     )
     written["lease"] = encode_lease(
-        Lease(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
+        LeaseRecord(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
     )
     written["backup"] = encode_backup(BackupContent(info=version.backups["nightly"], version=version))
     return written

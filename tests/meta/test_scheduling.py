@@ -8,7 +8,7 @@ from tussock.meta.compaction.assignment import (
     IDLE_SECONDS_MAX,
     ORPHANED,
     SESSION_OVER,
-    Schedule,
+    Assignments,
     SchedulerConfig,
     owner_of,
     worker_of,
@@ -41,7 +41,7 @@ class Leader:
     """A schedule and the version that it decides on; claims and reports take effect at once."""
 
     def __init__(self, *tables: TableState, config: SchedulerConfig = CONFIG) -> None:
-        self.schedule = Schedule(config, PICKER)
+        self.schedule = Assignments(config, PICKER)
         self.version = version_of(*tables)
         self.now = 100.0
         self.serial = 0

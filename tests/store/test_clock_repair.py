@@ -12,7 +12,7 @@ from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.compactor.clock_repair import repair_clock as carry_out
-from tussock.meta.log.format import Lease, encode_lease, lease_path
+from tussock.meta.log.format import LeaseRecord, encode_lease, lease_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
@@ -190,7 +190,7 @@ def test_it_refuses_while_the_store_is_used(old: StateStore, bucket: ModelBucket
     before = version_of(bucket)
     with old.pin_snapshot(), pytest.raises(InvalidOption, match=r"holds a snapshot at epoch .*nothing changed"):
         repaired(bucket)
-    lease = Lease(term=1, holder="h", address="meta-0:7370", lease_ms=3000)
+    lease = LeaseRecord(term=1, holder="h", address="meta-0:7370", lease_ms=3000)
     bucket.put(lease_path(1), encode_lease(lease))
     with pytest.raises(InvalidOption, match="the meta service at meta-0:7370 leads it"):
         repaired(bucket)

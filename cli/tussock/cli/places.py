@@ -21,7 +21,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
-__all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "opened_version", "table_state"]
+__all__ = ["NoStore", "StorePlace", "opened_bucket", "opened_place", "opened_store", "opened_version", "table_state"]
 
 
 PLATFORM = "tussock://"
@@ -31,7 +31,7 @@ class NoStore(InvalidOption):
     """Nothing of a store is at the URL."""
 
 
-class Place(NamedTuple):
+class StorePlace(NamedTuple):
     """A bucket with the newest version that its log gives."""
 
     bucket: ObjectStore
@@ -62,10 +62,10 @@ def opened_bucket(url: str, options: Mapping[str, str] | None = None) -> Iterato
 
 
 @contextmanager
-def opened_place(url: str) -> Iterator[Place]:
+def opened_place(url: str) -> Iterator[StorePlace]:
     """The bucket with its newest version; one LIST and what the log's tail takes."""
     with opened_bucket(url) as bucket:
-        yield Place(bucket, VersionLog(bucket, RealSystem(), owner="tussock").refresh())
+        yield StorePlace(bucket, VersionLog(bucket, RealSystem(), owner="tussock").refresh())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.pins import Pin
-from tussock.meta.retention.recurring import Schedule
+from tussock.meta.retention.recurring import Recurring
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -80,7 +80,7 @@ class EmbeddedBackend:
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
         self._leases = LeaseKeeper(system, self.meta.own_tasks.renew)
-        self._vacuuming = Schedule(system, lambda: max(self.meta.grace_seconds, _VACUUM_SECONDS_MIN))
+        self._vacuuming = Recurring(system, lambda: max(self.meta.grace_seconds, _VACUUM_SECONDS_MIN))
         self._ended = system.condition()
         self._tasks_ended = 0
         self._closing = False

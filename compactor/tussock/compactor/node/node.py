@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tussock.compactor.executor import CompactionCancelled
-from tussock.compactor.node.jobs import Job, Jobs, Work
+from tussock.compactor.node.jobs import CompactionJob, Jobs, SlotWork
 from tussock.compactor.node.slots import Slot, SlotCrashed
-from tussock.compactor.parts import Part, cut
+from tussock.compactor.parts import TaskPart, cut
 from tussock.meta.client.connection import Holdings, MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message, task_from_message
@@ -139,7 +139,7 @@ class CompactorNode:
             if self._draining or self._jobs.get(task.id) is not None or task.id in self._ended:
                 return
             oldest = max(id_floor(self._system.now_ms()), horizon)
-            self._jobs.add(Job(task=task, spec=spec, gc_horizon=horizon, oldest_upload=oldest))
+            self._jobs.add(CompactionJob(task=task, spec=spec, gc_horizon=horizon, oldest_upload=oldest))
             self._changed.notify_all()
 
     def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
@@ -169,7 +169,7 @@ class CompactorNode:
                 return
             self._do(slot, work)
 
-    def _do(self, slot: Slot, work: Work) -> None:
+    def _do(self, slot: Slot, work: SlotWork) -> None:
         job = work.job
         try:
             number, part = self._part(work)
@@ -190,7 +190,7 @@ class CompactorNode:
         if is_last:
             self._end(job)
 
-    def _part(self, work: Work) -> tuple[int, Part]:
+    def _part(self, work: SlotWork) -> tuple[int, TaskPart]:
         job = work.job
         if work.part is None:
             parts = cut(self._sstables, job.spec, job.task, job.gc_horizon, len(self._slots))
@@ -210,10 +210,10 @@ class CompactorNode:
         assert job.parts is not None
         return work.part, job.parts[work.part]
 
-    def _note(self, job: Job, number: int, rows: int) -> None:
+    def _note(self, job: CompactionJob, number: int, rows: int) -> None:
         job.rows_read[number] = rows
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: CompactionJob) -> None:
         """Report the task, or return it; nothing of it runs any more."""
         try:
             if not job.cancelled and self._report(job):
@@ -228,7 +228,7 @@ class CompactorNode:
                 self._ended.append(job.task.id)
                 self._changed.notify_all()
 
-    def _report(self, job: Job) -> bool:
+    def _report(self, job: CompactionJob) -> bool:
         """Whether the report was accepted."""
         outputs = job.all_outputs()
         request = pb.ReportTaskRequest(
@@ -261,7 +261,7 @@ class CompactorNode:
             return True
         return False
 
-    def _return(self, job: Job) -> None:
+    def _return(self, job: CompactionJob) -> None:
         error = job.error
         request = pb.ReturnTaskRequest(
             session_id=self._connection.session_id, task_id=job.task.id, reason=job.stopped or str(error)

@@ -24,7 +24,7 @@ import msgspec
 
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.slots import InlineSlot, SlotCrashed
-from tussock.compactor.parts import Part
+from tussock.compactor.parts import TaskPart
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -76,7 +76,9 @@ class ProcessSlot:
         """Of the process; `None` once the slot is closed."""
         return self._process.pid if self._process is not None else None
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         """Do the part in the process; raises `SlotCrashed` if that dies of it."""
         if self._process is None or not self._process.is_alive():
             self._start()
@@ -147,7 +149,7 @@ class ProcessSlot:
             return
         self._secrets.send(astuple(found))
 
-    def _crashed(self, part: Part) -> SlotCrashed:
+    def _crashed(self, part: TaskPart) -> SlotCrashed:
         assert self._process is not None
         self._process.join(_END_SECONDS)
         code = self._process.exitcode
@@ -189,7 +191,7 @@ def _main(parts: Connection, secrets: Connection, shared: Any, encoded: bytes) -
     slot = InlineSlot(opened(settings.url), system, opened, settings.sst_bytes)
     while True:
         try:
-            part = msgspec.msgpack.decode(parts.recv_bytes(), type=Part)
+            part = msgspec.msgpack.decode(parts.recv_bytes(), type=TaskPart)
         except EOFError:
             return
         try:

@@ -37,7 +37,7 @@ __all__ = [
     "SESSION_OVER",
     "STUCK_SECONDS",
     "TASKS_PER_TABLE",
-    "Schedule",
+    "Assignments",
     "SchedulerConfig",
     "TakenBack",
     "owner_of",
@@ -105,7 +105,7 @@ def worker_of(owner: str) -> str | None:
     return owner[len(_OWNER) :] if owner.startswith(_OWNER) else None
 
 
-class Schedule:
+class Assignments:
     """What a leader knows of its compactors. Not safe to share between threads."""
 
     def __init__(self, config: SchedulerConfig, picker: PickerConfig) -> None:

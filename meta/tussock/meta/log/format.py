@@ -27,7 +27,7 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 __all__ = [
     "SSTS_START",
     "BackupContent",
-    "Lease",
+    "LeaseRecord",
     "LogEntry",
     "backup_path",
     "decode_backup",
@@ -89,7 +89,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The term in which a leader of the meta service appended it; 0: a store without one."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the object `leader/<term>` says; only its holder overwrites it."""
 
     term: int
@@ -129,7 +129,7 @@ def _as_list(value: object) -> list[object]:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_list)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
-_LEASE_DECODER = msgspec.msgpack.Decoder(Lease)
+_LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
 _HELD_PIN_DECODER = msgspec.msgpack.Decoder(_HeldPin)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
@@ -258,12 +258,12 @@ def decode_backup(path: str, data: bytes) -> BackupContent:
     return content
 
 
-def encode_lease(lease: Lease) -> bytes:
+def encode_lease(lease: LeaseRecord) -> bytes:
     """The bytes of a lease; its sequence field is the term."""
     return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(lease))
 
 
-def decode_lease(path: str, term: int, data: bytes) -> Lease:
+def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:
     """The lease in `data`; `CorruptLog` if it is not the intact one of `term`."""
     return _decoded(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 

@@ -54,7 +54,7 @@ from tussock.meta.log.append_errors import interrupted, not_created, outrun, sto
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replayed
 from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Plan, Progress, fail_all, plan_entry, succeed_all
+from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.outcomes import Outcomes
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_snapshot, read_entry, truncation_boundary
@@ -269,7 +269,7 @@ class VersionLog:
             call.succeed(known[0])
         return known is not None
 
-    def _created(self, plan: Plan, term: int) -> bool:
+    def _created(self, plan: Draft, term: int) -> bool:
         """Create the entry; `False` if those calls that are not done have to be decided again on what is known now."""
         self.clock.check(plan.deltas)
         after = replace(plan.after, seq=plan.after.seq + 1)
@@ -312,7 +312,7 @@ class VersionLog:
             self._snapshot_due = after
         return True
 
-    def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Plan) -> None:
+    def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Draft) -> None:
         """Entry `seq`, created at or below a marker, is no part of the log: load what is.
 
         The object is left to vacuum. After a stall it may have been an entry, in which SSTs lie that are still read.

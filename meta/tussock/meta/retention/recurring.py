@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tussock.statestore.base.system import System
 
-__all__ = ["Schedule"]
+__all__ = ["Recurring"]
 
 JITTER_PARTS = 10
 """Intervals differ by up to one part in so many, so that processes that began together drift apart."""
@@ -16,7 +16,7 @@ JITTER_PARTS = 10
 RETRY_SECONDS_MIN = 10.0
 
 
-class Schedule:
+class Recurring:
     """One piece of work that recurs. Not safe to share between threads without a lock of the caller's."""
 
     def __init__(self, system: System, interval: Callable[[], float], *, first_seconds: float | None = None) -> None:

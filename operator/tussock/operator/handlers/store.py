@@ -24,12 +24,12 @@ from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = ["STATE_STORE"]
 
 
-def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreFacts]:
+def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[StoreFacts]:
     seen, spec = world.seen, body["spec"]
     pods = [
         pod
@@ -60,7 +60,7 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     return Observed(facts, children, others)
 
 
-def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
+def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
     """Stores with an overlapping place that were made before this one."""
     ours = _place(store)
     found = []
@@ -77,14 +77,14 @@ def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _age(store: StateStore) -> tuple[str, bool, str]:
+def _age(store: StoreResource) -> tuple[str, bool, str]:
     """What orders stores by age: of those of one second, whoever has begun was first, and else the uid decides."""
     told = [held["reason"] for held in store.status.get("conditions") or () if held["type"] == "Ready"]
     has_begun = store.status.get("obstacle") is not None and Reason.PREFIX_IN_USE not in told
     return store.metadata.creation_timestamp, not has_begun, store.metadata.uid
 
 
-def _place(store: StateStore) -> tuple[str, str]:
+def _place(store: StoreResource) -> tuple[str, str]:
     """Server and path of a store's objects: two stores overlap if one's path leads to the other's."""
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint):
@@ -112,7 +112,7 @@ def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
     return longer.startswith(shorter)
 
 
-async def _make_minio_secret(world: World, store: StateStore, _: Mapping[str, Any]) -> None:
+async def _make_minio_secret(world: World, store: StoreResource, _: Mapping[str, Any]) -> None:
     """Draw user and password of a managed object store, once: a second draw would lock everybody out."""
     secret = minio_secret(store, f"tussock-{world.system.random_bytes(4).hex()}", world.system.random_bytes(24).hex())
     await make_once(world, secret, store.namespace)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tussock.meta.checkpoints import barriers
-from tussock.meta.checkpoints.job import Action, CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints.job import Action, CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_to_message, on_missing_from_message
 from tussock.meta.rpc.convert import tables_from_message
@@ -59,7 +59,7 @@ class Checkpoints(Part):
         self._sessions = sessions
         self._lock = lock
         self._commits = commits
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CheckpointJob] = {}
         self._reasons: dict[str, str] = {}
         """Why each job was aborted last."""
         self._closed = False
@@ -252,7 +252,7 @@ class Checkpoints(Part):
             if member.session == session.id
         ]
 
-    def _job(self, name: str, participant: str) -> Job:
+    def _job(self, name: str, participant: str) -> CheckpointJob:
         job = self._jobs.get(name)
         if job is None:
             raise Fenced(
@@ -308,13 +308,13 @@ def _weight(tables: Mapping[int, Sequence[Run]]) -> int:
     return sum(SST_BYTES + len(sst.smallest) + len(sst.largest) for sst in ssts)
 
 
-def _generation(job: Job, message: pb.CollectBarrierRequest | pb.LeaveCheckpointRequest) -> int:
+def _generation(job: CheckpointJob, message: pb.CollectBarrierRequest | pb.LeaveCheckpointRequest) -> int:
     """The generation that a call names; 0, which nobody has, if it comes from another session than the participant."""
     member = job.members.get(message.participant)
     return message.generation if member is not None and member.session == message.session_id else 0
 
 
-def _status(job: Job, reason: str, now_ms: int) -> JobStatus:
+def _status(job: CheckpointJob, reason: str, now_ms: int) -> JobStatus:
     flight = job.flight
     parts = flight.parts.keys() if flight is not None else ()
     participants = [

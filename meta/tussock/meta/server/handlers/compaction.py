@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tussock.meta.compaction.assignment import Schedule, SchedulerConfig, TakenBack, owner_of
+from tussock.meta.compaction.assignment import Assignments, SchedulerConfig, TakenBack, owner_of
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.rpc import meta_pb2 as pb
@@ -74,7 +74,7 @@ class Scheduler(Part):
         self._sessions_lock = lock
         # Held for computations only; taken within the log's lock, never around a call to the log.
         self._lock = threading.Lock()
-        self._schedule = Schedule(config, options.picker)
+        self._schedule = Assignments(config, options.picker)
         self._manual: dict[int, _Manual] = {}
         self._decided_seq = 0
         self._working = False

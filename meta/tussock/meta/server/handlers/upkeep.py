@@ -1,6 +1,6 @@
 """Upkeep of the store by the leader: vacuum by schedule and on demand, backups."""
 
-from tussock.meta.retention.recurring import Schedule
+from tussock.meta.retention.recurring import Recurring
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
@@ -24,7 +24,7 @@ class Upkeep(Part):
         # A new leader knows of uploads in flight only once the clients have come back to it.
         interval = context.options.vacuum_interval_seconds
         first = max(interval, context.options.session_lease_seconds)
-        self._schedule = Schedule(context.system, lambda: interval, first_seconds=first)
+        self._schedule = Recurring(context.system, lambda: interval, first_seconds=first)
         self._running = context.system.lock()
         self._last: VacuumStatus | None = None
 

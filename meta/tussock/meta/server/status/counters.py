@@ -17,7 +17,7 @@ from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.ranges import total_bytes
 
-__all__ = ["CallMetrics", "LogMetrics", "Metrics"]
+__all__ = ["CallMetrics", "LogMetrics", "ReplicaMetrics"]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 EPOCHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -95,7 +95,7 @@ class LogMetrics:
         self._tasks.labels("released").inc(tally[ReleaseCompaction])
 
 
-class Metrics:
+class ReplicaMetrics:
     """All metrics of one replica."""
 
     def __init__(self) -> None:

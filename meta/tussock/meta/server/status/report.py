@@ -18,8 +18,8 @@ from tussock.meta.server.status.document import (
     PeerStatus,
     PinStatus,
     ReplicaStatus,
+    ServiceStatus,
     SessionStatus,
-    Status,
     UpkeepStatus,
     shortened,
 )
@@ -31,13 +31,13 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ObjectStoreUnavailable
 
-__all__ = ["Report"]
+__all__ = ["StatusReport"]
 
 READY_POLLS = 10
 """A follower that has not read the log for so many of its polls is not ready."""
 
 
-class Report:
+class StatusReport:
     """Watches a node, and tells how it is. Safe to share between threads."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Report:
         self._sums = LevelSums()
         node.meta.log.subscribe(self._learn)
 
-    def status(self) -> Status:
+    def status(self) -> ServiceStatus:
         """The status as it is shown: of what there is much, the first."""
         return shortened(self.whole())
 
-    def whole(self) -> Status:
+    def whole(self) -> ServiceStatus:
         """The status now; in a leader, one listing of the pins is asked of the bucket."""
         node, leadership = self._node, self._node.leadership if self._node.is_leader else None
         version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
@@ -77,7 +77,7 @@ class Report:
         with self._lock:
             rates = self._rates.status(now, now_ms)
             tables = table_statuses(version, node.options.picker, node.stalls(version), self._sums)
-        status = Status(
+        status = ServiceStatus(
             now_ms=now_ms,
             software=self._software,
             store_url=node.options.store_url,

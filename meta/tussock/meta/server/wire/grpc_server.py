@@ -26,7 +26,7 @@ from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SE
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
-from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Call, Gate
+from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
 from tussock.meta.server.wire.intake import Body, Intake, decoded, is_large
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
@@ -238,7 +238,7 @@ class GrpcServer:
         async with self._decoding:
             return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decoded, method, data)
 
-    async def _hold(self, call: Call, error: TussockError) -> None:
+    async def _hold(self, call: WireCall, error: TussockError) -> None:
         """Let a caller wait who calls too often; not if that would be too many who wait."""
         host = call.host
         if not isinstance(error, RateLimited) or len(error.args) < 2:
@@ -268,7 +268,7 @@ class GrpcServer:
         # Who never reads it does not keep the place for ever.
         asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
 
-    def _arrive(self, method: Method, context: Context) -> Call:
+    def _arrive(self, method: Method, context: Context) -> WireCall:
         metadata = context.invocation_metadata() or ()
         call = self._gate.arrive(method, Arrival(context.peer(), metadata, context.auth_context()))
         context.set_trailing_metadata(((REQUEST_METADATA, call.request_id),))
@@ -308,7 +308,7 @@ def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
         loop.call_soon_threadsafe(ready.set)
 
 
-async def _fail(context: Context, call: Call) -> Message:
+async def _fail(context: Context, call: WireCall) -> Message:
     """End the call after an error that nobody had thought of."""
     call.failed()
     await context.abort(
@@ -319,7 +319,7 @@ async def _fail(context: Context, call: Call) -> Message:
     raise AssertionError("unreachable: abort raises")
 
 
-async def _refuse(context: Context, call: Call, error: TussockError) -> Message:
+async def _refuse(context: Context, call: WireCall, error: TussockError) -> Message:
     """End the call with the error's status and its details."""
     code = grpc.StatusCode[call.refused(error)]
     await context.abort(
