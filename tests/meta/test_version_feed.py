@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from support.versions import FakeSystem, ModelBucket, spec
-from tussock.meta.client.follower import followed
+from tussock.meta.client.follower import follow
 from tussock.meta.client.versions import PushedVersion
 from tussock.meta.log.format import encode_snapshot
 from tussock.meta.log.log import VersionLog
@@ -38,7 +38,7 @@ class Source:
 
 
 def moved(version: Version, update: pb.VersionUpdate) -> Version:
-    return followed(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
+    return follow(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
 
 
 @pytest.mark.parametrize("behind", [0, 1, 7])

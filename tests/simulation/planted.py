@@ -46,7 +46,7 @@ BUGS = [
     Bug(
         "no boundary check after the create",
         "a stalled writer creates a truncated number again and believes that it committed",
-        log.VersionLog._created,
+        log.VersionLog._create,
         "if not self._check.holds():",
         "if False:",
         seed=123,
@@ -62,7 +62,7 @@ BUGS = [
     Bug(
         "lost answer taken for success",
         "an entry whose create was answered with an error counts as created",
-        log.VersionLog._created,
+        log.VersionLog._create,
         "ours = self._read_back(after.seq, entry.id, error)",
         "ours = True",
         seed=3,
@@ -190,7 +190,7 @@ BUGS = [
     Bug(
         "deletes dropped above the bottom",
         "an older row below comes back to life",
-        retention.retained,
+        retention.retained_rows,
         "if bottom and rows.deletes is not None:",
         "if rows.deletes is not None:",
         seed=11,
@@ -221,7 +221,7 @@ BUGS = [
     Bug(
         "pin written after the log is read",
         "the safe epoch may pass between",
-        pins.PinKeeper._pinned,
+        pins.PinKeeper._write,
         "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
         "        check(self._log.refresh(), info)\n        check = lambda *_: None\n"
         "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
@@ -291,7 +291,7 @@ BUGS = [
     Bug(
         "hole in the pushed versions",
         "a client applies an entry to a version that it does not follow",
-        follower.followed,
+        follower.follow,
         "if first_seq > version.seq + 1:",
         "if False:",
     ),

@@ -91,7 +91,7 @@ def repair_clock(
         if not dry_run:
             # Before anything is uploaded: by a clock that is ahead, ids would be, too.
             store_log.clock.check([RepairClock(at_ms=now_ms, limit=limit)])
-            fresh = uploader.upload(_rewritten(sstables, old, numbers)) if old else ()
+            fresh = uploader.upload(_rewrite(sstables, old, numbers)) if old else ()
             rewritten = {sst.id: new for (_, sst), new in zip(old, fresh, strict=True)}
             _append(store_log, RepairClock(at_ms=now_ms, limit=limit, rewritten=rewritten), numbers, limit_ms)
         return _report(found, numbers, [sst for _, sst in old])
@@ -136,14 +136,14 @@ def _all_epochs(
             yield np.unique(rows.epoch_array())
 
 
-def _rewritten(sstables: Sstables, old: list[tuple[TableState, SstInfo]], numbers: Numbers) -> Iterator[EncodedSst]:
+def _rewrite(sstables: Sstables, old: list[tuple[TableState, SstInfo]], numbers: Numbers) -> Iterator[EncodedSst]:
     for state, sst in old:
         want = ReadRange(fill=False, types=value_schema(state.spec).types)
-        rows = (_given(part, numbers) for part in SSTableIterator(sstables, sst, want))
+        rows = (_renumber(part, numbers) for part in SSTableIterator(sstables, sst, want))
         yield from SstWriter(state.spec, sst_bytes=SST_BYTES, epoch_inherited=False).write(rows)
 
 
-def _given(rows: Rows, numbers: Numbers) -> Rows:
+def _renumber(rows: Rows, numbers: Numbers) -> Rows:
     return rows.with_epochs(numbers.given(rows.epoch_array()))
 
 

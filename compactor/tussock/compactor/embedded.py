@@ -319,13 +319,13 @@ class EmbeddedBackend:
         """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
         try:
             with self._leases.holding():
-                return self._executed(task)
+                return self._run_task(task)
         finally:
             with self._ended:
                 self._tasks_ended += 1
                 self._ended.notify_all()
 
-    def _executed(self, task: CompactionTask) -> bool:
+    def _run_task(self, task: CompactionTask) -> bool:
         state = self.version().tables.get(task.table_id)
 
         def is_over() -> bool:

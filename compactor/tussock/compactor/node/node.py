@@ -268,7 +268,7 @@ class CompactorNode:
         )
         if error is not None:
             log.warning("compaction task failed", task=job.task.id, table=job.spec.name, error=str(error))
-            request.error.CopyFrom(_described(error))
+            request.error.CopyFrom(_error_detail(error))
         try:
             self._connection.call("ReturnTask", request)
         except TussockError as failed:
@@ -276,7 +276,7 @@ class CompactorNode:
             log.warning("compaction task could not be returned", task=job.task.id, error=str(failed))
 
 
-def _described(error: BaseException) -> pb.ErrorDetail:
+def _error_detail(error: BaseException) -> pb.ErrorDetail:
     if isinstance(error, ObjectNotFound):
         # If the task had been taken back, its inputs may be gone rightly; then the leader ignores what is returned.
         error = CorruptSst(f"{error}; the version names it, so it was lost: restore it")

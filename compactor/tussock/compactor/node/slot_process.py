@@ -99,7 +99,7 @@ class ProcessSlot:
                         raise CompactionCancelled(f"the process of {self._name} did not stop when told to: killed")
             answer = self._parts.recv()
         except (EOFError, OSError) as error:
-            raise self._crashed(part) from error
+            raise self._crash(part) from error
         if isinstance(answer, BaseException):
             raise answer
         progress(self._shared[_ROWS])
@@ -149,7 +149,7 @@ class ProcessSlot:
             return
         self._secrets.send(astuple(found))
 
-    def _crashed(self, part: TaskPart) -> SlotCrashed:
+    def _crash(self, part: TaskPart) -> SlotCrashed:
         assert self._process is not None
         self._process.join(_END_SECONDS)
         code = self._process.exitcode

@@ -202,7 +202,7 @@ def collect(job: CheckpointJob, participant: str, generation: int, barrier: int,
 
 def committed(job: CheckpointJob, epoch: int, now_ms: int, fresh: int) -> Step:
     """The commit of the barrier under way has succeeded and holds as `epoch`."""
-    job, told = _resolved(job, epoch, now_ms)
+    job, told = _resolve(job, epoch, now_ms)
     step = _abort(job, job.doomed, now_ms, fresh) if job.doomed else _start_waiting(job)
     return _unless_empty(Step(step.job, (*told, *step.actions)))
 
@@ -229,13 +229,13 @@ def _settle(job: CheckpointJob, now_ms: int) -> Step:
     tables = _together(flight.parts)
     if not tables:
         # Nothing was written: the checkpoint is the same as the one before, and an idle job makes no log entries.
-        job, told = _resolved(job, job.committed_epoch, now_ms)
+        job, told = _resolve(job, job.committed_epoch, now_ms)
         return _unless_empty(Step(job, told))
     job = replace(job, flight=replace(flight, committing=True))
     return Step(job, (CommitBarrier(flight.number, flight.epoch, tables),))
 
 
-def _resolved(job: CheckpointJob, epoch: int, now_ms: int) -> tuple[CheckpointJob, tuple[Action, ...]]:
+def _resolve(job: CheckpointJob, epoch: int, now_ms: int) -> tuple[CheckpointJob, tuple[Action, ...]]:
     """The barrier under way has become a checkpoint; those who collected it are told."""
     flight = job.flight
     assert flight is not None, "only a barrier that is under way can be resolved"

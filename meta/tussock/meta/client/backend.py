@@ -142,7 +142,7 @@ class PlatformBackend:
         except TableExists:
             state = self.refresh().find_table(spec.name)
             # An attempt whose answer was lost may have made it; then it is just what was asked for, and empty.
-            if not attempts.unknown or state is None or _unnumbered(state.spec) != _unnumbered(spec):
+            if not attempts.unknown or state is None or _without_id(state.spec) != _without_id(spec):
                 raise
             return state
         assert isinstance(answer, pb.CreateTableResponse)
@@ -394,7 +394,7 @@ def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:
         request.gc_grace_ms = int(settings.gc_grace * 1000)
 
 
-def _unnumbered(spec: TableSpec) -> pb.TableSpec:
+def _without_id(spec: TableSpec) -> pb.TableSpec:
     message = spec_to_message(spec)
     message.id = 0
     return message

@@ -163,7 +163,7 @@ class GrpcTransport:
             else:
                 answer = self._stubs[method.name](data, timeout, metadata)
         except grpc.RpcError as error:
-            raise _translated(self.address, method.name, error) from None
+            raise _translate(self.address, method.name, error) from None
         except ValueError as error:
             raise _channel_closed(self.address, method.name, error) from None
         return answer
@@ -193,7 +193,7 @@ class _GrpcStream:
             yield from self._call
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.CANCELLED:
-                raise _translated(self._address, "Subscribe", error) from None
+                raise _translate(self._address, "Subscribe", error) from None
 
     def cancel(self) -> None:
         with contextlib.suppress(ValueError):
@@ -211,7 +211,7 @@ def _channel_closed(address: str, method: str, error: ValueError) -> MetaUnavail
     return MetaUnavailable(f"{method} on the meta service at {address}: {error}", address)
 
 
-def _translated(address: str, method: str, error: Any) -> TussockError:
+def _translate(address: str, method: str, error: Any) -> TussockError:
     """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:

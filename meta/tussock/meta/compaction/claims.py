@@ -76,7 +76,7 @@ class Claims:
         tried: list[str] = []
 
         def decide(version: Version) -> tuple[list[Delta], list[CompactionTask]]:
-            return self._decided(version, choose, self._watermark(version, pinned), tried)
+            return self._decide(version, choose, self._watermark(version, pinned), tried)
 
         claimed: list[CompactionTask] = []
         try:
@@ -153,7 +153,7 @@ class Claims:
         due = [task for task in known if task.expires_ms - now_ms < TASK_LEASE_MS - RENEW_MS // 2]
         return [ClaimCompaction(task=replace(task, expires_ms=now_ms + TASK_LEASE_MS)) for task in due]
 
-    def _decided(
+    def _decide(
         self, version: Version, choose: Choose, watermark: int, tried: list[str]
     ) -> tuple[list[Delta], list[CompactionTask]]:
         """The deltas of one entry, decided one after the other on the version that the ones before it leave."""

@@ -52,7 +52,7 @@ from msgspec.structs import replace
 
 from tussock.meta.log.append_errors import interrupted, not_created, outrun, stood_still, unknown
 from tussock.meta.log.bucket_clock import BucketClock
-from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replayed
+from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
 from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
@@ -161,13 +161,13 @@ class VersionLog:
             start = self._version.seq
             began = Moment.now(self._system)
             try:
-                learned = replayed(self._bucket, self._system, self._version, most=PROBES, exists=exists)
+                learned = replay(self._bucket, self._system, self._version, most=PROBES, exists=exists)
                 if len(learned) >= PROBES:
                     # Listeners want every entry, and one of ours may be among them without our knowing.
                     jumps = not self._listeners and not self._outcomes.is_open
                     if jumps and is_far_behind(self._bucket, learned[-1].version.seq):
                         return self._load()
-                    learned += self._replayed(learned[-1].version)
+                    learned += self._replay(learned[-1].version)
             except CorruptLog:
                 # Below the markers stray entries of stalled writers may lie; they are no part of the log.
                 if truncation_boundary(self._bucket) <= start:
@@ -255,7 +255,7 @@ class VersionLog:
                 return pause
         progress.is_fresh = True
         # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
-        if self._created(plan, calls[0].term):
+        if self._create(plan, calls[0].term):
             succeed_all(plan.accepted)
             return 0.0
         progress.races += 1
@@ -269,7 +269,7 @@ class VersionLog:
             call.succeed(known[0])
         return known is not None
 
-    def _created(self, plan: Draft, term: int) -> bool:
+    def _create(self, plan: Draft, term: int) -> bool:
         """Create the entry; `False` if those calls that are not done have to be decided again on what is known now."""
         self.clock.check(plan.deltas)
         after = replace(plan.after, seq=plan.after.seq + 1)
@@ -345,13 +345,13 @@ class VersionLog:
         for _ in range(LOAD_ATTEMPTS_MAX):
             start, problems = newest_snapshot(self._bucket, self.clock.heard)
             began = Moment.now(self._system)
-            learned = self._replayed(start)
+            learned = self._replay(start)
             version = learned[-1].version if learned else start
             boundary, later = beyond(self._bucket, version.seq, self.clock.heard)
             if boundary <= start.seq:
                 if later is not None:
                     # Appended since the reading, or a hole, which would look like the end of the log.
-                    learned += self._replayed(version)
+                    learned += self._replay(version)
                     version = learned[-1].version if learned else start
                 if later is None or later <= version.seq:
                     if version.seq == 0 and self._is_wary and (remains := look_for_remains(self._bucket, remains)):
@@ -374,9 +374,9 @@ class VersionLog:
             f"restore a snapshot of {boundary} or later"
         )
 
-    def _replayed(self, version: Version) -> list[Learned]:
+    def _replay(self, version: Version) -> list[Learned]:
         """All the entries that follow `version`."""
-        return replayed(self._bucket, self._system, version)
+        return replay(self._bucket, self._system, version)
 
     def _learn(self, learned: Sequence[Learned]) -> None:
         """Take over entries that are known to be part of the log."""

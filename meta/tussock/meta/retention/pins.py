@@ -177,7 +177,7 @@ class PinKeeper:
             check = _check_not_dropped if epoch is None else self._check_kept
             try:
                 fresh = self._fresh(wanted, owner or self._owner, token)
-                return self._pinned(fresh, check, self.release, holder=holder, newest=epoch is None)
+                return self._write(fresh, check, self.release, holder=holder, newest=epoch is None)
             except SnapshotExpired:
                 # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
@@ -198,7 +198,7 @@ class PinKeeper:
         spite of that. If nobody has kept the object alive, the epoch has to be above the safe epoch, as the proof in
         `watermark.py` demands of a pin that is new.
         """
-        stored = self._proven(info.id, holder)
+        stored = self._prove(info.id, holder)
         was_kept = stored.expires_ms >= self._system.now_ms()  # clocks taken as they are
         renewed = replace(stored, seq=stored.seq or info.seq, expires_ms=self._system.now_ms() + self.lease_ms)
 
@@ -219,7 +219,7 @@ class PinKeeper:
                 )
 
         # Refused, the object is left to expire: another process may be adopting it too, and succeed.
-        return self._pinned(renewed, check, self.abandon, holder=holder)
+        return self._write(renewed, check, self.abandon, holder=holder)
 
     def abandon(self, pin: Pin) -> None:
         """Hold the pin no more and leave its object in the bucket, to expire or to be adopted by another process."""
@@ -309,7 +309,7 @@ class PinKeeper:
             expires_ms=now_ms + self.lease_ms,
         )
 
-    def _proven(self, pin_id: str, holder: str) -> PinInfo:
+    def _prove(self, pin_id: str, holder: str) -> PinInfo:
         """The pin as its object says it, if that also says that it is this holder's."""
         if PIN_ID.fullmatch(pin_id) is None:
             raise AccessDenied(f"{pin_id[:64]!r} is no id of a pin; pin again")
@@ -327,7 +327,7 @@ class PinKeeper:
             )
         return stored
 
-    def _pinned(
+    def _write(
         self,
         info: PinInfo,
         check: Callable[[Version, PinInfo], None],

@@ -122,7 +122,7 @@ class Vacuum:
             try:
                 self._advance(listed, bucket_ms, known)
             except ObjectStoreUnavailable:
-                if not self._made_room(listed, backup_objects, bucket_ms):
+                if not self._make_room(listed, backup_objects, bucket_ms):
                     raise
                 self._advance(listed, bucket_ms, known)
             held = self._backups.held()
@@ -145,7 +145,7 @@ class Vacuum:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
         self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded), None))
 
-    def _made_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
+    def _make_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
         """Delete what is garbage by the log as it is, without an entry more; whether there was any.
 
         A disk may be so full that not even the entry with the horizon has a place. What was dropped long enough ago

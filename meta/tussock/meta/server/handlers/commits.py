@@ -101,7 +101,7 @@ class Commits(Part):
         )
 
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
-        state = self._context.meta.create_table(_checked(spec_from_message(request.spec)))
+        state = self._context.meta.create_table(_check_spec(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
@@ -137,7 +137,7 @@ class Commits(Part):
         return self._context.meta.version().seq
 
 
-def _checked(spec: TableSpec) -> TableSpec:
+def _check_spec(spec: TableSpec) -> TableSpec:
     """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
     schema = None if spec.schema is None else columns_from_message(spec.schema)
     return table_spec(

@@ -100,14 +100,14 @@ class Pinning(Part):
             self._taking[key] = turn, calls + 1
         try:
             with turn:
-                return self._taken(request)
+                return self._take(request)
         finally:
             with self._lock:
                 turn, calls = self._taking.pop(key)
                 if calls > 1:
                     self._taking[key] = turn, calls - 1
 
-    def _taken(self, request: pb.PinRequest) -> pb.PinResponse:
+    def _take(self, request: pb.PinRequest) -> pb.PinResponse:
         token = hashlib.sha256(f"{self._term}/{request.session_id}/{request.token}".encode()).hexdigest()[:16]
         with self._lock:
             session = self._sessions.get(request.session_id)

@@ -46,7 +46,7 @@ class Upkeep(Part):
         if not self._schedule.is_due:
             return
         try:
-            report = self._vacuumed(dry_run=False)
+            report = self._run_vacuum(dry_run=False)
         except TussockError as error:
             self._schedule.failed()
             self._last = VacuumStatus(
@@ -57,7 +57,7 @@ class Upkeep(Part):
             self._schedule.succeeded()
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
-    def _vacuumed(self, *, dry_run: bool) -> VacuumReport:
+    def _run_vacuum(self, *, dry_run: bool) -> VacuumReport:
         with self._running:
             report = self._context.meta.vacuum(dry_run=dry_run)
         if not dry_run:
@@ -70,7 +70,7 @@ class Upkeep(Part):
         return report
 
     def _vacuum(self, request: pb.VacuumRequest, _: Caller) -> pb.VacuumResponse:
-        return report_to_message(self._vacuumed(dry_run=request.dry_run))
+        return report_to_message(self._run_vacuum(dry_run=request.dry_run))
 
     def _create_backup(self, request: pb.CreateBackupRequest, _: Caller) -> pb.CreateBackupResponse:
         backup = self._context.meta.backups.create(request.name, comment=request.comment, backup_id=request.backup_id)

@@ -32,7 +32,7 @@ __all__ = [
     "UpkeepStatus",
     "VacuumStatus",
     "VersionStatus",
-    "shortened",
+    "shorten",
 ]
 
 
@@ -299,7 +299,7 @@ PARTICIPANTS_LISTED_MAX = 100
 """Of one job."""
 
 
-def shortened(status: ServiceStatus) -> ServiceStatus:
+def shorten(status: ServiceStatus) -> ServiceStatus:
     """The status with at most `LISTED_MAX` of each kind of thing."""
     cut, left_out = {}, {}
     for name in ("tables", "problems", "sessions", "pins", "checkpoints", "backups"):

@@ -21,7 +21,7 @@ from tussock.meta.server.status.document import (
     ServiceStatus,
     SessionStatus,
     UpkeepStatus,
-    shortened,
+    shorten,
 )
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
@@ -56,7 +56,7 @@ class StatusReport:
 
     def status(self) -> ServiceStatus:
         """The status as it is shown: of what there is much, the first."""
-        return shortened(self.whole())
+        return shorten(self.whole())
 
     def whole(self) -> ServiceStatus:
         """The status now; in a leader, one listing of the pins is asked of the bucket."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tussock.meta.rpc.errors import clipped, status_of
+from tussock.meta.rpc.errors import clip, status_of
 from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
 from tussock.meta.server.auth.authentication import Authenticator, Presented, authorize
 from tussock.meta.server.auth.caller import ANYONE, Caller
@@ -164,7 +164,7 @@ class WireCall:
             return
         told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
-            told["error"] = clipped(error, ERROR_BYTES_MAX)
+            told["error"] = clip(error, ERROR_BYTES_MAX)
         if trace:
             log.error("call", exc_info=True, **told)
         elif is_quiet:

@@ -21,13 +21,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clipped, encode_error
+from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clip, encode_error
 from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
 from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
-from tussock.meta.server.wire.intake import Body, Intake, decoded, is_large
+from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
@@ -156,7 +156,7 @@ class GrpcServer:
             try:
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
-                request = await self._decoded(method, body.whole())
+                request = await self._decode(method, body.whole())
                 call.of_session(getattr(request, "session_id", ""))
                 if node.answer_bytes(request) > LARGE_BYTES:
                     await self._wait_for_place(context)
@@ -191,7 +191,7 @@ class GrpcServer:
             try:
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
-                request = await self._decoded(method, body.whole())
+                request = await self._decode(method, body.whole())
                 assert isinstance(request, pb.SubscribeRequest)
                 call.of_session(request.session_id)
                 async with lane.turns.turn(call.source):
@@ -231,12 +231,12 @@ class GrpcServer:
             return self._beats
         return self._sessions if method.name in KEEPING_ALIVE else self._calls
 
-    async def _decoded(self, method: Method, data: bytes) -> Message:
+    async def _decode(self, method: Method, data: bytes) -> Message:
         """The request. Of large ones, each of which may become many objects, one at a time."""
         if not is_large(data):
-            return decoded(method, data)
+            return decode(method, data)
         async with self._decoding:
-            return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decoded, method, data)
+            return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decode, method, data)
 
     async def _hold(self, call: WireCall, error: TussockError) -> None:
         """Let a caller wait who calls too often; not if that would be too many who wait."""
@@ -324,7 +324,7 @@ async def _refuse(context: Context, call: WireCall, error: TussockError) -> Mess
     code = grpc.StatusCode[call.refused(error)]
     await context.abort(
         code,
-        clipped(str(error), DETAILS_BYTES_MAX),
+        clip(str(error), DETAILS_BYTES_MAX),
         ((ERROR_METADATA, encode_error(error)), (REQUEST_METADATA, call.request_id)),
     )
     raise AssertionError("unreachable: abort raises")

@@ -179,14 +179,14 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Unauthenticated as error:
-        return _refused(401, error, {"WWW-Authenticate": "Bearer"})
+        return _refuse(401, error, {"WWW-Authenticate": "Bearer"})
     except AccessDenied as error:
-        return _refused(403, error, {})
+        return _refuse(403, error, {})
     except TussockError as error:
-        return _refused(503, error, {})
+        return _refuse(503, error, {})
 
 
-def _refused(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
+def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
     body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 

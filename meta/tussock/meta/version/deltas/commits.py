@@ -228,7 +228,7 @@ def with_payloads(
     """
     brought: list[bytes] = []
 
-    def placed(sst: SstInfo) -> SstInfo:
+    def place(sst: SstInfo) -> SstInfo:
         nonlocal start
         payload = payloads.get(sst.id)
         if payload is None:
@@ -238,7 +238,7 @@ def with_payloads(
         return replace(sst, entry=seq, offset=start - len(payload))
 
     tables = {
-        table: tuple(Run(ssts=tuple(map(placed, run.ssts))) for run in runs) for table, runs in delta.tables.items()
+        table: tuple(Run(ssts=tuple(map(place, run.ssts))) for run in runs) for table, runs in delta.tables.items()
     }
     return replace(delta, tables=tables), brought
 
@@ -354,10 +354,10 @@ def _with_sample(timeline: tuple[tuple[int, int], ...], at_ms: int, epoch: int) 
     last_ms = timeline[-1][0] if timeline else at_ms
     kept = timeline[:-1] if timeline and at_ms <= last_ms else timeline
     grown = (*kept, (max(at_ms, last_ms), epoch))
-    return grown if len(grown) <= TIMELINE_SAMPLES_MAX else _thinned(grown)
+    return grown if len(grown) <= TIMELINE_SAMPLES_MAX else _thin(grown)
 
 
-def _thinned(timeline: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def _thin(timeline: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Keep samples as far apart as a thirty-second of their age: about `32 * ln(span)` of them, under a thousand.
 
     Dropping every second sample was the other idea; repeated, it forgets everything that is older than a few

@@ -81,9 +81,9 @@ class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_comp
         _check_free(version, task)
         where = locate(state.levels, task.inputs)
         if where is None:
-            raise _refused(task, _why_not_there(state.levels, inputs))
+            raise _refusal(task, _why_not_there(state.levels, inputs))
         if where[-1] > target_rank(state.levels, where, task.target_level):
-            raise _refused(task, f"an input is older than the target level {task.target_level}")
+            raise _refusal(task, f"an input is older than the target level {task.target_level}")
         if task.target_level == 0:
             _check_whole_runs(task, state.levels, where)
         else:
@@ -151,7 +151,7 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
             version,
             tables={
                 **version.tables,
-                task.table_id: replace(state, levels=_replaced(state.levels, task, self.outputs)),
+                task.table_id: replace(state, levels=_replace_inputs(state.levels, task, self.outputs)),
             },
             tasks={key: other for key, other in version.tasks.items() if key != task.id},
             compacted_epoch=max(version.compacted_epoch, self.watermark),
@@ -205,12 +205,12 @@ def targets_collide(task: CompactionTask, other: CompactionTask) -> bool:
 def _check_free(version: Version, task: CompactionTask) -> None:
     """Raise if the task is there already, or another one has claimed an input."""
     if task.id in version.tasks:
-        raise _refused(task, "a task of that id is there already")
+        raise _refusal(task, "a task of that id is there already")
     ids = set(map(_ID, task.ssts()))
     for other in version.tasks.values():
         if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):
             taken = min(ids.intersection(map(_ID, other.ssts())))
-            raise _refused(task, f"input SST {taken} belongs to another task, {other.id}")
+            raise _refusal(task, f"input SST {taken} belongs to another task, {other.id}")
 
 
 def _why_not_there(levels: TableLevels, inputs: Sequence[SstInfo]) -> str:
@@ -229,7 +229,7 @@ def _check_whole_runs(task: CompactionTask, levels: TableLevels, where: list[int
     if not neighbours or any(
         len(run) != len(levels.l0[rank].ssts) for run, rank in zip(task.inputs, where, strict=True)
     ):
-        raise _refused(task, "a merge inside L0 takes whole runs that follow each other")
+        raise _refusal(task, "a merge inside L0 takes whole runs that follow each other")
 
 
 def _check_target_level(version: Version, task: CompactionTask, levels: TableLevels) -> None:
@@ -240,12 +240,12 @@ def _check_target_level(version: Version, task: CompactionTask, levels: TableLev
     for span in spans:
         for sst in overlap_in_run(target, span):
             if sst.id not in ids:
-                raise _refused(
+                raise _refusal(
                     task, f"SST {sst.id} of target level {task.target_level} is in its range and not among its inputs"
                 )
     rival = next((other.id for other in version.tasks.values() if targets_collide(task, other)), None)
     if rival is not None:
-        raise _refused(task, f"task {rival} is about to write into the same range of level {task.target_level}")
+        raise _refusal(task, f"task {rival} is about to write into the same range of level {task.target_level}")
 
 
 def _check_age_order(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
@@ -277,37 +277,37 @@ def _check_passing(
             if older.id in ids:
                 continue
             if deeper:
-                raise _refused(
+                raise _refusal(
                     task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}, in {older.id}"
                 )
-            raise _refused(task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it")
+            raise _refusal(task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it")
 
 
-def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
+def _replace_inputs(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
     """The levels with the outputs in place of the inputs; runs that are not touched are shared, not copied."""
     where = locate(levels, task.inputs)
     if where is None:
-        raise _refused(task, "its inputs are not where they were claimed")
+        raise _refusal(task, "its inputs are not where they were claimed")
     gone = dict(zip(where, task.inputs, strict=True))
     l0: list[Run] = []
     for rank, sub in enumerate(levels.l0):
         if rank == where[0] and task.target_level == 0 and outputs:
             # The inputs are neighbours and taken whole, so the first one's place is the merged run's place.
             l0.append(Run(ssts=outputs))
-        kept = Run(ssts=tuple(_spliced(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
+        kept = Run(ssts=tuple(_splice(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
         if kept.ssts:
             l0.append(kept)
     below: list[Sequence[SstInfo]] = []
     for number in range(1, max(len(levels.levels), task.target_level if outputs else 0) + 1):
         level = levels.levels[number - 1] if number <= len(levels.levels) else ()
         new = outputs if number == task.target_level else ()
-        below.append(_spliced(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
+        below.append(_splice(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
     while below and not below[-1]:
         below.pop()
     return TableLevels(l0=tuple(l0), levels=tuple(below))
 
 
-def _spliced(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:
+def _splice(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:
     """A sorted run without `gone`, which are in it, and with `new`; only the part between their keys is touched."""
     if not gone and not new:
         return run
@@ -319,7 +319,7 @@ def _spliced(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstIn
     return run.replaced(first, end, sorted([*part, *new], key=_SMALLEST))
 
 
-def _refused(task: CompactionTask, why: str) -> Conflict:
+def _refusal(task: CompactionTask, why: str) -> Conflict:
     return Conflict(f"compaction task {task.id} ({task.kind}, table id {task.table_id}) is refused: {why}; pick again")
 
 
