@@ -16,8 +16,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tussock.meta.log.format import decode_snapshot, encode_snapshot
-from tussock.meta.version.commits import AlreadyCommitted, stamp
-from tussock.meta.version.delta import ClaimCompaction, CreateTable, Delta, ReportCompaction, advance
+from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.tables import CreateTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReportCompaction
 from tussock.meta.version.ranges import overlap_in_run
 from tussock.meta.version.version import CompactionTask, DroppedSst, Version
 from tussock.statestore.contract.backend import CommitRequest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tussock.meta.client.access import dial_with
-from tussock.meta.client.connection import MetaConnection
+from tussock.meta.client.connection import MetaConnection, NoOwner
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.statestore import connect
 from tussock.statestore.base.identity import Access
@@ -71,6 +71,20 @@ def write(addresses: str, tables: Sequence[str], seconds: float) -> dict[str, An
         return {"commits": sorted(took), "cpu_seconds": time.process_time() - used}
 
 
+class _Listener(NoOwner):
+    def __init__(self, seq: int, came: list[tuple[int, float]]) -> None:
+        self._seq = seq
+        self._came = came
+
+    def after_seq(self) -> int:
+        return self._seq
+
+    def on_event(self, event: pb.Event) -> None:
+        if event.HasField("version"):
+            now, update = time.monotonic(), event.version
+            self._came.extend((seq, now) for seq in range(update.first_seq, update.seq + 1))
+
+
 def subscribe(addresses: str, clients: int, seconds: float) -> dict[str, Any]:
     """Sessions that are subscribed; answers when which of them had which entry of the log."""
     system = RealSystem()
@@ -82,16 +96,7 @@ def subscribe(addresses: str, clients: int, seconds: float) -> dict[str, Any]:
         connection = MetaConnection(addresses.split(","), system, dial, name=name)
         newest = connection.call("GetVersion", pb.GetVersionRequest(after_seq=0))
         assert isinstance(newest, pb.GetVersionResponse)
-        seq = newest.update.seq
-
-        def learn(event: pb.Event) -> None:
-            if event.HasField("version"):
-                now, update = time.monotonic(), event.version
-                came.extend((seq, now) for seq in range(update.first_seq, update.seq + 1))
-
-        connection.on_event = learn
-        connection.after_seq = lambda seq=seq: seq
-        connection.start()
+        connection.start(_Listener(newest.update.seq, came))
         connections.append(connection)
     wait_for_go()
     time.sleep(seconds)

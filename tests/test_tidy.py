@@ -165,6 +165,23 @@ def test_modules_have_names_of_things() -> None:
     assert doing == []
 
 
+SHARED_CLASS_NAMES = {"Run", "Settings", "TableReader", "Watched"}
+"""Names of more than one class, still: the list may only get shorter."""
+
+
+def test_class_names_are_unique() -> None:
+    """One name is one class, private ones too: a reader who meets it knows which one."""
+    homes: dict[str, list[str]] = {}
+    for path in python_files(*ROOMS):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{relative(path)}:{node.lineno}")
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    new = [f"{name}: {', '.join(places)}" for name, places in shared.items() if name not in SHARED_CLASS_NAMES]
+    assert not new, "\n".join(["find another noun for the less public one:", *new])
+    assert sorted(shared) == sorted(SHARED_CLASS_NAMES), "the list names what is unique by now"
+
+
 def test_rooms_are_drawn_as_they_are() -> None:
     """`docs/architecture.md` shows what `scripts/rooms.py` finds in the imports."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "scripts/rooms.py")

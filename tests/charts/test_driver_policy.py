@@ -15,14 +15,14 @@ from support.operators import eventually
 from tussock.operator.manifests.compute.conf import EXECUTOR_POD_FILE
 from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 Pod = dict[str, Any]
 NAMESPACE = "data"
 DRIVER, SHARED = "orders-driver", "bucket-user"
 
 WITH_SECRETS, WITH_IDENTITY = CASES["production"][0], CASES["identity"][0]
-JOBS: dict[str, tuple[StateStore, Compute]] = {
+JOBS: dict[str, tuple[StoreResource, Compute]] = {
     "orders": (WITH_SECRETS, compute_with("orders", env=CASES["production"][1].spec.env)),
     "totals": (WITH_SECRETS, compute_with("totals", env=[])),
     "left": (WITH_IDENTITY, compute_with("left")),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from support.command import ORDERS, Tussock, order
 from tussock.meta.log.format import (
-    Lease,
+    LeaseRecord,
     decode_entry,
     decode_snapshot,
     encode_entry,
@@ -22,7 +22,7 @@ from tussock.meta.log.format import (
     marker_path,
     snapshot_path,
 )
-from tussock.meta.version.commits import CommitEpoch
+from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.format import bloom
@@ -64,7 +64,7 @@ def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pin = PinInfo(id=PIN.removeprefix("pins/"), epoch=1, owner="test", created_ms=1, expires_ms=2)
     (folder / PIN).write_bytes(encode_pin(pin))
     (folder / "leader").mkdir(exist_ok=True)
-    lease = Lease(term=4, holder="test", address="meta-0:7370", lease_ms=3000)
+    lease = LeaseRecord(term=4, holder="test", address="meta-0:7370", lease_ms=3000)
     (folder / lease_path(4)).write_bytes(encode_lease(lease))
     return folder
 

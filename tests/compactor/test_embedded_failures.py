@@ -33,7 +33,7 @@ def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pyte
     with connect("memory://") as store:
         backend = store._core.backend
         assert isinstance(backend, EmbeddedBackend)
-        backend.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
+        backend.meta.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
         assert backend._worker is not None
         monkeypatch.setattr(backend._worker, "nudge", lambda: None)
         store.create_table("kv")
@@ -84,14 +84,14 @@ def test_a_manual_compaction_that_was_taken_back_is_done_again(monkeypatch: pyte
             commit(store, value)
         backend = store._core.backend
         assert isinstance(backend, EmbeddedBackend)
-        report = backend.report
+        report = backend.meta.own_tasks.report
 
         def late_report(task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
-            monkeypatch.setattr(backend, "report", report)
-            backend.release(task)
+            monkeypatch.setattr(backend.meta.own_tasks, "report", report)
+            backend.meta.own_tasks.release(task)
             raise Fenced("taken back")
 
-        monkeypatch.setattr(backend, "report", late_report)
+        monkeypatch.setattr(backend.meta.own_tasks, "report", late_report)
         store.compact("kv")
         state = store.version().find_table("kv")
         assert state is not None
@@ -106,17 +106,17 @@ def test_a_manual_compaction_waits_for_one_that_ends_just_then(monkeypatch: pyte
             commit(store, value)
         backend = store._core.backend
         assert isinstance(backend, EmbeddedBackend)
-        other = backend.claim("kv", manual=True)
+        other = backend.meta.own_tasks.claim("kv", manual=True)
         assert other is not None
-        claim = backend.claim
+        claim = backend.meta.own_tasks.claim
 
         def claim_while_busy(table: str | None = None, *, manual: bool = False) -> CompactionTask | None:
-            monkeypatch.setattr(backend, "claim", claim)
+            monkeypatch.setattr(backend.meta.own_tasks, "claim", claim)
             refused = claim(table, manual=manual)
-            backend.release(other)
+            backend.meta.own_tasks.release(other)
             return refused
 
-        monkeypatch.setattr(backend, "claim", claim_while_busy)
+        monkeypatch.setattr(backend.meta.own_tasks, "claim", claim_while_busy)
         store.compact("kv")
         state = store.version().find_table("kv")
         assert state is not None

@@ -11,8 +11,7 @@ from support.versions import ModelBucket
 from tussock.compactor import embedded
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry
-from tussock.meta.version.delta import ClaimCompaction, ReleaseCompaction
-from tussock.meta.version.tasks import validate_claim
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction
 from tussock.statestore import Conflict, CorruptSst, Fenced, ObjectStoreUnavailable, StateStore, connect
 from tussock.statestore.contract.records import data_path
 
@@ -158,14 +157,14 @@ def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
     for number in range(3):
         commit(killed, "kv", number)
     backend: Any = killed._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     kill(killed)
     began = system.monotonic()
     heir.compact("kv")
     assert runs(heir, "kv") == 1
     assert system.monotonic() - began < 35
     with pytest.raises(Fenced):
-        backend.report(task, ())
+        backend.meta.own_tasks.report(task, ())
     assert runs(heir, "kv") == 1
 
 
@@ -178,13 +177,13 @@ def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
     for number in range(3):
         commit(owner, "kv", number)
     backend: Any = owner._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     seq = owner.version().seq  # type: ignore[attr-defined]
     for _ in range(12):
         system.forward(10.0)
-        backend.own_tasks.renew()
-        backend.own_tasks.renew()
-        assert other._core.backend.claim("kv", manual=True) is None  # type: ignore[attr-defined]
+        backend.meta.own_tasks.renew()
+        backend.meta.own_tasks.renew()
+        assert other._core.backend.meta.own_tasks.claim("kv", manual=True) is None  # type: ignore[attr-defined]
     assert owner.version().seq - seq == 12  # type: ignore[attr-defined]
     held = owner.version().tasks[task.id]  # type: ignore[attr-defined]
     assert (held.claimed_ms, held.watermark, held.inputs) == (task.claimed_ms, task.watermark, task.inputs)
@@ -201,13 +200,13 @@ def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
     for number in range(3):
         commit(store, "kv", number)
     backend: Any = store._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     version = backend.version()
-    validate_claim(version, ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)))
+    ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)).validate(version)
     for change in ({"owner": "x"}, {"watermark": 99}, {"inputs": task.inputs[:1]}, {}, {"expires_ms": 1}):
         changed = replace(task, **{"expires_ms": task.expires_ms + bool(change), **change})
         with pytest.raises(Conflict):
-            validate_claim(version, ClaimCompaction(task=changed))
+            ClaimCompaction(task=changed).validate(version)
 
 
 def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
@@ -219,7 +218,7 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     for number in range(3):
         commit(store, "kv", number)
     backend: Any = store._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)
     other.compact("kv")
     uploaded = sst_objects(bucket)
@@ -234,11 +233,11 @@ def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: p
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
     with connect("memory://", compaction=False) as store:
         backend: Any = store._core.backend
-        backend.config = PickerConfig(l0_merge_min=2)
+        backend.meta.config = PickerConfig(l0_merge_min=2)
         store.create_table("kv")
         for number in range(4):
             commit(store, "kv", number)
-        task = backend.claim()
+        task = backend.meta.own_tasks.claim()
         awaited = threading.Event()
         await_end = backend._await_end
 
@@ -250,7 +249,7 @@ def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: p
         caller = threading.Thread(target=store.compact, args=("kv",))
         caller.start()
         assert awaited.wait(SOON)
-        assert backend.claim() is None, "what the caller waits for is not kept from it by a next task"
+        assert backend.meta.own_tasks.claim() is None, "what the caller waits for is not kept from it by a next task"
         assert backend._execute(task)
         caller.join(SOON)
         assert not caller.is_alive()
@@ -266,11 +265,11 @@ def test_a_lease_that_ran_out_is_given_back_by_anyone() -> None:
     for number in range(4):
         commit(owner, "kv", number)
     backend: Any = owner._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)
     assert backend._execute(task), "late, and nobody minded"
     commit(owner, "kv", 9)
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)
     other.vacuum()
     entry = read_entry(bucket, other.version().seq)  # type: ignore[attr-defined]

@@ -15,8 +15,8 @@ from tussock.compactor import parts
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import Slot, SlotCrashed
-from tussock.compactor.parts import Part
-from tussock.meta.client.connection import MetaConnection
+from tussock.compactor.parts import TaskPart
+from tussock.meta.client.connection import MetaConnection, NoOwner
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.rpc import meta_pb2 as pb
@@ -49,12 +49,14 @@ class Gate:
         self._slot = slot
         self.entered = threading.Event()
         self.open = threading.Event()
-        self.parts: list[Part] = []
+        self.parts: list[TaskPart] = []
         self.fails: BaseException | None = None
         self.deaf = False
         """It does not notice that it is to stop, as a process that hangs."""
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         self.parts.append(part)
         self.entered.set()
         while not self.open.wait(0.01):
@@ -72,7 +74,7 @@ class Bench:
     """A platform with a store, and the nodes that a test starts at it."""
 
     def __init__(self, **options: object) -> None:
-        options = {"picker": MANUAL_ONLY, "session_lease": 5.0, "stuck_task": 30.0, **options}
+        options = {"picker": MANUAL_ONLY, "session_lease_seconds": 5.0, "stuck_task_seconds": 30.0, **options}
         self.url = f"memory://nodes-{next(_names)}"
         self.platform = Platform(self.url, **options)
         self.store = self.platform.connect(retention=0)
@@ -238,7 +240,7 @@ def test_pause_stops_new_tasks_only(make: Callable[..., Bench]) -> None:
 
 def test_a_node_that_is_drained_hands_its_task_to_another(make: Callable[..., Bench]) -> None:
     """At once, without waiting for a lease."""
-    bench = make(session_lease=60.0)
+    bench = make(session_lease_seconds=60.0)
     bench.commit(3)
     first = bench.node("first", gated=True)
     asked = bench.ask()
@@ -255,7 +257,7 @@ def test_a_stuck_task_is_taken_back_and_its_late_report_refused(
     make: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node sends heartbeats and its slot hangs; another does the task, and what comes late changes nothing."""
-    bench = make(stuck_task=2.0)
+    bench = make(stuck_task_seconds=2.0)
     bench.commit(3)
     bench.node("stuck", gated=True)
     gate = bench.gates[0]
@@ -287,7 +289,7 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
         [bench.platform.leader.address], RealSystem(), GrpcTransport, name="intruder", kind=pb.COMPACTOR,
         first_request=lambda request: setattr(request, "slots", 1),
     )  # fmt: skip
-    intruder.start(subscribe=False)
+    intruder.start(NoOwner(), subscribe=False)
     for task_id in (task.id, "no such task"):
         request = pb.ReportTaskRequest(session_id=intruder.session_id, task_id=task_id)
         with pytest.raises(Fenced, match="is not held by"):
@@ -313,7 +315,7 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
 
 def test_a_task_survives_a_change_of_leader(make: Callable[..., Bench]) -> None:
     """The node brings it along to the new leader, and reports it there."""
-    bench = make(session_lease=6.0)
+    bench = make(session_lease_seconds=6.0)
     bench.platform.replicas.append(Replica(bench.platform.options))
     bench.commit(3)
     bench.node("n1", gated=True)

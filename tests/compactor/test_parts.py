@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.ssts import Put, ordered, raw_spec, store_run, to_puts
 from support.versions import FakeSystem
 from tussock.compactor import execute, parts
-from tussock.compactor.node.jobs import Job, Jobs
-from tussock.compactor.parts import Part, borders, cut
+from tussock.compactor.node.jobs import CompactionJob, Jobs
+from tussock.compactor.parts import TaskPart, borders, cut
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
@@ -121,12 +121,12 @@ def test_parts_put_out_what_the_task_does(runs: list[set[tuple[int, int]]], coun
 # --- Sharing slots -----------------------------------------------------------------------------------------------
 
 
-def job(task_id: str) -> Job:
-    return Job(task=task_of(task_id=task_id), spec=raw_spec(), gc_horizon="", oldest_upload="")
+def job(task_id: str) -> CompactionJob:
+    return CompactionJob(task=task_of(task_id=task_id), spec=raw_spec(), gc_horizon="", oldest_upload="")
 
 
-def parts_of(owner: Job, count: int) -> list[Part]:
-    return [Part(task=owner.task, spec=owner.spec, start=None, end=None, gc_horizon="") for _ in range(count)]
+def parts_of(owner: CompactionJob, count: int) -> list[TaskPart]:
+    return [TaskPart(task=owner.task, spec=owner.spec, start=None, end=None, gc_horizon="") for _ in range(count)]
 
 
 def test_a_free_slot_goes_to_the_task_with_the_fewest_slots() -> None:

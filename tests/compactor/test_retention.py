@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, newest, ordered, to_puts, to_rows
-from tussock.compactor.retention import retained
+from tussock.compactor.retention import retained_rows
 from tussock.statestore.rows.rows import Rows
 
 
@@ -17,7 +17,7 @@ def kept(text: str, watermark: int, *, bottom: bool) -> str:
         for version in versions.split(",")
     ]
     left: dict[str, list[str]] = {}
-    for put in to_puts(retained(to_rows(puts), watermark, bottom=bottom)):
+    for put in to_puts(retained_rows(to_rows(puts), watermark, bottom=bottom)):
         left.setdefault(put.key.decode(), []).append(f"{put.epoch}{'' if put.value else 'x'}")
     return " ".join(f"{key}:{','.join(versions)}" for key, versions in left.items())
 
@@ -80,7 +80,7 @@ def test_of_a_key_written_twice_in_an_epoch_the_newer_runs_row_stays(
     values = [None if deleted == at else b"%d" % at for at in range(3)]
     puts = [Put(b"a", 5, value) for value in values] + [Put(b"b", 5, b"b")]
     vanishes = bottom and deleted == 0 and watermark >= 5
-    left = to_puts(retained(to_rows(puts), watermark, bottom=bottom))
+    left = to_puts(retained_rows(to_rows(puts), watermark, bottom=bottom))
     assert left == ([] if vanishes else [puts[0]]) + [puts[3]]
 
 
@@ -92,9 +92,9 @@ def test_neighbouring_keys_do_not_mix() -> None:
 def test_batches_of_one_epoch_and_empty_ones() -> None:
     """Rows that share an epoch, as a commit's do, and no rows at all."""
     rows = to_rows([Put(b"a", 5, b"1"), Put(b"b", 5, None)], epoch=5)
-    assert [put.key for put in to_puts(retained(rows, 5, bottom=True))] == [b"a"]
-    assert len(retained(rows, 5, bottom=False)) == len(retained(rows, 4, bottom=True)) == 2
-    assert len(retained(to_rows([]), 5, bottom=True)) == 0
+    assert [put.key for put in to_puts(retained_rows(rows, 5, bottom=True))] == [b"a"]
+    assert len(retained_rows(rows, 5, bottom=False)) == len(retained_rows(rows, 4, bottom=True)) == 2
+    assert len(retained_rows(to_rows([]), 5, bottom=True)) == 0
 
 
 @st.composite
@@ -123,7 +123,7 @@ def test_no_reader_at_or_above_the_watermark_sees_a_difference(
     last = data.draw(st.integers(first + 1, len(found)), "after the last run")
     bottom = last == len(found) and data.draw(st.booleans(), "bottom")
     merged = Rows.merge([to_rows(run) for run in found[first:last]])
-    left = to_puts(retained(merged, watermark, bottom=bottom))
+    left = to_puts(retained_rows(merged, watermark, bottom=bottom))
     after = [*found[:first], left, *found[last:]]
     for epoch in range(watermark, 30):
         before_it = {key: put.value for key, put in newest(found, epoch).items() if put.value is not None}

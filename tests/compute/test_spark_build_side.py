@@ -11,7 +11,7 @@ import pytest
 
 from tussock.compute.spark.joins.build_side import BuildSide, BuildSides
 from tussock.compute.spark.joins.key_index import KeyIndex
-from tussock.compute.spark.joins.lookup import _Task
+from tussock.compute.spark.joins.lookup import _LookupTask
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.compute.spark.options.schemas import arrow_target, spark_schema
 from tussock.compute.spark.reads.connections import working_store
@@ -72,21 +72,23 @@ def fill_t(store: StateStore, first: int, last: int, word: str) -> int:
     return fill(store, "t", [{"id": key, "v": f"{word}-{key}", "x": key / 2} for key in range(first, last)])
 
 
-def task_of(store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None) -> _Task:
+def task_of(
+    store: StateStore, url: str, table: str, epoch: int | None, columns: list[str] | None = None
+) -> _LookupTask:
     """As `lookup` makes it."""
     spec = store.table(table).spec
     schema = spec.arrow_schema()
     columns = columns or [name for name in schema.names if name not in spec.primary_key]
     shown = spark_schema(pa.schema([schema.field(name).with_nullable(True) for name in columns]), (), table)
-    return _Task(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
+    return _LookupTask(StoreAddress(url), spec, tuple(columns), epoch, arrow_target(shown))
 
 
-def run(task: _Task, *batches: Any) -> list[Any]:
+def run(task: _LookupTask, *batches: Any) -> list[Any]:
     """What the task answers for batches of one key column."""
     return [array.to_pylist() for array in task.run(iter([(pa.array(batch, pa.int64()),) for batch in batches]))]
 
 
-def both(sides: BuildSides, task: _Task, columns: list[pa.Array]) -> list[Any]:
+def both(sides: BuildSides, task: _LookupTask, columns: list[pa.Array]) -> list[Any]:
     """The answers of `multi_get` and of a build side, which have to be the same; those."""
     count = held(sides)
     rows = len(columns[0])
@@ -106,7 +108,7 @@ def both(sides: BuildSides, task: _Task, columns: list[pa.Array]) -> list[Any]:
     return built.to_pylist()
 
 
-def _without_sides(task: _Task, columns: list[pa.Array]) -> list[pa.StructArray]:
+def _without_sides(task: _LookupTask, columns: list[pa.Array]) -> list[pa.StructArray]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup_module, "_sides", BuildSides(bytes_max=0))
         return list(task.run(iter([tuple(columns)])))
@@ -245,7 +247,7 @@ def test_a_table_altered_or_compacted_in_between(store: StateStore, url: str, si
     newest = fill(store, "w", [{"id": 7, "n": 2**40, "more": "x"}])
     count = held(sides)
     planned_newest = task_of(store, url, "w", newest, ["n"])
-    planned_newest = _Task(planned_newest.address, planned.spec, ("n",), newest, planned.target)
+    planned_newest = _LookupTask(planned_newest.address, planned.spec, ("n",), newest, planned.target)
     assert run(planned_newest, [*range(7)] * 20) == [list(before[0][:7]) * 20]
     assert held(sides) == count, "a value that the plan's type does not hold: only who asks for it is refused"
     with pytest.raises(SchemaMismatch, match="'n'"):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.compute.spark import lookup
-from tussock.compute.spark.joins.lookup import _groups, _Task
+from tussock.compute.spark.joins.lookup import _groups, _LookupTask
 from tussock.compute.spark.options.options import StoreAddress
 from tussock.statestore import InvalidOption, SchemaMismatch, SnapshotExpired, TableNotFound, connect
 from tussock.statestore.client import StateStore
@@ -24,7 +24,7 @@ def fill(store: StateStore, first: int, last: int, word: str) -> int:
 
 def found(url: str, store: StateStore, epoch: int | None, *batches: list[int | None]) -> list[Any]:
     """What a task answers for batches of keys."""
-    task = _Task(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     return [array.to_pylist() for array in task.finder()(iter([pa.array(keys, pa.int32()) for keys in batches]))]
 
 
@@ -58,7 +58,7 @@ def test_a_task_reads_what_only_a_users_pin_keeps(store: StateStore, url: str) -
 def test_a_table_that_was_altered_or_dropped_since(store: StateStore, url: str) -> None:
     """Altered, it answers the columns as they were planned; another one of its name is told apart."""
     epoch = fill(store, 0, 3, "old")
-    task = _Task(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
+    task = _LookupTask(StoreAddress(url), store.table("t").spec, ("v", "x"), epoch, TARGET)
     store.alter_table("t", add={"more": pa.string()})
     assert next(task.run(iter([(pa.array([1]),)]))).to_pylist() == [row("old", 1)]
     store.drop_table("t")

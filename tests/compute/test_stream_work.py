@@ -19,7 +19,7 @@ from tussock.compute.spark.batches import listener
 from tussock.compute.spark.batches.identity import default_writer
 from tussock.compute.spark.batches.notes import NOTES_FOLDER
 from tussock.meta.log.format import decode_entry, sequence_of
-from tussock.meta.version.commits import CommitEpoch
+from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
 from tussock.statestore.base.service_logs import JsonFormatter
 from tussock.statestore.buckets import open_bucket

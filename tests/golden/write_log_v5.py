@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tussock.meta.log.format import (
     SSTS_START,
     BackupContent,
-    Lease,
+    LeaseRecord,
     LogEntry,
     encode_backup,
     encode_entry,
@@ -23,26 +23,14 @@ from tussock.meta.log.format import (
     encode_snapshot,
     with_ssts,
 )
-from tussock.meta.version.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
-from tussock.meta.version.commits import CommitEpoch, with_payloads
-from tussock.meta.version.delta import (
-    AdvanceHorizon,
-    AdvanceSafeEpoch,
-    AlterTable,
-    Configure,
-    CreateTable,
-    Delta,
-    DropTable,
-    ForgetDropped,
-    OpenWriter,
-    PauseCompaction,
-    ReleaseCompaction,
-    RepairClock,
-    ReportCompaction,
-    StartTerm,
-    advance,
-)
-from tussock.meta.version.tasks import ClaimCompaction
+from tussock.meta.version.deltas.backups import BeginBackup, BeginStore, DetachSource, DropBackup, FinishBackup
+from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter, with_payloads
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.repair import RepairClock
+from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import CompactionTask, Origin, Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.records import Run, SstInfo, TableSpec
@@ -227,7 +215,7 @@ def files() -> dict[str, bytes]:
         PinInfo(id=f"{2:020d}-00000000000000ff", epoch=2, owner=OWNER, created_ms=AT_MS, expires_ms=AT_MS + 60_000)
     )
     written["lease"] = encode_lease(
-        Lease(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
+        LeaseRecord(term=TERM, holder=f"{OWNER}-1", address="meta-0:7370", lease_ms=3000, renewals=17)
     )
     written["backup"] = encode_backup(BackupContent(info=version.backups["nightly"], version=version))
     return written

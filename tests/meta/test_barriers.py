@@ -6,7 +6,7 @@ import pytest
 
 from support.versions import sst
 from tussock.meta.checkpoints import barriers
-from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints.job import CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
 from tussock.statestore.contract.barriers import JobOptions
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
@@ -26,7 +26,7 @@ class Coordinator:
             on_missing=on_missing,  # type: ignore[arg-type]
         )
         self.newest = newest
-        self.job: Job | None = None
+        self.job: CheckpointJob | None = None
         self.now_ms = 0
         self.epochs = 100
         self.sent: list[Send] = []
@@ -78,7 +78,7 @@ class Coordinator:
         return self.take(barriers.committed(self.live, epoch, self.now_ms, self.fresh()))
 
     @property
-    def live(self) -> Job:
+    def live(self) -> CheckpointJob:
         assert self.job is not None
         return self.job
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.versions import sst
 from tussock.meta.checkpoints import barriers
 from tussock.meta.checkpoints.barriers import collect, committed, join, leave, lose, refused, tick
-from tussock.meta.checkpoints.job import CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints.job import CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
 from tussock.statestore.checkpoint.participant import Participant, Todo, react
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import Run
@@ -51,7 +51,7 @@ class Checkpoints(RuleBasedStateMachine):
         self.now_ms = 1000
         self.newest_epoch = 10
         self.serial = 0
-        self.job: Job | None = None
+        self.job: CheckpointJob | None = None
         self.workers: dict[str, Worker] = {}
         self.commit: CommitBarrier | None = None
         self.store: dict[str, list[int]] = {"a": [], "b": []}

@@ -30,7 +30,7 @@ class Refusing:
 @pytest.mark.parametrize("deadline", [0.0, 0.5, 2.5])
 def test_the_last_that_a_replica_said_is_told(deadline: float) -> None:
     """Also where the time ran out in the pause after it; where nothing was asked, that the time was up."""
-    connection = MetaConnection(["a:1"], Overslept(), Refusing, name="test", deadline=deadline)  # type: ignore[arg-type]
+    connection = MetaConnection(["a:1"], Overslept(), Refusing, name="test", deadline_seconds=deadline)  # type: ignore[arg-type]
     told = "hostname verification failed" if deadline else "the time was up"
     with pytest.raises(MetaUnavailable, match=f"answered in time; a:1: (GetStatus: )?{told}"):
         connection.call("GetStatus", pb.GetStatusRequest())

@@ -4,8 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from support.versions import make_id, request, run, spec, sst
-from tussock.meta.version.commits import TIMELINE_SAMPLES_MAX, AlreadyCommitted, CommitEpoch, stamp
-from tussock.meta.version.delta import AdvanceHorizon, CreateTable, DropTable, OpenWriter, advance
+from tussock.meta.version.deltas.commits import TIMELINE_SAMPLES_MAX, AlreadyCommitted, CommitEpoch, OpenWriter, stamp
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.retention import AdvanceHorizon
+from tussock.meta.version.deltas.tables import CreateTable, DropTable
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.epochs import MAX_EPOCH

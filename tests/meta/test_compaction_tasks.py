@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from support.versions import make_id, run, spec, sst
-from tussock.meta.version.delta import AdvanceHorizon, DropTable, ReleaseCompaction, ReportCompaction, advance
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.retention import AdvanceHorizon
+from tussock.meta.version.deltas.tables import DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.invariants import problems
-from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import SstInfo, TableLevels, TableState
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, StaleUpload, TableNotFound

@@ -11,10 +11,11 @@ from tussock.meta.log.format import decode_entry, entry_path, marker_path, snaps
 from tussock.meta.log.group_commit import AnyCall, Call, CallQueue
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.recovery import apply_entry
-from tussock.meta.version.commits import AlreadyCommitted, stamp
-from tussock.meta.version.delta import CreateTable, Delta, advance
+from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.tables import CreateTable
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.invariants import problems
-from tussock.meta.version.terms import StartTerm
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.backend import CommitRequest

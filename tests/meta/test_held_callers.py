@@ -5,7 +5,7 @@ import pytest
 from support.versions import FakeSystem
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.auth.authentication import Authenticator
-from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.status.counters import ReplicaMetrics
 from tussock.meta.server.wire.gate import FAULTS_BURST, FAULTS_PER_SECOND, Arrival, Gate
 from tussock.meta.server.wire.rate_limits import RateLimits
 from tussock.statestore.errors import InvalidOption, RateLimited
@@ -14,7 +14,7 @@ from tussock.statestore.errors import InvalidOption, RateLimited
 def test_a_caller_whose_calls_are_refused_all_the_time_is_slowed_down() -> None:
     """By host and identity: no client that works makes so many mistakes, and others are not held to it."""
     system = FakeSystem()
-    gate = Gate(system, Authenticator(system), RateLimits(system, 5000, 10_000), Metrics().calls)
+    gate = Gate(system, Authenticator(system), RateLimits(system, 5000, 10_000), ReplicaMetrics().calls)
 
     def mistake(peer: str) -> None:
         call = gate.arrive(METHODS["Pin"], Arrival(peer, [("tussock-protocol", "1")], {}))

@@ -7,10 +7,11 @@ import pytest
 
 from support.faulty_bucket import Call, Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, spec
-from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_path
+from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path
 from tussock.meta.log.log import VersionLog
-from tussock.meta.server.election import Action, Held, LeaderLease, Seen, judge
-from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.server.election import Action, HeldLease, LeaderLease, SeenLease, judge
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import Fenced, InvalidOption, ObjectStoreUnavailable
 
@@ -356,15 +357,15 @@ def test_the_lease_says_who_holds_it_and_for_how_long(bucket: ModelBucket) -> No
         Node(bucket, "b", lease=0)
 
 
-def lease(term: int = 4, holder: str = "other", **fields: object) -> Lease:
-    return Lease(term=term, holder=holder, address="x:1", lease_ms=3000, **fields)  # type: ignore[arg-type]
+def lease(term: int = 4, holder: str = "other", **fields: object) -> LeaseRecord:
+    return LeaseRecord(term=term, holder=holder, address="x:1", lease_ms=3000, **fields)  # type: ignore[arg-type]
 
 
-def seen(since: float, found: Lease | None) -> Seen:
-    return Seen(4, b"" if found is None else encode_lease(found), found, since)
+def seen(since: float, found: LeaseRecord | None) -> SeenLease:
+    return SeenLease(4, b"" if found is None else encode_lease(found), found, since)
 
 
-MINE = Held(lease(holder="me"), 100.0, True)
+MINE = HeldLease(lease(holder="me"), 100.0, True)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +388,7 @@ MINE = Held(lease(holder="me"), 100.0, True)
     ],
 )
 def test_the_decision_by_itself(
-    newest: int, looked: Seen | None, held: Held | None, tried: Held | None, now: float, expected: Action
+    newest: int, looked: SeenLease | None, held: HeldLease | None, tried: HeldLease | None, now: float, expected: Action
 ) -> None:
     """Each edge of time, on both sides."""
     assert judge(newest, looked, held, tried, now, 3.0) is expected

@@ -5,8 +5,9 @@ import random
 import pytest
 
 from support.versions import request, spec
-from tussock.meta.version.commits import AlreadyCommitted, CommitEpoch, stamp
-from tussock.meta.version.delta import CreateTable, DropTable, advance
+from tussock.meta.version.deltas.commits import AlreadyCommitted, CommitEpoch, stamp
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.tables import CreateTable, DropTable
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.ledger import BATCHES_REMEMBERED, RANGES_MAX
 from tussock.meta.version.version import Version

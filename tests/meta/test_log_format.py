@@ -26,7 +26,10 @@ from tussock.meta.log.format import (
     snapshot_path,
     with_ssts,
 )
-from tussock.meta.version.delta import AlterTable, CommitEpoch, Delta, RepairClock, advance
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.repair import RepairClock
+from tussock.meta.version.deltas.tables import AlterTable
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import PinInfo

@@ -12,7 +12,9 @@ from tussock.meta.log import log as log_module
 from tussock.meta.log.format import entry_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.log.turns import Turns
-from tussock.meta.version.delta import Configure, CreateTable, Delta
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import Configure
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.versions import make_id, run, sst
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.invariants import problems
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -20,7 +20,7 @@ SUPPORT = Path(__file__).resolve().parent.parent
 
 def writer(url: str, name: str, number: int) -> None:
     """Commit `COMMITS` batches, each with an epoch that the other writer wants too."""
-    meta = EmbeddedMeta(open_bucket(url), RealSystem(), snapshot_every=16)
+    meta = MetaStore(open_bucket(url), RealSystem(), snapshot_every=16)
     table = meta.version().find_table("kv")
     assert table is not None
     print("ready", flush=True)
@@ -36,7 +36,7 @@ def writer(url: str, name: str, number: int) -> None:
 def test_two_processes_commit_to_one_store(tmp_path: Path, count: int) -> None:
     """Each commit has its own final epoch, in the order of the log, and every process is told the epoch that holds."""
     url = (tmp_path / "bucket").as_uri()
-    meta = EmbeddedMeta(open_bucket(url), RealSystem())
+    meta = MetaStore(open_bucket(url), RealSystem())
     table = meta.create_table(TableSpec(id=0, name="kv"))
     script = f"import sys; sys.path[:0] = {[str(SUPPORT), str(SUPPORT / 'meta')]}; import test_log_processes as t; "
     children = [
@@ -51,7 +51,7 @@ def test_two_processes_commit_to_one_store(tmp_path: Path, count: int) -> None:
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-    pinned = meta.pin(None)
+    pinned = meta.pins.pin(None)
     before = meta.version().tables
     outputs = []
     for child in children:
@@ -68,6 +68,6 @@ def test_two_processes_commit_to_one_store(tmp_path: Path, count: int) -> None:
     assert epochs == {sst_id: int(epoch) for epoch, sst_id in outputs}
     assert len(set(epochs.values())) == count * COMMITS
     assert problems(version) == []
-    assert EmbeddedMeta(open_bucket(url), RealSystem()).version() == version
+    assert MetaStore(open_bucket(url), RealSystem()).version() == version
     pinned.release()
     meta.close()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from support.faulty_bucket import Call, Fate, FaultyBucket, Script, where
 from support.versions import ModelBucket, make_id, request, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.backend import CommitRequest
@@ -20,14 +20,14 @@ from tussock.statestore.errors import (
 )
 
 
-def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> EmbeddedMeta:
+def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> MetaStore:
     inner = bucket.inner if isinstance(bucket, FaultyBucket) else bucket
     values: dict[str, object] = {"retention_seconds": 0, "config": PickerConfig(l0_small_bytes=1), **options}
-    return EmbeddedMeta(bucket, inner.system, **values)  # type: ignore[arg-type,union-attr]
+    return MetaStore(bucket, inner.system, **values)  # type: ignore[arg-type,union-attr]
 
 
 @pytest.fixture
-def store(bucket: ModelBucket) -> EmbeddedMeta:
+def store(bucket: ModelBucket) -> MetaStore:
     made = meta(bucket)
     made.create_table(spec())
     return made
@@ -46,7 +46,7 @@ def merged(task: CompactionTask, size: int | None = None) -> SstInfo:
     )
 
 
-def test_tables_come_and_go(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_tables_come_and_go(store: MetaStore, bucket: ModelBucket) -> None:
     """Names are unique, ids are never given again, and an absent table is named."""
     assert store.create_table(spec("other", 0)).spec.id == 2
     with pytest.raises(TableExists, match="'kv'"):
@@ -56,26 +56,30 @@ def test_tables_come_and_go(store: EmbeddedMeta, bucket: ModelBucket) -> None:
         store.drop_table("kv")
     assert meta(bucket).create_table(spec("kv", 1)).spec.id == 3
     with pytest.raises(TableNotFound, match="'gone'"):
-        store.claim("gone")
+        store.own_tasks.claim("gone")
 
 
-def test_a_repeated_batch_is_answered_by_any_process(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_repeated_batch_is_answered_by_any_process(store: MetaStore, bucket: ModelBucket) -> None:
     """The first epoch holds, also for one that uploaded new SSTs for the repetition."""
     epoch = store.commit(request(5, writer="w", batch_id=0))
     other = meta(bucket)
-    assert other.commit(request(9, writer="w", batch_id=0)) == epoch == other.committed_batch("w", 0, None, ())
-    assert other.committed_batch("w", 1, None, ()) is None
+    assert (
+        other.commit(request(9, writer="w", batch_id=0))
+        == epoch
+        == other.version().committed_epoch_of("w", 0, None, ())
+    )
+    assert other.version().committed_epoch_of("w", 1, None, ()) is None
     assert len(other.version().tables[1].levels.ssts()) == 1
 
 
-def test_options_that_cannot_work_are_refused(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_options_that_cannot_work_are_refused(bucket: ModelBucket, store: MetaStore) -> None:
     """Negative times, and a manual compaction of nothing in particular."""
     with pytest.raises(InvalidOption):
         meta(bucket, retention_seconds=-1)
     with pytest.raises(InvalidOption):
         meta(bucket, gc_grace_seconds=-1)
     with pytest.raises(InvalidOption):
-        store.claim(manual=True)
+        store.own_tasks.claim(manual=True)
 
 
 def test_idle_calls_cost_one_request_or_none(bucket: ModelBucket) -> None:
@@ -88,7 +92,7 @@ def test_idle_calls_cost_one_request_or_none(bucket: ModelBucket) -> None:
     assert store.oldest_readable() == 0
     assert store.version().seq == 1
     assert faulty.calls == []
-    assert store.claim() is None
+    assert store.own_tasks.claim() is None
     assert [call.operation for call in faulty.calls] == ["get"]
 
 
@@ -100,7 +104,7 @@ def test_a_claim_looks_at_the_pins_before_and_after_its_entry(bucket: ModelBucke
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
     faulty.calls.clear()
-    task = store.claim()
+    task = store.own_tasks.claim()
     assert task is not None
     assert [(call.operation, call.path.split("/")[0]) for call in faulty.calls] == [
         ("get", "log"),
@@ -119,51 +123,51 @@ def test_the_fullest_table_comes_first_and_each_gets_its_turn(bucket: ModelBucke
     for epoch in range(1, 9):
         tables = {2: (run(sst()),)} if epoch > 4 else {1: (run(sst()),), 2: (run(sst()),)}
         store.commit(CommitRequest(epoch=epoch, tables=tables))
-    claims = [store.claim(), store.claim(), store.claim()]
+    claims = [store.own_tasks.claim(), store.own_tasks.claim(), store.own_tasks.claim()]
     assert [task and task.table_id for task in claims] == [2, 1, None]
 
 
-def test_two_processes_never_get_the_same_work(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_two_processes_never_get_the_same_work(store: MetaStore, bucket: ModelBucket) -> None:
     """The second one, racing for the same entry, finds the inputs taken."""
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
     faulty = FaultyBucket(bucket)
     other = meta(faulty)
     won: list[CompactionTask | None] = []
-    faulty.stall(lambda call: call.operation == "create", lambda: won.append(store.claim()))
-    assert other.claim() is None
+    faulty.stall(lambda call: call.operation == "create", lambda: won.append(store.own_tasks.claim()))
+    assert other.own_tasks.claim() is None
     assert won[0] is not None
     assert problems(store.refresh()) == []
 
 
-def test_an_expired_task_is_given_to_another_and_its_report_is_fenced(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_an_expired_task_is_given_to_another_and_its_report_is_fenced(store: MetaStore, bucket: ModelBucket) -> None:
     """Inputs are free again once the lease is over, and not before."""
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
-    first = store.claim()
+    first = store.own_tasks.claim()
     other = meta(bucket)
-    assert other.claim() is None
+    assert other.own_tasks.claim() is None
     assert first is not None
     bucket.system.wall_ms = first.expires_ms + 1
-    second = other.claim()
+    second = other.own_tasks.claim()
     assert second is not None
     assert second.inputs == first.inputs
     with pytest.raises(Fenced):
-        store.report(first, [merged(first)])
-    other.report(second, [merged(second)])
+        store.own_tasks.report(first, [merged(first)])
+    other.own_tasks.report(second, [merged(second)])
     assert len(store.refresh().tables[1].levels.l0) == 1
 
 
-def test_a_released_task_can_be_claimed_again_at_once(store: EmbeddedMeta) -> None:
+def test_a_released_task_can_be_claimed_again_at_once(store: MetaStore) -> None:
     """A second release is no error."""
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
-    task = store.claim()
+    task = store.own_tasks.claim()
     assert task is not None
-    assert store.claim() is None
-    store.release(task)
-    store.release(task)
-    again = store.claim()
+    assert store.own_tasks.claim() is None
+    store.own_tasks.release(task)
+    store.own_tasks.release(task)
+    again = store.own_tasks.claim()
     assert again is not None
     assert (again.inputs, again.id == task.id) == (task.inputs, False)
 
@@ -192,8 +196,8 @@ def test_a_claim_whose_answer_was_lost_does_not_block_its_inputs(bucket: ModelBu
         store.commit(request(epoch))
     faulty.script = unknown_outcome(fate)
     with pytest.raises(ObjectStoreUnavailable):
-        store.claim()
-    task = store.claim()
+        store.own_tasks.claim()
+    task = store.own_tasks.claim()
     assert task is not None
     assert list(store.version().tasks) == [task.id]
 
@@ -206,13 +210,13 @@ def test_a_report_whose_answer_was_lost_can_be_repeated(bucket: ModelBucket, fat
     store.create_table(spec())
     for epoch in (1, 2, 3, 4):
         store.commit(request(epoch))
-    task = store.claim()
+    task = store.own_tasks.claim()
     assert task is not None
     out = merged(task)
     faulty.script = unknown_outcome(fate)
     with pytest.raises(ObjectStoreUnavailable):
-        store.report(task, [out])
-    store.report(task, [out])
+        store.own_tasks.report(task, [out])
+    store.own_tasks.report(task, [out])
     assert meta(bucket).version().live_sst_ids() == {out.id}
 
 
@@ -221,23 +225,23 @@ def test_trivial_moves_are_done_on_the_way(bucket: ModelBucket) -> None:
     store = meta(bucket, config=PickerConfig(base_bytes=1000, l0_small_bytes=1))
     store.create_table(spec())
     store.commit(request(1, 1, sst(b"a", b"b", data_bytes=5000)))
-    assert store.claim() is None
+    assert store.own_tasks.claim() is None
     levels = store.version().tables[1].levels
     assert levels.l0 == ()
     assert levels.runs()[0][0].smallest == b"a"
     assert (store.version().tasks, store.version().dropped) == ({}, ())
 
 
-def test_a_manual_compaction_ends_with_one_run_at_the_bottom(store: EmbeddedMeta) -> None:
+def test_a_manual_compaction_ends_with_one_run_at_the_bottom(store: MetaStore) -> None:
     """Whatever was there; asked again, it reclaims what has become old."""
     for epoch in (1, 2, 3):
         store.commit(request(epoch))
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     assert (task.kind, task.bottom, task.target_level, task.watermark) == ("manual", True, 1, 3)
-    assert store.claim("kv", manual=True) is None
+    assert store.own_tasks.claim("kv", manual=True) is None
     out = merged(task)
-    store.report(task, [out])
+    store.own_tasks.report(task, [out])
     assert store.version().tables[1].levels.runs() == [(out,)]
 
 
@@ -268,10 +272,10 @@ def test_a_stream_of_a_thousand_small_batches_stays_flat(bucket: ModelBucket) ->
         one = replace(sst(), id=make_id(bucket.system.now_ms(), batch), data_bytes=20_000, meta_bytes=0)
         store.commit(request(1, 1, one, writer="stream", batch_id=batch))
         written += 20_000
-        task = store.claim()
+        task = store.own_tasks.claim()
         if task is not None:
             rewritten += sum(file.data_bytes for file in task.ssts())
-            store.report(task, [replace(merged(task), id=make_id(bucket.system.now_ms(), 10**6 + batch))])
+            store.own_tasks.report(task, [replace(merged(task), id=make_id(bucket.system.now_ms(), 10**6 + batch))])
         most = max(most, len(store.version().tables[1].levels.runs()))
     assert problems(store.version()) == []
     assert most <= 16
@@ -279,8 +283,8 @@ def test_a_stream_of_a_thousand_small_batches_stays_flat(bucket: ModelBucket) ->
     assert meta(bucket).version() == store.version()
 
 
-def test_close_releases_the_pins(store: EmbeddedMeta) -> None:
+def test_close_releases_the_pins(store: MetaStore) -> None:
     """Whatever the process still held."""
-    store.pin()
+    store.pins.pin(None)
     store.close()
-    assert store.pins() == []
+    assert store.live_pins() == []

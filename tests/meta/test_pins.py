@@ -12,7 +12,7 @@ from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.compaction.watermark import low_watermark
 from tussock.meta.log.format import encode_pin
 from tussock.meta.log.log import VersionLog
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.pins import PinKeeper, live_pins, smallest_live_pin
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
@@ -22,12 +22,12 @@ EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
 LEASE = 60.0
 
 
-def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem, retention: float = 0.0) -> EmbeddedMeta:
-    return EmbeddedMeta(bucket, system, retention_seconds=retention, config=EAGER)
+def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem, retention: float = 0.0) -> MetaStore:
+    return MetaStore(bucket, system, retention_seconds=retention, config=EAGER)
 
 
 @pytest.fixture
-def store(bucket: ModelBucket, system: FakeSystem) -> EmbeddedMeta:
+def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
     """Two overlapping commits, at epochs 1 and 2."""
     made = meta(bucket, system)
     made.create_table(spec())
@@ -37,36 +37,36 @@ def store(bucket: ModelBucket, system: FakeSystem) -> EmbeddedMeta:
     return made
 
 
-def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: EmbeddedMeta, system: FakeSystem) -> None:
+def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: MetaStore, system: FakeSystem) -> None:
     """It is listed with owner and times, smallest epoch first, and gone after its release."""
     keeper = meta(store._bucket, system, retention=100)  # type: ignore[arg-type]
-    newest, older = store.pin(None), keeper.pin(1)
-    assert [pin.epoch for pin in store.pins()] == [1, 2]
-    assert store.pins()[1] == replace(newest.info, seq=0)
+    newest, older = store.pins.pin(None), keeper.pins.pin(1)
+    assert [pin.epoch for pin in store.live_pins()] == [1, 2]
+    assert store.live_pins()[1] == replace(newest.info, seq=0)
     assert newest.info.seq == store.version().seq, "it shows the tables that are there now"
     assert newest.info.expires_ms - newest.info.created_ms == 60_000
     newest.release()
     newest.release()
-    assert store.pins() == [older.info]
+    assert store.live_pins() == [older.info]
     with pytest.raises(StoreClosed):
         newest.check()
     older.release()
-    assert store.pins() == []
+    assert store.live_pins() == []
 
 
-def test_pins_write_nothing_to_the_log(store: EmbeddedMeta) -> None:
+def test_pins_write_nothing_to_the_log(store: MetaStore) -> None:
     """Reading as often as one likes leaves the log as it is."""
     seq = store.version().seq
     for _ in range(5):
-        store.pin(None).release()
+        store.pins.pin(None).release()
     assert store.refresh().seq == seq
 
 
-def test_an_epoch_past_its_retention_is_refused_and_the_oldest_one_named(store: EmbeddedMeta) -> None:
+def test_an_epoch_past_its_retention_is_refused_and_the_oldest_one_named(store: MetaStore) -> None:
     """Unless an older pin holds it: a job may hand its snapshot to its workers."""
     with pytest.raises(SnapshotExpired, match="oldest readable epoch is 2"):
-        store.pin(1)
-    assert store.pins() == []
+        store.pins.pin(1)
+    assert store.live_pins() == []
     assert store.oldest_readable() == 2
 
 
@@ -75,10 +75,10 @@ def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, sys
     store = meta(bucket, system)
     store.create_table(spec())
     store.commit(request(1))
-    job = store.pin(None)
+    job = store.pins.pin(None)
     system.forward(1)
     store.commit(request(2))
-    worker = meta(bucket, system).pin(1)
+    worker = meta(bucket, system).pins.pin(1)
     job.release()
     worker.check()
     assert worker.info.epoch == 1
@@ -97,32 +97,32 @@ def test_the_newest_epoch_can_be_pinned_while_others_commit(bucket: ModelBucket,
             writer.commit(request(epoch))
 
     slow.stall(lambda call: call.operation == "put", commit_two)
-    pin = reader.pin(None)
+    pin = reader.pins.pin(None)
     assert pin.info.epoch == 1
     pin.check()
 
 
-def test_an_epoch_that_is_not_committed_cannot_be_pinned(store: EmbeddedMeta) -> None:
+def test_an_epoch_that_is_not_committed_cannot_be_pinned(store: MetaStore) -> None:
     """A snapshot at it would change."""
     with pytest.raises(InvalidOption, match="newest committed epoch is 2"):
-        store.pin(3)
+        store.pins.pin(3)
 
 
-def test_a_pin_finds_what_others_committed(store: EmbeddedMeta, bucket: ModelBucket, system: FakeSystem) -> None:
+def test_a_pin_finds_what_others_committed(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
     """The newest epoch is the newest of the store, not of this process."""
     other = meta(bucket, system)
     other.commit(request(9))
-    assert store.pin(None).info.epoch == 9
+    assert store.pins.pin(None).info.epoch == 9
 
 
-def test_a_lost_answer_to_a_pin_leaves_no_pin(store: EmbeddedMeta, system: FakeSystem, bucket: ModelBucket) -> None:
+def test_a_lost_answer_to_a_pin_leaves_no_pin(store: MetaStore, system: FakeSystem, bucket: ModelBucket) -> None:
     """A pin that its holder does not know of is taken away again."""
     faulty = FaultyBucket(bucket)
     other = meta(faulty, system)
     faulty.script = where("put", "pins/", Fate.LOSE_ANSWER)
     with pytest.raises(ObjectStoreUnavailable):
-        other.pin(None)
-    assert store.pins() == []
+        other.pins.pin(None)
+    assert store.live_pins() == []
 
 
 def test_renewal_moves_the_expiry_and_a_lapsed_lease_stays_lapsed(bucket: ModelBucket, system: FakeSystem) -> None:
@@ -178,10 +178,10 @@ def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
 def test_a_pin_by_a_clock_years_ahead_ends_a_day_after_it_was_written(bucket: ModelBucket, system: FakeSystem) -> None:
     """Whoever wrote it is gone: it holds back compaction for a day by the bucket's clock, then vacuum takes it."""
     store = meta(bucket, system)
-    pin = store.pin(None)
+    pin = store.pins.pin(None)
     years = 5 * 365 * 86_400_000
     bucket.put(f"pins/{pin.info.id}", encode_pin(replace(pin.info, expires_ms=pin.info.expires_ms + years)))
-    store._keeper.abandon_all()
+    store.pins.abandon_all()
     system.forward(86_400)
     assert smallest_live_pin(bucket, system.now_ms(), 0) == pin.info.epoch
     system.forward(1)
@@ -214,18 +214,18 @@ def test_the_renewing_thread_ends_with_the_last_pin(bucket: ModelBucket, system:
         assert len(pins) == 2
 
 
-def test_damaged_and_foreign_pins(store: EmbeddedMeta, bucket: ModelBucket, system: FakeSystem) -> None:
+def test_damaged_and_foreign_pins(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:
     """A damaged pin holds the epoch in its name for a day; a foreign object is none."""
-    store.pin(None)
+    store.pins.pin(None)
     path = next(path for path in bucket.objects if path.startswith("pins/"))
     bucket.put(path, b"damage")
     bucket.put("pins/readme", b"hello")
-    assert [pin.owner for pin in store.pins()] == ["unreadable"]
+    assert [pin.owner for pin in store.live_pins()] == ["unreadable"]
     assert smallest_live_pin(bucket, system.now_ms() + 23 * 3_600_000, 0) == 2
     assert smallest_live_pin(bucket, system.now_ms() + 25 * 3_600_000, 0) is None
 
 
-def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: EmbeddedMeta) -> None:
+def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: MetaStore) -> None:
     """Without an epoch that is old enough, everything is kept."""
     version = store.version()
     now = store._system.now_ms()
@@ -235,7 +235,7 @@ def test_the_low_watermark_is_the_smallest_of_retention_pins_and_commits(store: 
     assert low_watermark(version, now, 60_000, 7) == 0
 
 
-def four_runs(store: EmbeddedMeta) -> None:
+def four_runs(store: MetaStore) -> None:
     for epoch in (3, 4):
         store._system.sleep(1)
         store.commit(CommitRequest(epoch=epoch, tables={1: (run(sst()),)}))
@@ -252,7 +252,7 @@ def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at:
     setup.commit(request(1))
     setup.commit(request(2))
     keeper = meta(bucket, system)
-    keeper_pin = keeper.pin(2)
+    keeper_pin = keeper.pins.pin(2)
     four_runs(setup)
     # The older pin makes epoch 2 eligible; it goes before the race is decided.
     reader_bucket, writer_bucket = FaultyBucket(bucket), FaultyBucket(bucket)
@@ -262,12 +262,12 @@ def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at:
 
     def pin() -> None:
         try:
-            got["pin"] = reader.pin(2)
+            got["pin"] = reader.pins.pin(2)
         except SnapshotExpired:
             got["pin"] = None
 
     def claim() -> None:
-        got["task"] = writer.claim("kv")
+        got["task"] = writer.own_tasks.claim("kv")
 
     outer_bucket, outer_action, inner_action = (
         (reader_bucket, pin, claim) if outer == "pin" else (writer_bucket, claim, pin)
@@ -281,26 +281,26 @@ def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at:
     assert task is not None
     if held is not None:
         assert task.watermark <= 2  # type: ignore[attr-defined]
-        writer.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])  # type: ignore[arg-type]
+        writer.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])  # type: ignore[arg-type]
         reader.refresh()
         held.check()  # type: ignore[attr-defined]
     else:
         assert task.watermark == 4  # type: ignore[attr-defined]
 
 
-def test_a_compaction_that_ignored_a_pin_makes_its_holder_stop(store: EmbeddedMeta, system: FakeSystem) -> None:
+def test_a_compaction_that_ignored_a_pin_makes_its_holder_stop(store: MetaStore, system: FakeSystem) -> None:
     """A clock far ahead saw the pin as expired: the holder gets an error instead of a wrong answer."""
     ahead = FakeSystem()
     ahead.wall_ms = system.wall_ms + 3_000_000
     ahead.drawn = 10**6
     bucket = store._bucket
-    pin = store.pin(None)
+    pin = store.pins.pin(None)
     four_runs(store)
     other = meta(bucket, ahead)  # type: ignore[arg-type]
-    task = other.claim("kv")
+    task = other.own_tasks.claim("kv")
     assert task is not None
     assert task.watermark == 4
-    other.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])
+    other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=4, id="f" * 32)])
     pin.check()
     store.refresh()
     with pytest.raises(SnapshotExpired, match="clock"):
@@ -315,7 +315,7 @@ def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSyst
         store.commit(request(epoch))
     for size in (1, 2, 3):
         for epochs in combinations((1, 2, 3), size):
-            held = [store.pin(epoch) for epoch in epochs]
+            held = [store.pins.pin(epoch) for epoch in epochs]
             assert smallest_live_pin(bucket, system.now_ms(), 0) == min(epochs)
             for pin in held:
                 pin.release()
@@ -324,10 +324,10 @@ def test_watermarks_of_all_subsets_of_pins(bucket: ModelBucket, system: FakeSyst
 def test_releasing_a_pin_renews_no_other(bucket: ModelBucket, system: FakeSystem) -> None:
     """Each release once woke the renewing thread, which wrote all other pins anew: twice the puts or more."""
     counts = RequestCounts(bucket)
-    keeper = EmbeddedMeta(counts.for_caller("pins"), system)
-    with_others = keeper.pin(None)
+    keeper = MetaStore(counts.for_caller("pins"), system)
+    with_others = keeper.pins.pin(None)
     for _ in range(50):
-        keeper.pin(None).release()
+        keeper.pins.pin(None).release()
     assert counts.counts()["pins"]["put"][0] == 51
     with_others.release()
 
@@ -338,9 +338,9 @@ def test_many_pins_are_renewed_side_by_side(system: FakeSystem) -> None:
     store = meta(bucket, system, retention=1000)
     store.create_table(spec())
     store.commit(request(1))
-    pins = [store.pin(None) for _ in range(20)]
+    pins = [store.pins.pin(None) for _ in range(20)]
     together = threading.Barrier(4, timeout=30)
-    keeper = store._keeper
+    keeper = store.pins
     put = bucket.put
 
     def slow(path: str, data: bytes) -> None:
@@ -352,7 +352,7 @@ def test_many_pins_are_renewed_side_by_side(system: FakeSystem) -> None:
     system.forward(20)
     keeper.renew()
     bucket.put = put  # type: ignore[method-assign]
-    assert {pin.expires_ms for pin in store.pins()} == {system.now_ms() + 60_000}
+    assert {pin.expires_ms for pin in store.live_pins()} == {system.now_ms() + 60_000}
     for pin in pins:
         pin.release()
-    assert store.pins() == []
+    assert store.live_pins() == []

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from support.versions import FakeSystem, ModelBucket, request, run, spec, sst
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.pins import PinKeeper
-from tussock.meta.version.backups import BeginStore
-from tussock.meta.version.commits import AlreadyCommitted, stamp
-from tussock.meta.version.delta import CommitEpoch, CreateTable, DropTable, RepairClock, advance, apply
+from tussock.meta.version.deltas.backups import BeginStore
+from tussock.meta.version.deltas.commits import AlreadyCommitted, CommitEpoch, stamp
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.repair import Numbers, RepairClock, epochs_ahead, named_epochs
+from tussock.meta.version.deltas.tables import CreateTable, DropTable
 from tussock.meta.version.invariants import problems
-from tussock.meta.version.repair import Numbers, epochs_ahead, named_epochs
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.errors import Conflict, InvalidBatch, SnapshotExpired, StaleUpload
 
@@ -162,5 +163,5 @@ def test_a_store_that_begins_as_a_repaired_one_counts_anew() -> None:
     before = ahead()
     after = advance(before, [repair_of(before)])
     origin = Origin(kind="restore", url="x", backup="b", backup_id="", seq=after.seq)
-    begun = apply(Version(), BeginStore(version=after, origin=origin))
+    begun = BeginStore(version=after, origin=origin).apply(Version())
     assert begun.renumbered is None

@@ -8,14 +8,16 @@ from tussock.meta.compaction.assignment import (
     IDLE_SECONDS_MAX,
     ORPHANED,
     SESSION_OVER,
-    Schedule,
+    Assignments,
     SchedulerConfig,
     owner_of,
     worker_of,
 )
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.version.delta import ClaimCompaction, DropTable, ReleaseCompaction, ReportCompaction, advance
+from tussock.meta.version.deltas.delta import advance
+from tussock.meta.version.deltas.tables import DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import SstInfo, TableLevels, TableSpec, TableState
 
@@ -39,7 +41,7 @@ class Leader:
     """A schedule and the version that it decides on; claims and reports take effect at once."""
 
     def __init__(self, *tables: TableState, config: SchedulerConfig = CONFIG) -> None:
-        self.schedule = Schedule(config, PICKER)
+        self.schedule = Assignments(config, PICKER)
         self.version = version_of(*tables)
         self.now = 100.0
         self.serial = 0

@@ -5,7 +5,7 @@ import pytest
 from support.faulty_bucket import Call, Fate, FaultyBucket, where
 from support.versions import FakeSystem, ModelBucket, request, spec
 from tussock.meta.log.log import VersionLog
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.retention.pins import PinKeeper
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message
@@ -26,7 +26,7 @@ class Leader:
 
     def __init__(self, bucket: ModelBucket, system: FakeSystem, term: int) -> None:
         self.bucket = FaultyBucket(bucket)
-        self.meta = EmbeddedMeta(self.bucket, system)
+        self.meta = MetaStore(self.bucket, system)
         context = Context(meta=self.meta, bucket=self.bucket, system=system, options=NodeOptions(), nudge=lambda: None)
         self.leadership = Leadership(context, Feed(self.meta.version()), term)
 
@@ -49,7 +49,7 @@ def reads_log(call: Call) -> bool:
 @pytest.fixture
 def old(bucket: ModelBucket, system: FakeSystem) -> Leader:
     """The leader of term 1 of a store with one commit."""
-    setup = EmbeddedMeta(bucket, system)
+    setup = MetaStore(bucket, system)
     setup.create_table(spec())
     setup.commit(request(1))
     return Leader(bucket, system, term=1)
@@ -71,7 +71,7 @@ def test_a_leader_replaced_while_it_takes_a_pin_leaves_the_new_leaders_alone(
     old.bucket.stall(reads_log, take_over)
     with pytest.raises(Exception, match="session"):
         old.pin()
-    assert [pin.id for pin in new.meta.pins()] == [granted[0].id]
+    assert [pin.id for pin in new.meta.live_pins()] == [granted[0].id]
     assert new.pin() == granted[0]
 
 
@@ -86,7 +86,7 @@ def test_a_leader_replaced_while_it_adopts_a_pin_leaves_it_to_the_new_leader(
     middle.bucket.script = where("get", "log/", Fate.LOSE_REQUEST)
     with pytest.raises(ObjectStoreUnavailable):
         middle.open(pin)
-    assert [held.id for held in new.meta.pins()] == [pin.id]
+    assert [held.id for held in new.meta.live_pins()] == [pin.id]
 
 
 def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever(
@@ -104,8 +104,8 @@ def test_a_leadership_that_ends_while_it_adopts_a_pin_does_not_renew_it_for_ever
     middle.bucket.stall(lambda call: call.operation == "put", replaced)
     middle.open(pin)
     new.leadership.call("Unpin", pb.UnpinRequest(session_id=SESSION, pin_id=pin.id), ANYONE)
-    middle.meta._keeper.renew()
-    assert new.meta.pins() == []
+    middle.meta.pins.renew()
+    assert new.meta.live_pins() == []
 
 
 def test_a_holder_that_stood_still_leaves_an_adopted_pin_alone(bucket: ModelBucket, system: FakeSystem) -> None:

@@ -9,9 +9,10 @@ from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log import group_commit as grouping
 from tussock.meta.log.format import entry_path, marker_path
 from tussock.meta.log.group_commit import Call, CallQueue, plan_entry
-from tussock.meta.meta_store import EmbeddedMeta
-from tussock.meta.version.commits import stamp
-from tussock.meta.version.delta import CreateTable, Delta, advance
+from tussock.meta.meta_store import MetaStore
+from tussock.meta.version.deltas.commits import stamp
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest
@@ -36,7 +37,7 @@ def bringing(system: FakeSystem, epoch: int, *texts: str, **fields: object) -> C
     return CommitRequest(epoch=epoch, tables={1: runs}, payloads={info.id: data for info, data in ssts}, **fields)
 
 
-def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> EmbeddedMeta:
+def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> MetaStore:
     inner = bucket.inner if isinstance(bucket, FaultyBucket) else bucket
     values: dict[str, object] = {
         "retention_seconds": 0,
@@ -45,7 +46,7 @@ def meta(bucket: ModelBucket | FaultyBucket, **options: object) -> EmbeddedMeta:
         "snapshot_every": 2,
         **options,
     }
-    return EmbeddedMeta(bucket, inner.system, **values)
+    return MetaStore(bucket, inner.system, **values)
 
 
 def check(bucket: ModelBucket) -> list[int]:
@@ -66,18 +67,18 @@ def entries(bucket: ModelBucket) -> list[int]:
     return [int(info.path[4:24]) for info in bucket.list("log/") if info.path.endswith(".delta")]
 
 
-def compact(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def compact(store: MetaStore, bucket: ModelBucket) -> None:
     """All of the table becomes one SST that is an object."""
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     newest = store.version().max_committed_epoch
     merged = sst(id=new_sst_id(bucket.system), epoch=0, min_epoch=1, max_epoch=newest, smallest=b"0", largest=b"0")
     bucket.put(data_object(merged), b"d" * 1000)
-    store.report(task, [merged])
+    store.own_tasks.report(task, [merged])
 
 
 @pytest.fixture
-def store(bucket: ModelBucket) -> EmbeddedMeta:
+def store(bucket: ModelBucket) -> MetaStore:
     made = meta(bucket)
     made.create_table(spec())
     return made
@@ -120,7 +121,7 @@ def test_commits_of_one_entry_follow_each_other_and_a_refused_one_takes_no_room(
     assert [data.split()[0].decode() for data in plan.ssts] == [older.id, newer.id]
 
 
-def test_whoever_loses_the_race_for_an_entry_has_its_ssts_in_the_next(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_whoever_loses_the_race_for_an_entry_has_its_ssts_in_the_next(bucket: ModelBucket, store: MetaStore) -> None:
     """Nothing is uploaded twice, and nothing is left of the attempt."""
     faulty = FaultyBucket(bucket)
     slow = meta(faulty)
@@ -133,7 +134,7 @@ def test_whoever_loses_the_race_for_an_entry_has_its_ssts_in_the_next(bucket: Mo
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
-def test_a_lost_answer_leaves_no_sst_in_two_places(bucket: ModelBucket, store: EmbeddedMeta, fate: Fate) -> None:
+def test_a_lost_answer_leaves_no_sst_in_two_places(bucket: ModelBucket, store: MetaStore, fate: Fate) -> None:
     """The repeated call finds its entry, or brings its SSTs again."""
     faulty = FaultyBucket(bucket)
     other = meta(faulty)
@@ -147,14 +148,14 @@ def test_a_lost_answer_leaves_no_sst_in_two_places(bucket: ModelBucket, store: E
     assert check(bucket) == ([2] if fate is Fate.LOSE_ANSWER else [2, 3])
 
 
-def age(store: EmbeddedMeta, bucket: ModelBucket, entries: int = 4) -> None:
+def age(store: MetaStore, bucket: ModelBucket, entries: int = 4) -> None:
     """Let the log grow by as many entries that bring nothing, and all of it become old."""
     for _ in range(entries):
         store.open_writer("w")
     bucket.system.forward(3600)
 
 
-def test_an_entry_stays_for_the_ssts_in_it_and_goes_with_the_last(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_an_entry_stays_for_the_ssts_in_it_and_goes_with_the_last(bucket: ModelBucket, store: MetaStore) -> None:
     """Below the marker it is no part of the log, which is read as ever; in its grace period a dropped SST counts."""
     store.commit(bringing(bucket.system, 1))
     store.commit(bringing(bucket.system, 2))
@@ -180,7 +181,7 @@ def test_an_entry_stays_for_the_ssts_in_it_and_goes_with_the_last(bucket: ModelB
     assert meta(bucket).version() == store.refresh()
 
 
-def test_an_entry_stays_for_one_of_its_ssts(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_an_entry_stays_for_one_of_its_ssts(bucket: ModelBucket, store: MetaStore) -> None:
     """Another table's SST in the same entry went long ago."""
     store.create_table(spec("other", 2))
     (mine, data), (other, more) = small(bucket.system), small(bucket.system)
@@ -194,11 +195,11 @@ def test_an_entry_stays_for_one_of_its_ssts(bucket: ModelBucket, store: Embedded
     assert check(bucket) == [3]
 
 
-def test_a_backup_keeps_the_entries_in_which_its_ssts_lie(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_a_backup_keeps_the_entries_in_which_its_ssts_lie(bucket: ModelBucket, store: MetaStore) -> None:
     """Also once the log has forgotten them; they go when it is deleted."""
     store.commit(bringing(bucket.system, 1))
     (held,) = store.version().ssts()
-    made = store.create_backup("nightly")
+    made = store.backups.create("nightly")
     assert made.bytes == held.data_bytes + held.meta_bytes
     compact(store, bucket)
     for _ in range(3):
@@ -206,15 +207,15 @@ def test_a_backup_keeps_the_entries_in_which_its_ssts_lie(bucket: ModelBucket, s
         store.vacuum()
     assert store.version().dropped == ()
     assert bucket.get(entry_path(2))[held.offset :].startswith(held.id.encode())
-    (listed,) = store.list_backups()
+    (listed,) = store.backups.list()
     assert listed.held_bytes == made.bytes
-    store.delete_backup("nightly")
+    store.backups.delete("nightly")
     store.vacuum()
     assert 2 not in entries(bucket)
 
 
 def test_a_backup_that_is_being_made_keeps_what_leaves_the_tree_meanwhile(
-    bucket: ModelBucket, store: EmbeddedMeta
+    bucket: ModelBucket, store: MetaStore
 ) -> None:
     """Its object is not there yet, so nobody can read what it will name."""
     store.commit(bringing(bucket.system, 1))
@@ -228,16 +229,16 @@ def test_a_backup_that_is_being_made_keeps_what_leaves_the_tree_meanwhile(
         store.vacuum()
 
     faulty.stall(lambda call: call.operation == "create" and call.path.startswith("backup/"), meanwhile)
-    meta(faulty).create_backup("nightly")
+    meta(faulty).backups.create("nightly")
     age(store, bucket)
     store.vacuum()
     assert 2 in entries(bucket)
-    store.delete_backup("nightly")
+    store.backups.delete("nightly")
     store.vacuum()
     assert 2 not in entries(bucket)
 
 
-def test_vacuum_deletes_no_entry_that_is_newer_than_its_version(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_vacuum_deletes_no_entry_that_is_newer_than_its_version(bucket: ModelBucket, store: MetaStore) -> None:
     """It stands still between reading the log and listing it, and another one truncates what was committed since."""
     faulty = FaultyBucket(bucket)
     slow = meta(faulty)
@@ -254,7 +255,7 @@ def test_vacuum_deletes_no_entry_that_is_newer_than_its_version(bucket: ModelBuc
     assert check(bucket) == list(range(2, 10))
 
 
-def test_who_stood_still_does_not_delete_his_entry_as_a_stray_one(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_who_stood_still_does_not_delete_his_entry_as_a_stray_one(bucket: ModelBucket, store: MetaStore) -> None:
     """It was applied, and truncated, and the SST that it brought is still read."""
     faulty = FaultyBucket(bucket)
     stalled = meta(faulty)
@@ -270,18 +271,18 @@ def test_who_stood_still_does_not_delete_his_entry_as_a_stray_one(bucket: ModelB
     assert check(bucket) == [2]
 
 
-def test_only_the_appender_says_where_an_sst_lies(bucket: ModelBucket, store: EmbeddedMeta) -> None:
+def test_only_the_appender_says_where_an_sst_lies(bucket: ModelBucket, store: MetaStore) -> None:
     """A commit or a compaction that names a place in another entry is refused."""
     store.commit(bringing(bucket.system, 1))
     (there,) = store.version().ssts()
     stolen = replace(sst(id=new_sst_id(bucket.system)), entry=2, offset=there.offset, meta_in_data=True)
     with pytest.raises(InvalidBatch, match=r"lie in log/0+2\.delta"):
         store.commit(request(9, 1, stolen))
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     output = replace(stolen, epoch=0, min_epoch=1, max_epoch=1, smallest=b"0", largest=b"0")
     with pytest.raises(InvalidBatch, match=r"lie in log/0+2\.delta"):
-        store.report(task, [output])
+        store.own_tasks.report(task, [output])
     assert check(bucket) == [2]
 
 

@@ -6,8 +6,8 @@ from support.faulty_bucket import Call, Fate, FaultyBucket
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.format import encode_snapshot, marker_path, snapshot_path
-from tussock.meta.meta_store import EmbeddedMeta
-from tussock.meta.version.delta import AdvanceHorizon
+from tussock.meta.meta_store import MetaStore
+from tussock.meta.version.deltas.retention import AdvanceHorizon
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload
 
 
@@ -18,11 +18,11 @@ def no_answers(call: Call) -> Fate:
     return Fate.PASS
 
 
-def pass_by(other: EmbeddedMeta, bucket: ModelBucket) -> None:
+def pass_by(other: MetaStore, bucket: ModelBucket) -> None:
     """Compaction, the garbage horizon and a truncation of the log go past all that was committed."""
-    task = other.claim("kv", manual=True)
+    task = other.own_tasks.claim("kv", manual=True)
     assert task is not None
-    other.report(task, [sst(epoch=0, min_epoch=1, max_epoch=2, id="d" * 32)])
+    other.own_tasks.report(task, [sst(epoch=0, min_epoch=1, max_epoch=2, id="d" * 32)])
     other.log.append(lambda _: ([AdvanceHorizon(horizon="c" * 32)], None))
     seq = other.version().seq
     bucket.create(snapshot_path(seq), encode_snapshot(other.version()))
@@ -33,7 +33,7 @@ def pass_by(other: EmbeddedMeta, bucket: ModelBucket) -> None:
 def test_a_repeated_commit_that_can_no_longer_be_told_is_refused(bucket: ModelBucket, system: FakeSystem) -> None:
     """`StaleUpload` would have its rows uploaded again, and there twice."""
     faulty = FaultyBucket(bucket)
-    stalled, other = EmbeddedMeta(faulty, system), EmbeddedMeta(bucket, system, config=PickerConfig(base_bytes=1))
+    stalled, other = MetaStore(faulty, system), MetaStore(bucket, system, config=PickerConfig(base_bytes=1))
     other.create_table(spec())
     other.commit(request(1))
     stalled.refresh()

@@ -3,7 +3,7 @@
 import pytest
 
 from support.versions import FakeSystem
-from tussock.meta.retention.recurring import JITTER_PARTS, RETRY_SECONDS_MIN, Schedule
+from tussock.meta.retention.recurring import JITTER_PARTS, RETRY_SECONDS_MIN, Recurring
 
 INTERVAL = 300.0
 
@@ -24,7 +24,7 @@ def system() -> Dice:
     return Dice()
 
 
-def wait(system: Dice, schedule: Schedule) -> float:
+def wait(system: Dice, schedule: Recurring) -> float:
     """Seconds until it is due, found by moving the clock a second at a time."""
     waited = 0
     while not schedule.is_due:
@@ -36,7 +36,7 @@ def wait(system: Dice, schedule: Schedule) -> float:
 
 def test_it_is_due_after_each_interval(system: Dice) -> None:
     """Reckoned from the end of the last, so that work that takes long does not follow upon itself."""
-    schedule = Schedule(system, lambda: INTERVAL)
+    schedule = Recurring(system, lambda: INTERVAL)
     assert wait(system, schedule) == INTERVAL
     system.forward(1000)
     assert schedule.is_due
@@ -48,13 +48,13 @@ def test_it_is_due_after_each_interval(system: Dice) -> None:
 def test_chance_moves_it_by_a_tenth(system: Dice, roll: bytes, sign: int) -> None:
     """So that processes which began together do not all list the bucket together."""
     system.roll = roll
-    due = wait(system, Schedule(system, lambda: INTERVAL))
+    due = wait(system, Recurring(system, lambda: INTERVAL))
     assert due == pytest.approx(INTERVAL * (1 + sign / JITTER_PARTS), abs=1.5)
 
 
 def test_a_failure_is_tried_again_soon_and_then_less_often(system: Dice) -> None:
     """Never less often than an interval, and one success forgets all failures."""
-    schedule = Schedule(system, lambda: INTERVAL, first_seconds=0)
+    schedule = Recurring(system, lambda: INTERVAL, first_seconds=0)
     assert schedule.is_due
     waits = []
     for _ in range(8):
@@ -70,7 +70,7 @@ def test_a_failure_is_tried_again_soon_and_then_less_often(system: Dice) -> None
 def test_an_interval_of_zero_switches_it_off(system: Dice) -> None:
     """And one that changes counts from the next time on."""
     interval = [0.0]
-    schedule = Schedule(system, lambda: interval[0])
+    schedule = Recurring(system, lambda: interval[0])
     system.forward(1_000_000)
     assert not schedule.is_due
     assert schedule.due_ms == 0

@@ -8,7 +8,7 @@ from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.versions import FakeSystem, ModelBucket, make_id, request, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.log.format import entry_path, marker_path, snapshot_path
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptLog, Fenced, StaleUpload
 from tussock.statestore.write.sst_ids import new_sst_id
@@ -17,10 +17,10 @@ GRACE = 900.0
 EAGER = PickerConfig(base_bytes=1, l0_small_bytes=1)
 
 
-def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem | None = None, **options: object) -> EmbeddedMeta:
+def meta(bucket: ModelBucket | FaultyBucket, system: FakeSystem | None = None, **options: object) -> MetaStore:
     values: dict[str, object] = {"retention_seconds": 0, "gc_grace_seconds": GRACE, "config": EAGER, **options}
     inner = bucket.inner if isinstance(bucket, FaultyBucket) else bucket
-    return EmbeddedMeta(bucket, system or inner.system, **values)  # type: ignore[arg-type,union-attr]
+    return MetaStore(bucket, system or inner.system, **values)  # type: ignore[arg-type,union-attr]
 
 
 def upload(
@@ -38,25 +38,25 @@ def is_there(bucket: ModelBucket, one: SstInfo) -> bool:
 
 
 @pytest.fixture
-def store(bucket: ModelBucket) -> EmbeddedMeta:
+def store(bucket: ModelBucket) -> MetaStore:
     made = meta(bucket)
     made.create_table(spec())
     return made
 
 
-def compacted(store: EmbeddedMeta, bucket: ModelBucket) -> tuple[list[SstInfo], SstInfo]:
+def compacted(store: MetaStore, bucket: ModelBucket) -> tuple[list[SstInfo], SstInfo]:
     """Two commits merged into one SST: (inputs, output)."""
     inputs = [upload(bucket), upload(bucket)]
     for epoch, one in enumerate(inputs, start=store.version().max_committed_epoch + 1):
         store.commit(request(epoch, 1, one))
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     out = upload(bucket, epoch=0, min_epoch=1, max_epoch=2)
-    store.report(task, [out])
+    store.own_tasks.report(task, [out])
     return inputs, out
 
 
-def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: MetaStore, bucket: ModelBucket) -> None:
     """One millisecond too early it stays; live SSTs always stay."""
     inputs, out = compacted(store, bucket)
     bucket.system.wall_ms += int(GRACE * 1000) - 1
@@ -72,7 +72,7 @@ def test_a_replaced_sst_goes_after_the_grace_period_and_is_forgotten(store: Embe
     assert store.version().dropped == ()
 
 
-def test_an_id_that_was_in_the_store_is_never_committed_again(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_an_id_that_was_in_the_store_is_never_committed_again(store: MetaStore, bucket: ModelBucket) -> None:
     """Dropped, then deleted and forgotten: at each stage a late commit of it is refused."""
     inputs, _ = compacted(store, bucket)
     with pytest.raises(ValueError, match="compacted away"):
@@ -83,7 +83,7 @@ def test_an_id_that_was_in_the_store_is_never_committed_again(store: EmbeddedMet
         store.commit(request(50, 1, inputs[0]))
 
 
-def test_a_dropped_tables_ssts_go(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_dropped_tables_ssts_go(store: MetaStore, bucket: ModelBucket) -> None:
     """After the grace period nothing of the table is in the bucket."""
     one = upload(bucket)
     store.commit(request(1, 1, one))
@@ -94,7 +94,7 @@ def test_a_dropped_tables_ssts_go(store: EmbeddedMeta, bucket: ModelBucket) -> N
 
 
 def test_an_upload_that_is_not_committed_yet_is_kept_and_can_be_committed(
-    store: EmbeddedMeta, bucket: ModelBucket
+    store: MetaStore, bucket: ModelBucket
 ) -> None:
     """Younger than the grace period it may be on its way; the horizon stays at or below it."""
     garbage = upload(bucket)
@@ -108,7 +108,7 @@ def test_an_upload_that_is_not_committed_yet_is_kept_and_can_be_committed(
     assert store.commit(request(1, 1, young)) == 1
 
 
-def test_a_commit_that_waited_longer_than_the_grace_is_refused_whole(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_commit_that_waited_longer_than_the_grace_is_refused_whole(store: MetaStore, bucket: ModelBucket) -> None:
     """Its file is gone; so the version never names a missing file, and a new upload goes through."""
     late, other = upload(bucket), meta(bucket)
     bucket.system.forward(GRACE + 1)
@@ -120,9 +120,7 @@ def test_a_commit_that_waited_longer_than_the_grace_is_refused_whole(store: Embe
     assert store.commit(request(1, 1, upload(bucket))) == 1
 
 
-def test_ids_published_in_another_order_than_minted_are_kept_or_refused(
-    store: EmbeddedMeta, bucket: ModelBucket
-) -> None:
+def test_ids_published_in_another_order_than_minted_are_kept_or_refused(store: MetaStore, bucket: ModelBucket) -> None:
     """B is minted before A, A is committed, B stalls past the grace: B is refused, A stays."""
     b, a = upload(bucket), upload(bucket)
     store.commit(request(1, 1, a))
@@ -133,7 +131,7 @@ def test_ids_published_in_another_order_than_minted_are_kept_or_refused(
     assert is_there(bucket, a)
 
 
-def test_a_commit_between_the_listing_and_the_horizon_keeps_its_ssts(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_commit_between_the_listing_and_the_horizon_keeps_its_ssts(store: MetaStore, bucket: ModelBucket) -> None:
     """Vacuum looks at the version again after its own append."""
     late = upload(bucket)
     upload(bucket)
@@ -147,41 +145,41 @@ def test_a_commit_between_the_listing_and_the_horizon_keeps_its_ssts(store: Embe
     assert store.refresh().live_sst_ids() == {late.id}
 
 
-def test_a_compaction_of_twice_the_grace_period_succeeds(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_compaction_of_twice_the_grace_period_succeeds(store: MetaStore, bucket: ModelBucket) -> None:
     """A live task holds the horizon below what it may have uploaded; the output is committed, and its file is there."""
     for epoch in (1, 2):
         store.commit(request(epoch, 1, upload(bucket)))
     stale = upload(bucket)
     bucket.system.forward(2)
     cleaner = meta(bucket, gc_grace_seconds=5)
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     bucket.system.forward(2)
     out = upload(bucket, epoch=0, min_epoch=1, max_epoch=2)
     bucket.system.forward(8)
     cleaner.vacuum()
     assert not is_there(bucket, stale)
-    store.report(task, [out])
+    store.own_tasks.report(task, [out])
     assert is_there(bucket, out)
     assert store.version().live_sst_ids() == {out.id}
 
 
-def test_outputs_of_an_expired_task_go_and_its_report_is_fenced(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_outputs_of_an_expired_task_go_and_its_report_is_fenced(store: MetaStore, bucket: ModelBucket) -> None:
     """Vacuum takes expired tasks back first, so that a dead compactor does not hold the horizon for ever."""
     for epoch in (1, 2):
         store.commit(request(epoch, 1, upload(bucket)))
-    task = store.claim("kv", manual=True)
+    task = store.own_tasks.claim("kv", manual=True)
     assert task is not None
     out = upload(bucket, epoch=0, min_epoch=1, max_epoch=2)
     bucket.system.forward(3600)
     meta(bucket).vacuum()
     assert not is_there(bucket, out)
     with pytest.raises(Fenced):
-        store.report(task, [out])
-    assert store.claim("kv", manual=True) is not None
+        store.own_tasks.report(task, [out])
+    assert store.own_tasks.claim("kv", manual=True) is not None
 
 
-def test_a_writer_whose_clock_lags_an_hour_is_not_locked_out(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_writer_whose_clock_lags_an_hour_is_not_locked_out(store: MetaStore, bucket: ModelBucket) -> None:
     """Its young uploads hold the horizon; one that is refused is accepted under an id above the horizon."""
     behind = FakeSystem()
     behind.drawn, behind.wall_ms = 10**6, bucket.system.wall_ms - 3_600_000
@@ -198,7 +196,7 @@ def test_a_writer_whose_clock_lags_an_hour_is_not_locked_out(store: EmbeddedMeta
     assert store.commit(request(2, 1, upload(bucket, sst_id=make_id(horizon_ms, 77)))) == 2
 
 
-def test_an_orphan_whose_id_is_ahead_of_time_goes_in_the_end(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_an_orphan_whose_id_is_ahead_of_time_goes_in_the_end(store: MetaStore, bucket: ModelBucket) -> None:
     """The horizon is never ahead of the bucket's clock; once that passes the id, the orphan goes."""
     ahead = FakeSystem()
     ahead.drawn, ahead.wall_ms = 10**6, bucket.system.wall_ms + 3_600_000
@@ -212,7 +210,7 @@ def test_an_orphan_whose_id_is_ahead_of_time_goes_in_the_end(store: EmbeddedMeta
     assert not is_there(bucket, orphan)
 
 
-def test_ages_are_reckoned_by_the_buckets_clock(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_ages_are_reckoned_by_the_buckets_clock(store: MetaStore, bucket: ModelBucket) -> None:
     """A vacuum whose own clock is a day ahead does not take young uploads for old ones."""
     ahead = FakeSystem()
     ahead.drawn, ahead.wall_ms = 10**6, bucket.system.wall_ms + 86_400_000
@@ -222,7 +220,7 @@ def test_ages_are_reckoned_by_the_buckets_clock(store: EmbeddedMeta, bucket: Mod
     assert store.commit(request(1, 1, young)) == 1
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_same(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_a_dry_run_changes_nothing_and_tells_the_same(store: MetaStore, bucket: ModelBucket) -> None:
     """Not a byte of the bucket; the report is what the real run then does."""
     compacted(store, bucket)
     upload(bucket)
@@ -235,7 +233,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_same(store: EmbeddedMeta, bucke
     assert store.vacuum().deleted == ()
 
 
-def test_nothing_to_do_appends_nothing(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_nothing_to_do_appends_nothing(store: MetaStore, bucket: ModelBucket) -> None:
     """A vacuum without garbage leaves the log as it is."""
     store.commit(request(1, 1, upload(bucket)))
     bucket.system.forward(GRACE + 1)
@@ -244,7 +242,7 @@ def test_nothing_to_do_appends_nothing(store: EmbeddedMeta, bucket: ModelBucket)
     assert store.refresh().seq == seq
 
 
-def test_foreign_objects_are_left_alone(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_foreign_objects_are_left_alone(store: MetaStore, bucket: ModelBucket) -> None:
     """Vacuum deletes what it knows to be an SST, nothing else."""
     for path in ("sst/readme.txt", "sst/abc.data", "other/file", f"sst/{'g' * 32}.data"):
         bucket.put(path, b"mine")
@@ -252,7 +250,7 @@ def test_foreign_objects_are_left_alone(store: EmbeddedMeta, bucket: ModelBucket
     assert store.vacuum().deleted == ()
 
 
-def test_an_unreadable_log_means_that_nothing_is_deleted(store: EmbeddedMeta, bucket: ModelBucket) -> None:
+def test_an_unreadable_log_means_that_nothing_is_deleted(store: MetaStore, bucket: ModelBucket) -> None:
     """Not knowing what is named is no licence."""
     orphan = upload(bucket)
     store.commit(request(1, 1, upload(bucket)))
@@ -351,12 +349,12 @@ def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucke
     store.create_table(spec())
     for epoch in range(1, 8):
         store.commit(request(epoch, 1, upload(bucket)))
-    meta(bucket).pin(None)
+    meta(bucket).pins.pin(None)
     bucket.system.forward(GRACE + 1)
     store.vacuum()
     bucket.create(entry_path(2), b"stray")
     assert (entry_path(2), "log entry below the boundary") in store.vacuum().deleted
-    assert len(store.pins()) == 0
+    assert len(store.live_pins()) == 0
     bucket.system.forward(GRACE)
     assert [reason for _, reason in store.vacuum().deleted] == ["expired pin"]
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from support.versions import FakeSystem, ModelBucket, spec
-from tussock.meta.client.follower import followed
+from tussock.meta.client.follower import follow
 from tussock.meta.client.versions import PushedVersion
 from tussock.meta.log.format import encode_snapshot
 from tussock.meta.log.log import VersionLog
@@ -13,7 +13,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
 from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
 from tussock.meta.server.wire.grpc_server import events_of
-from tussock.meta.version.delta import CreateTable
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import CorruptLog
 
@@ -38,7 +38,7 @@ class Source:
 
 
 def moved(version: Version, update: pb.VersionUpdate) -> Version:
-    return followed(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
+    return follow(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
 
 
 @pytest.mark.parametrize("behind", [0, 1, 7])

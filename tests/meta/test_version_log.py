@@ -9,8 +9,9 @@ from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, at_calls, whe
 from support.versions import FakeSystem, ModelBucket, request, spec, sst
 from tussock.meta.log.format import entry_path, marker_path, snapshot_path
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.commits import AlreadyCommitted, stamp
-from tussock.meta.version.delta import CreateTable, Delta, DropTable
+from tussock.meta.version.deltas.commits import AlreadyCommitted, stamp
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable, DropTable
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.errors import CorruptLog, ObjectStoreUnavailable, TableExists, TableNotFound

@@ -11,20 +11,12 @@ from support.versions import FakeSystem, ModelBucket, make_id, request, run, spe
 from tussock.meta.compaction.picker import PickerConfig, pick, pick_manual
 from tussock.meta.log.format import LogEntry, decode_entry, decode_snapshot, encode_entry, encode_snapshot
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.commits import CommitEpoch, stamp
-from tussock.meta.version.delta import (
-    AdvanceHorizon,
-    AdvanceSafeEpoch,
-    CreateTable,
-    Delta,
-    DropTable,
-    ForgetDropped,
-    ReleaseCompaction,
-    ReportCompaction,
-    advance,
-)
+from tussock.meta.version.deltas.commits import CommitEpoch, stamp
+from tussock.meta.version.deltas.delta import Delta, advance
+from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, ForgetDropped
+from tussock.meta.version.deltas.tables import CreateTable, DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.invariants import problems
-from tussock.meta.version.tasks import ClaimCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.chunked import Chunked

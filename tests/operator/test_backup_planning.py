@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.computes import NOW, at, body, store
-from tussock.meta.version.backups import check_backup_name
+from tussock.meta.version.deltas.backups import check_backup_name
 from tussock.operator.planning.backup import TEND_BACKUPS, BackupFacts, backup_id, backup_name, expired, plan_backup
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work

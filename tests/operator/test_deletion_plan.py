@@ -8,7 +8,7 @@ import pytest
 from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket, lost_backups, untouched
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Delete, Ref, Release
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 S3 = {"s3": {"bucket": "b"}}
@@ -21,7 +21,7 @@ HOPELESS = STUCK._replace(hopeless=True)
 BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
 
 
-def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StateStore:
+def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StoreResource:
     """A store that was deleted so long ago, with a deadline of 60 s."""
     deleted = datetime.fromtimestamp(NOW.timestamp() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     spec = {"objectStore": backend or S3, "deletionPolicy": policy, "deletionDeadlineSeconds": 60}

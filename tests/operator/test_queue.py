@@ -9,7 +9,7 @@ import pytest
 from support.virtual_time import run_in_virtual_time
 from tussock.operator.cluster.seen import Key
 from tussock.operator.handlers.passes.queue import PASSES_MAX, Queue, backoff_seconds
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 
 A, B = Key("StateStore", "n", "a"), Key("StateStore", "n", "b")
 
@@ -25,7 +25,7 @@ def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 async def working(run: Callable[[Key], Awaitable[float | None]]) -> tuple[Queue, "asyncio.Task[None]"]:
-    queue = Queue(run, Metrics())
+    queue = Queue(run, OperatorMetrics())
     return queue, asyncio.create_task(queue.work())
 
 

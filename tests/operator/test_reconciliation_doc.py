@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.settings import OperatorSettings, load_settings
 from tussock.statestore.errors import InvalidOption
@@ -41,7 +41,7 @@ def test_every_setting_is_listed() -> None:
 
 
 def test_every_metric_is_listed() -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     metrics.request("apply", "Pod", 200)
     metrics.passes.labels("Meta").observe(1)
     metrics.errors.labels("Meta").inc()

@@ -22,7 +22,7 @@ from tussock.operator.resources.backup import BackupSpec
 from tussock.operator.resources.compactor import CompactorSpec
 from tussock.operator.resources.compute import ComputeSpec
 from tussock.operator.resources.meta import MetaSpec
-from tussock.operator.resources.object_store import ObjectStore, bucket_url
+from tussock.operator.resources.object_store import ObjectStoreSpec, bucket_url
 from tussock.operator.resources.store import StateStoreSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,11 +125,11 @@ def test_a_body_that_does_not_fit_is_told_with_its_field() -> None:
     ],
 )
 def test_bucket_is_named_by_its_url(object_store: dict[str, Any], url: str) -> None:
-    assert bucket_url(msgspec.convert(object_store, ObjectStore)) == url
+    assert bucket_url(msgspec.convert(object_store, ObjectStoreSpec)) == url
 
 
 @pytest.mark.parametrize("object_store", [{}, {"managed": {}, "s3": {"bucket": "b"}}])
 def test_one_way_to_keep_objects(object_store: dict[str, Any]) -> None:
     """None or two are refused, also where the server did not."""
     with pytest.raises(InvalidResource, match="give exactly one of s3, gcs, azure, volume, managed"):
-        bucket_url(msgspec.convert(object_store, ObjectStore))
+        bucket_url(msgspec.convert(object_store, ObjectStoreSpec))

@@ -12,7 +12,7 @@ from tussock.operator.planning.store import ISSUE_CERTIFICATES, MAKE_MINIO_SECRE
 from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, progressing, ready, wrong
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DEFAULTS = Defaults(node_image="node:1", minio_image="minio:1")
@@ -22,7 +22,7 @@ KEYS = {"access-key-id": "", "secret-access-key": ""}
 GOOD = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": {"slots": 2}}, bucket=BucketFact(None))
 
 
-def store(**spec: Any) -> StateStore:
+def store(**spec: Any) -> StoreResource:
     metadata = {"name": "s", "namespace": "n", "uid": "1", "generation": 3}
     full = {"objectStore": S3, "tls": {"mode": "none"}, **spec}
     return parse_store({"kind": "StateStore", "metadata": metadata, "spec": full, "status": {"prefixHeld": True}})
@@ -49,7 +49,7 @@ def component(kind: str, verdict: Verdict | None, name: str = "s", generation: i
     return {Ref(kind, name): body}
 
 
-def plan(one: StateStore, facts: StoreFacts = GOOD, others: Any = None, children: Any = None) -> Plan:
+def plan(one: StoreResource, facts: StoreFacts = GOOD, others: Any = None, children: Any = None) -> Plan:
     return plan_store(one, Observed(facts, children or {}, secret() if others is None else others), NOW)
 
 
@@ -155,7 +155,7 @@ def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
         assert ("Compactor" in applied(again)) == (bucket.reason is None)
 
 
-def replace_status(one: StateStore, status: dict[str, Any]) -> StateStore:
+def replace_status(one: StoreResource, status: dict[str, Any]) -> StoreResource:
     return msgspec.structs.replace(one, status=status)
 
 

@@ -16,7 +16,7 @@ from tussock.operator.handlers.passes.watches import kopf_settings, watched_kind
 from tussock.operator.handlers.world import World
 from tussock.operator.health import SILENCE_SECONDS, Health
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.probes.cache import Probes
 from tussock.statestore.base.system import RealSystem
 
@@ -121,7 +121,7 @@ def world_of(api: Api, woken: list[Key]) -> World:
         probes=Probes(woken.append),
         wake=woken.append,
         system=RealSystem(),
-        metrics=Metrics(),
+        metrics=OperatorMetrics(),
         identity="test",
         has_cert_manager=False,
         defaults=Defaults(),

@@ -19,7 +19,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message
 from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
 from tussock.meta.rpc.methods import METHODS
-from tussock.meta.version.delta import AdvanceHorizon
+from tussock.meta.version.deltas.retention import AdvanceHorizon
 from tussock.statestore import errors
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import SstInfo, data_object, data_path

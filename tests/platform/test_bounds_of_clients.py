@@ -11,7 +11,7 @@ from support.versions import spec
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.server import sessions
 from tussock.meta.server.handlers import pins as pinning
-from tussock.meta.server.status.document import LISTED_MAX, SessionStatus, shortened
+from tussock.meta.server.status.document import LISTED_MAX, SessionStatus, shorten
 from tussock.meta.version import bounds
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import TableState
@@ -114,7 +114,7 @@ def test_a_status_shows_the_first_of_many() -> None:
     one = SessionStatus(
         id="x", kind="client", name="", software="", slots=0, tasks=0, pins=0, heartbeat_age_ms=0, lease_ms=1
     )
-    short = shortened(bare_status(sessions=(one,) * (LISTED_MAX + 7)))
+    short = shorten(bare_status(sessions=(one,) * (LISTED_MAX + 7)))
     assert (len(short.sessions), short.left_out) == (LISTED_MAX, {"sessions": 7})
 
 

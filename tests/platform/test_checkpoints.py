@@ -74,7 +74,7 @@ class Worker:
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    with Platform(tmp_path.as_uri(), session_lease=5.0) as platform:
+    with Platform(tmp_path.as_uri(), session_lease_seconds=5.0) as platform:
         platform.connect().create_table("kv")
         yield platform
 
@@ -363,7 +363,7 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
 
 def test_change_of_leader_loses_no_checkpoint(tmp_path: Path) -> None:
     """The leader is gone in the middle of the job: what was committed stays, the rest is done again, barriers go on."""
-    with Platform(tmp_path.as_uri(), replicas=2, session_lease=5.0, leader_lease=3.0) as platform:
+    with Platform(tmp_path.as_uri(), replicas=2, session_lease_seconds=5.0, leader_lease_seconds=3.0) as platform:
         platform.connect().create_table("kv")
         a, b = Worker(platform, "a"), Worker(platform, "b")
         a.committed_write("1")
@@ -435,14 +435,14 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     b.write("precious")
     assert held_up.wait(HEAR_SECONDS_MAX)
     leadership: Any = platform.leader.node.leadership
-    eventually(leadership.checkpoints.oldest_uploads)
+    eventually(leadership.checkpoints.uploads_in_flight)
     (job,) = leadership.checkpoints.status()
     assert [(one.name, one.connected, one.collected) for one in job.participants] == [
         ("a", True, False),
         ("b", True, True),
     ]
     b.store.close()
-    (collected,) = leadership.checkpoints.oldest_uploads()
+    (collected,) = leadership.checkpoints.uploads_in_flight()
     assert collected in leadership._in_flight()
     assert a.store.vacuum().deleted == ()
     go_on.set()
@@ -450,7 +450,7 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     eventually(lambda: leadership.checkpoints.status()[0].state == "waiting")
     (job,) = leadership.checkpoints.status()
     assert [one.connected for one in job.participants] == [True, False]
-    assert leadership.checkpoints.oldest_uploads() == []
+    assert leadership.checkpoints.uploads_in_flight() == []
 
 
 def test_call_from_another_session_is_fenced(platform: Platform) -> None:

@@ -21,7 +21,7 @@ from support.statuses import StoreStatus
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.authentication import Presented
 from tussock.meta.server.auth.caller import ANYONE, Caller
-from tussock.meta.server.status.document import Status
+from tussock.meta.server.status.document import ServiceStatus
 from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.statestore import StateStore, connect
 from tussock.statestore.errors import Unauthenticated
@@ -75,7 +75,7 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]]) -> int:
 
 @contextlib.asynccontextmanager
 async def console(
-    status: Callable[[], Status], authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
+    status: Callable[[], ServiceStatus], authenticate: Callable[[Presented], Caller] = lambda _: ANYONE
 ) -> AsyncIterator[tuple[Page, str]]:
     """The console in a browser, shown but for a token."""
     runner, port = await start_http(make_app(status, lambda: b"", authenticate), "127.0.0.1", 0)

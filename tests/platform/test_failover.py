@@ -169,7 +169,7 @@ def _lapsed(snapshot: Snapshot) -> bool:
 
 def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
     """What is known stays readable; a pin may no longer be trusted once nobody has renewed it for its lease."""
-    with Platform(f"memory://failover-{next(_names)}", session_lease=4.0) as platform:
+    with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=4.0) as platform:
         store = platform.connect(deadline=0.5)
         store.create_table("kv")
         commit(store, [(b"a", b"1")])
@@ -187,7 +187,7 @@ def test_without_any_leader_reads_go_on_and_pins_end_with_the_lease() -> None:
 
 def test_a_client_that_dies_lets_go_of_its_pins() -> None:
     """Nobody renews them once no heartbeat has come for the session's lease."""
-    with Platform(f"memory://failover-{next(_names)}", session_lease=3.0) as platform:
+    with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=3.0) as platform:
         store = platform.connect()
         store.create_table("kv")
         commit(store, [(b"a", b"1")])
@@ -208,7 +208,7 @@ def test_a_client_that_dies_lets_go_of_its_pins() -> None:
 
 def test_a_subscription_that_hangs_is_opened_anew() -> None:
     """Heartbeats tell how far the leader is, so a stream that brings nothing more and does not break is found out."""
-    with Platform(f"memory://failover-{next(_names)}", session_lease=2.0) as platform:
+    with Platform(f"memory://failover-{next(_names)}", session_lease_seconds=2.0) as platform:
         writer, reader = platform.connect(), platform.connect()
         writer.create_table("kv")
         epoch = commit(writer, [(b"a", b"1")])

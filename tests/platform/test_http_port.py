@@ -23,7 +23,7 @@ from tussock.meta.server.auth.authentication import Presented
 from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.meta.server.status.document import Status
+from tussock.meta.server.status.document import ServiceStatus
 from tussock.meta.server.wire.http_server import make_app, start_http
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
@@ -48,7 +48,7 @@ def check(presented: Presented) -> Caller:
 
 def ask(
     questions: Callable[[Client], Awaitable[None]],
-    status: Callable[[], Status] = bare_status,
+    status: Callable[[], ServiceStatus] = bare_status,
     authenticate: Callable[[Presented], Caller] = lambda _: ANYONE,
     defect: Callable[[], str] = str,
 ) -> None:
@@ -77,7 +77,7 @@ def test_status_is_the_struct_as_json() -> None:
                 body = await response.read()
                 if encoding == "gzip":
                     body = gzip.decompress(body)
-                assert msgspec.json.decode(body, type=Status) == told
+                assert msgspec.json.decode(body, type=ServiceStatus) == told
                 assert response.content_type == "application/json"
                 assert response.headers["Cache-Control"] == "no-store"
 
@@ -169,7 +169,7 @@ def test_liveness_tells_what_a_restart_would_cure() -> None:
         """A defect, which nobody has thought of."""
 
     bucket = RequestCounts(open_bucket("memory://"))
-    node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll=0.01, leader_lease=0.5))
+    node = MetaNode(bucket, RealSystem(), NodeOptions(log_poll_seconds=0.01, leader_lease_seconds=0.5))
     node.start()
     silent = threading.excepthook
     threading.excepthook = lambda _: None
@@ -238,7 +238,7 @@ def test_many_lookers_share_a_status() -> None:
     """A status is made once however many ask at that moment."""
     made = []
 
-    def status() -> Status:
+    def status() -> ServiceStatus:
         made.append(1)
         return bare_status()
 

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.meta_process import MetaProcess
 from support.statuses import bare_status
-from tussock.meta.server.status.counters import Metrics
-from tussock.meta.server.status.document import Status, TableStatus
+from tussock.meta.server.status.counters import ReplicaMetrics
+from tussock.meta.server.status.document import ServiceStatus, TableStatus
 from tussock.meta.server.status.metrics import OTHER_TABLES, TABLES_MAX, StatusCollector
 from tussock.statestore import connect
 
@@ -143,8 +143,8 @@ def test_scraping_needs_no_more_than_one_listing(replica: MetaProcess) -> None:
     assert listings(after) - listings(before) <= 5
 
 
-def rendered(status: Status) -> dict[str, Metric]:
-    metrics = Metrics()
+def rendered(status: ServiceStatus) -> dict[str, Metric]:
+    metrics = ReplicaMetrics()
     metrics.register(StatusCollector(lambda: status, dict))
     return {family.name: family for family in text_string_to_metric_families(metrics.render().decode())}
 
@@ -190,7 +190,7 @@ def test_names_of_tables_are_escaped() -> None:
 
 def test_two_servers_of_a_process_do_not_mix() -> None:
     """Each has a registry of its own."""
-    one, two = Metrics(), Metrics()
+    one, two = ReplicaMetrics(), ReplicaMetrics()
     one.log.count([])
     assert b"tussock_meta_log_entries_total 1.0" in one.render()
     assert b"tussock_meta_log_entries_total 0.0" in two.render()

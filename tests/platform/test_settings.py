@@ -197,7 +197,7 @@ def test_core_is_told_all_that_concerns_it() -> None:
     """Every option of compaction reaches the picker, and none of them is only documented."""
     flags = {"compaction.base_bytes": "11", "compaction.task_bytes_max": "12", "compaction.l0_stall_runs": "99"}
     told = node_options(load({**flags, "session.lease_seconds": "7"}), "meta-0:7370", {"AWS_REGION": "x"})
-    assert (told.session_lease, told.address, told.store_options) == (7.0, "meta-0:7370", {"AWS_REGION": "x"})
+    assert (told.session_lease_seconds, told.address, told.store_options) == (7.0, "meta-0:7370", {"AWS_REGION": "x"})
     assert (told.picker.base_bytes, told.picker.task_bytes_max, told.picker.l0_stall_runs) == (11, 12, 99)
     assert node_options(load(), "", {}).picker == PickerConfig()
     sizes = {name.removeprefix("compaction.") for name in shown(load()) if name.startswith("compaction.")}

@@ -12,7 +12,7 @@ from support.minio import free_port
 from support.platforms import Platform
 from support.waiting import eventually
 from tussock.cli.main import main
-from tussock.meta.server.status.document import Status
+from tussock.meta.server.status.document import ServiceStatus
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_json_is_the_documented_status(
     away = f"127.0.0.1:{free_port()}"
     code, out, err = run(capsys, monkeypatch, "--json", "--meta", f"{away},{platform.leader.address}")
     assert code == 0
-    told = msgspec.json.decode(out, type=Status)
+    told = msgspec.json.decode(out, type=ServiceStatus)
     assert told.replica.role == "leader"
     assert json.loads(out)["store_url"] == told.store_url
     assert f"no answer from {away}" in err

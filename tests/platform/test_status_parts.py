@@ -17,8 +17,8 @@ from tussock.meta.server.status.document import (
     CompactionStatus,
     JobStatus,
     ParticipantStatus,
+    ServiceStatus,
     SessionStatus,
-    Status,
     UpkeepStatus,
     VacuumStatus,
 )
@@ -31,8 +31,9 @@ from tussock.meta.server.status.version_parts import (
     task_statuses,
     version_status,
 )
-from tussock.meta.version.commits import CommitEpoch
-from tussock.meta.version.delta import CreateTable, Delta
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.contract.records import TableLevels, TableState
@@ -149,7 +150,7 @@ def test_rates_keep_no_more_than_they_tell() -> None:
     assert rates.status(1000.0, 0).epochs == (1, 1, 1, 1)
 
 
-def kinds(status: Status) -> list[str]:
+def kinds(status: ServiceStatus) -> list[str]:
     return [problem.kind for problem in with_problems(status).problems]
 
 
@@ -229,7 +230,7 @@ def test_every_field_is_documented() -> None:
     """`docs/console.md` names each field of the status, and each kind of problem."""
     text = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`([a-z0-9_-]+)`", text))
-    assert struct_fields(Status) - documented == set()
+    assert struct_fields(ServiceStatus) - documented == set()
     told = set(re.findall(r'_(?:error|warning)\(\s*"([a-z-]+)"', inspect.getsource(problems)))
     assert len(told) == 11
     assert told - documented == set()

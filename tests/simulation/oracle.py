@@ -15,14 +15,10 @@ from support.table_history import TableHistory
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
 from tussock.meta.log.format import decode_entry, sequence_of
 from tussock.meta.log.recovery import apply_entry
-from tussock.meta.version.delta import (
-    ClaimCompaction,
-    CommitEpoch,
-    CreateTable,
-    ReleaseCompaction,
-    ReportCompaction,
-    extend,
-)
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import extend
+from tussock.meta.version.deltas.tables import CreateTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import SstInfo, data_object, object_sizes, stored_bytes

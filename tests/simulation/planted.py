@@ -22,7 +22,7 @@ from tussock.meta.retention import pins, vacuum
 from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
-from tussock.meta.version import commits, tasks, terms
+from tussock.meta.version.deltas import commits, tasks, terms
 from tussock.statestore import core, snapshot
 from tussock.statestore.tables import table_reader as reading
 from tussock.statestore.write import shared_buffer
@@ -46,7 +46,7 @@ BUGS = [
     Bug(
         "no boundary check after the create",
         "a stalled writer creates a truncated number again and believes that it committed",
-        log.VersionLog._created,
+        log.VersionLog._create,
         "if not self._check.holds():",
         "if False:",
         seed=123,
@@ -62,7 +62,7 @@ BUGS = [
     Bug(
         "lost answer taken for success",
         "an entry whose create was answered with an error counts as created",
-        log.VersionLog._created,
+        log.VersionLog._create,
         "ours = self._read_back(after.seq, entry.id, error)",
         "ours = True",
         seed=3,
@@ -150,9 +150,9 @@ BUGS = [
     Bug(
         "half an epoch applied",
         "of a commit to several tables, one appears",
-        commits.apply_commit,
-        "for table_id, runs in delta.tables.items():",
-        "for table_id, runs in list(delta.tables.items())[:1]:",
+        commits.CommitEpoch.apply,
+        "for table_id, runs in self.tables.items():",
+        "for table_id, runs in list(self.tables.items())[:1]:",
         seed=1,
     ),
     Bug(
@@ -190,7 +190,7 @@ BUGS = [
     Bug(
         "deletes dropped above the bottom",
         "an older row below comes back to life",
-        retention.retained,
+        retention.retained_rows,
         "if bottom and rows.deletes is not None:",
         "if rows.deletes is not None:",
         seed=11,
@@ -221,7 +221,7 @@ BUGS = [
     Bug(
         "pin written after the log is read",
         "the safe epoch may pass between",
-        pins.PinKeeper._pinned,
+        pins.PinKeeper._write,
         "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
         "        check(self._log.refresh(), info)\n        check = lambda *_: None\n"
         "        self._bucket.put(pin_path(info.id), encode_pin(info, holder))\n",
@@ -291,7 +291,7 @@ BUGS = [
     Bug(
         "hole in the pushed versions",
         "a client applies an entry to a version that it does not follow",
-        follower.followed,
+        follower.follow,
         "if first_seq > version.seq + 1:",
         "if False:",
     ),
@@ -299,13 +299,13 @@ BUGS = [
         "unknown outcome forgotten between two calls",
         "a client uploads rows again that were committed",
         backend.PlatformBackend.commit,
-        "self._unknown_ssts |= ids",
+        "self._unknown_commits.add(request)",
         "pass",
     ),
     Bug(
         "pins not shown to a new leader",
         "after a failover nobody renews them",
-        backend.PlatformBackend._holdings,
+        backend.PlatformBackend.holdings,
         "pins=self._pins.shown()",
         "pins=()",
         seed=25,

@@ -70,10 +70,10 @@ class Process:
             except ObjectStoreUnavailable:
                 self.system.sleep(1.0)
         backend: Any = self.store._core.backend
-        backend.config = PICKER
-        backend._log._snapshot_every = self.world.plan.snapshot_every
+        backend.meta.config = PICKER
+        backend.meta.log._snapshot_every = self.world.plan.snapshot_every
         lease = self.world.plan.pin_lease
-        backend._keeper._lease_seconds, backend._keeper._renew_seconds = lease, lease / 3
+        backend.meta.pins._lease_seconds, backend.meta.pins._renew_seconds = lease, lease / 3
         self.check_memory()
 
     def check_memory(self) -> None:

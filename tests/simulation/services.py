@@ -42,7 +42,7 @@ class RemoteProcess(Process):
                 self.system,
                 self.world.network.dial(self.node),
                 name=repr(self.node),
-                deadline=15.0,
+                deadline_seconds=15.0,
             )
             backend = PlatformBackend(connection, self.system, 15.0)
             try:
@@ -66,14 +66,14 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
     options = NodeOptions(
         store_url="sim://",
         address=address,
-        retention=plan.retention,
-        gc_grace=plan.gc_grace,
+        retention_seconds=plan.retention,
+        gc_grace_seconds=plan.gc_grace,
         picker=PICKER,
-        vacuum_interval=20.0,
-        session_lease=20.0,
-        pin_lease=plan.pin_lease,
-        log_poll=1.0,
-        tick=0.5,
+        vacuum_interval_seconds=20.0,
+        session_lease_seconds=20.0,
+        pin_lease_seconds=plan.pin_lease,
+        log_poll_seconds=1.0,
+        tick_seconds=0.5,
     )
     while True:
         try:
@@ -106,7 +106,7 @@ def compact(world: "World", node: Node) -> None:
             world.network.dial(node),
             name=repr(node),
             kind=pb.COMPACTOR,
-            deadline=15.0,
+            deadline_seconds=15.0,
         )
         try:
             CompactorNode(connection, system).start(2, equip)

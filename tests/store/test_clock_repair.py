@@ -12,7 +12,7 @@ from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.compactor.clock_repair import repair_clock as carry_out
-from tussock.meta.log.format import Lease, encode_lease, lease_path
+from tussock.meta.log.format import LeaseRecord, encode_lease, lease_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
@@ -190,7 +190,7 @@ def test_it_refuses_while_the_store_is_used(old: StateStore, bucket: ModelBucket
     before = version_of(bucket)
     with old.pin_snapshot(), pytest.raises(InvalidOption, match=r"holds a snapshot at epoch .*nothing changed"):
         repaired(bucket)
-    lease = Lease(term=1, holder="h", address="meta-0:7370", lease_ms=3000)
+    lease = LeaseRecord(term=1, holder="h", address="meta-0:7370", lease_ms=3000)
     bucket.put(lease_path(1), encode_lease(lease))
     with pytest.raises(InvalidOption, match="the meta service at meta-0:7370 leads it"):
         repaired(bucket)
@@ -209,7 +209,7 @@ def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBuck
     bucket.objects[pin] = bucket.objects[pin][0], system.now_ms()
     with pytest.raises(InvalidOption, match="holds a snapshot"):
         repaired(bucket)
-    old._core.backend.abandon_pins()  # type: ignore[attr-defined]
+    old._core.backend.meta.pins.abandon_all()  # type: ignore[attr-defined]
     system.forward(200)
     repaired(bucket)
     assert [one.id for one in old.pins()] == [pin.removeprefix("pins/")]
@@ -282,10 +282,10 @@ def test_running_compactions_are_given_up(old: StateStore, bucket: ModelBucket) 
     for number in range(3):
         commit(old, b"%d" % number, MAX_EPOCH - 10 + number)
     backend: Any = old._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     repaired(bucket)
     with pytest.raises(Fenced):
-        backend.report(task, task.inputs[0])
+        backend.meta.own_tasks.report(task, task.inputs[0])
     old.compact("kv")
     assert old.table("kv").get(b"k") == b"2"
 

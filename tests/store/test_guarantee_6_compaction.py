@@ -160,7 +160,7 @@ def test_compacting_twice_at_once_does_the_work_once() -> None:
     commit(slow, 1, [(b"a", b"1")])
     commit(slow, 2, [(b"a", b"2")])
     backend: Any = slow._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     fast.compact("kv")
     version = fast.version()
     backend._execute(task)

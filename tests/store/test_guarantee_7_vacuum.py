@@ -225,7 +225,7 @@ def test_a_long_compaction_is_not_locked_out() -> None:
 
     backend: Any = store._core.backend
     before = live(store)
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     bucket.stall(lambda call: call.operation == "create", vacuum)
     backend._execute(task)
     assert not live(store) & before

@@ -37,13 +37,13 @@ def test_a_compaction_that_was_taken_over_cannot_report() -> None:
     commit(stalled, [(b"a", b"1"), (b"b", b"1")])
     commit(stalled, [(b"a", b"2")])
     backend: Any = stalled._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     outputs = merged(stalled, task)
     taker.compact("kv")
     commit(taker, [(b"c", b"3")])
     before = taker.version()
     with pytest.raises(Fenced, match=task.id):
-        backend.report(task, outputs)
+        backend.meta.own_tasks.report(task, outputs)
     assert stalled.version() == before
     assert pairs(stalled.table("kv").scan()) == [(b"a", b"2"), (b"b", b"1"), (b"c", b"3")]
 
@@ -57,12 +57,12 @@ def test_a_compaction_of_a_table_that_was_dropped_and_made_again_cannot_report()
     commit(stalled, [(b"a", b"1")])
     commit(stalled, [(b"a", b"2")])
     backend: Any = stalled._core.backend
-    task = backend.claim("kv", manual=True)
+    task = backend.meta.own_tasks.claim("kv", manual=True)
     outputs = merged(stalled, task)
     other.drop_table("kv")
     other.create_table("kv")
     with pytest.raises(Fenced):
-        backend.report(task, outputs)
+        backend.meta.own_tasks.report(task, outputs)
     assert pairs(stalled.table("kv").scan()) == []
 
 
@@ -101,7 +101,7 @@ def test_a_writer_that_slept_through_a_truncation_does_not_write_into_the_past()
     bucket = FaultyBucket(inner)
     slow, fast = open_on(bucket, system, gc_grace=0), open_on(inner, system, gc_grace=0)
     slow.create_table("kv")
-    fast._core.backend._log._snapshot_every = 2  # type: ignore[attr-defined]
+    fast._core.backend.meta.log._snapshot_every = 2  # type: ignore[attr-defined]
     commit(slow, [(b"a", b"0")])
     epoch = slow.new_epoch()
     slow.table("kv").ingest_batch([(b"a", b"slow")], epoch)

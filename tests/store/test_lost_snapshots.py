@@ -17,7 +17,7 @@ ROWS = 5000
 def _renew(store: StateStore) -> None:
     """What the store does by itself every few seconds, for as long as it has pins."""
     backend: Any = store._core.backend
-    (backend._keeper.renew if hasattr(backend, "_keeper") else backend._pins.release_forgotten)()
+    (backend.meta.pins.renew if hasattr(backend, "meta") else backend._pins.release_forgotten)()
 
 
 @pytest.fixture

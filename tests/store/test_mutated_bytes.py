@@ -28,7 +28,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connect(folder.as_uri(), buffer_bytes=500, compaction=False) as store,
     ):
         patch.setattr(sst_writer, "ONE_OBJECT_BYTES", ONE_OBJECT_BYTES)
-        store._core.backend._log._snapshot_every = 3  # type: ignore[attr-defined]
+        store._core.backend.meta.log._snapshot_every = 3  # type: ignore[attr-defined]
         for name in ("kv", "other"):
             store.create_table(name, block_bytes=512)
         for rows in (OLD, ROWS[:100], ROWS[100:]):

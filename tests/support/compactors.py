@@ -18,7 +18,9 @@ def start_compactor(
 ) -> CompactorNode:
     """A node at the service that `tussock://...` names; the test drains it. `wrap` may stand in for its slots."""
     system = RealSystem()
-    connection = MetaConnection(addresses_in(url), system, GrpcTransport, name=name, kind=pb.COMPACTOR, deadline=10.0)
+    connection = MetaConnection(
+        addresses_in(url), system, GrpcTransport, name=name, kind=pb.COMPACTOR, deadline_seconds=10.0
+    )
     node = CompactorNode(connection, system)
 
     def equip(opened: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:

@@ -6,7 +6,7 @@ from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.manifests.compute.job import Job, compute_manifests
 from tussock.operator.manifests.compute.pods import driver_name
 from tussock.operator.resources.compute import Compute, parse_compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["ADDRESSES", "CASES", "compute_with", "job_of", "manifests_of"]
 
@@ -31,7 +31,7 @@ def compute_with(name: str = "totals", **spec: Any) -> Compute:
     return parse_compute(body)
 
 
-CASES: dict[str, tuple[StateStore, Compute]] = {
+CASES: dict[str, tuple[StoreResource, Compute]] = {
     "minimal": (store_with({"managed": {}}), compute_with()),
     "batch": (
         store_with({"managed": {"ephemeral": True}}, tls={"mode": "none"}, networkPolicy=False),

@@ -8,7 +8,7 @@ from typing import Any
 
 from support.meta_process import MetaProcess
 from tussock.operator.manifests.transport_security import Identity, role_patterns, server_name, tls_secret
-from tussock.operator.resources.store import StateStore as StoreResource
+from tussock.operator.resources.store import StoreResource
 from tussock.statestore import StateStore, connect
 
 __all__ = ["meta_with"]

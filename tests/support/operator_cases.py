@@ -6,7 +6,7 @@ from support.operator_stores import DEFAULTS, compactor_with, meta_with, store_w
 from tussock.operator.manifests.compactor import compactor_manifests
 from tussock.operator.manifests.meta import meta_address, meta_manifests
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.resources import Compactor, Meta, StateStore
+from tussock.operator.resources import Compactor, Meta, StoreResource
 
 __all__ = ["CASES", "manifests_of", "pod_templates"]
 
@@ -31,7 +31,7 @@ _TEMPLATE = {
     },
 }
 
-Case = tuple[StateStore, Meta, Compactor]
+Case = tuple[StoreResource, Meta, Compactor]
 
 CASES: dict[str, Case] = {
     "minimal": (store_with({"managed": {}}), meta_with(), compactor_with()),

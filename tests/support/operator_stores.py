@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.resources import Compactor, Meta, StateStore, parse_compactor, parse_meta, parse_store
+from tussock.operator.resources import Compactor, Meta, StoreResource, parse_compactor, parse_meta, parse_store
 
 __all__ = ["DEFAULTS", "compactor_with", "meta_with", "store_with"]
 
@@ -20,7 +20,7 @@ def _body(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "tussock.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def store_with(object_store: dict[str, Any], name: str = "shop", **spec: Any) -> StateStore:
+def store_with(object_store: dict[str, Any], name: str = "shop", **spec: Any) -> StoreResource:
     """A `StateStore` in the namespace `data`."""
     return parse_store(_body("StateStore", name, {"objectStore": object_store, **spec}))
 

@@ -18,8 +18,8 @@ from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.server.auth.authentication import Authenticator
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.meta.server.status.counters import Metrics
-from tussock.meta.server.status.report import Report
+from tussock.meta.server.status.counters import ReplicaMetrics
+from tussock.meta.server.status.report import StatusReport
 from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
 from tussock.meta.server.wire.rate_limits import RateLimits
@@ -43,7 +43,7 @@ class Replica:
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.system = RealSystem()
-        self.metrics = Metrics()
+        self.metrics = ReplicaMetrics()
         self.gate = Gate(
             self.system,
             authenticator or Authenticator(self.system),
@@ -59,7 +59,7 @@ class Replica:
         port = self._run(self._bound(options.address))
         self.address = f"127.0.0.1:{port}"
         self.node = MetaNode(self.requests, self.system, replace(options, address=self.address))
-        self.report = Report(self.node, self.system)
+        self.report = StatusReport(self.node, self.system)
         self.node.status = self.report.status
         self.node.start()
         self._run(self._server.start(self.node))

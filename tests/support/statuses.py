@@ -13,7 +13,7 @@ from tussock.meta.server.status.document import (
     PeerStatus,
     RatesStatus,
     ReplicaStatus,
-    Status,
+    ServiceStatus,
     VersionStatus,
 )
 from tussock.meta.server.status.problems import with_problems
@@ -28,9 +28,9 @@ __all__ = ["StoreStatus", "bare_status"]
 ADDRESS = "meta-0:7420"
 
 
-def bare_status(**fields: Any) -> Status:
+def bare_status(**fields: Any) -> ServiceStatus:
     """The status of a healthy leader of an empty store, without a compactor; `fields` replace parts of it."""
-    bare = Status(
+    bare = ServiceStatus(
         now_ms=1_800_000_000_000,
         software="tussock 0.1.0",
         store_url="memory://bare",
@@ -59,7 +59,7 @@ class StoreStatus:
         self.stalls: Mapping[int, str] = {}
         self.fields: dict[str, Any] = {}
 
-    def __call__(self) -> Status:
+    def __call__(self) -> ServiceStatus:
         """The status now; answers like a replica that leads."""
         version = self._log.refresh()
         now_ms = self._system.now_ms()

@@ -133,7 +133,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def _open_store(self, bucket: ObjectStore, number: int) -> StateStore:
         store = without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
-        store._core.backend._log._snapshot_every = self.snapshot_every  # type: ignore[attr-defined]
+        store._core.backend.meta.log._snapshot_every = self.snapshot_every  # type: ignore[attr-defined]
         return store
 
     def _opened(self, number: int) -> Client:
@@ -145,7 +145,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def _renew_pins(self) -> None:
         for client in self.clients:
-            client.store._core.backend._keeper.renew()  # type: ignore[attr-defined]
+            client.store._core.backend.meta.pins.renew()  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):

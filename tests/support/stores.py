@@ -53,7 +53,7 @@ class InlineExecutor(Executor):
 def without_threads(store: StateStore) -> StateStore:
     """The store with its uploads and prefetches done in the caller's thread, and pins renewed by the test only."""
     backend: Any = store._core.backend
-    backend._keeper._renew_seconds = 3600.0
+    backend.meta.pins._renew_seconds = 3600.0
     for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
         part._pool._pool.shutdown()
         part._pool._pool = InlineExecutor()
@@ -71,7 +71,7 @@ def open_on(
 def kill(store: StateStore) -> None:
     """End a store's threads as the death of its process would: nothing is released, nothing is written."""
     backend: Any = store._core.backend
-    keeper = backend._keeper
+    keeper = backend.meta.pins
     with keeper._changed:
         keeper._held.clear()
         keeper._changed.notify_all()

@@ -21,7 +21,7 @@ from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
-__all__ = ["NoStore", "Place", "opened_bucket", "opened_place", "opened_store", "opened_version", "table_state"]
+__all__ = ["NoStore", "StorePlace", "bucket_at", "place_at", "store_at", "table_state", "version_at"]
 
 
 PLATFORM = "tussock://"
@@ -31,7 +31,7 @@ class NoStore(InvalidOption):
     """Nothing of a store is at the URL."""
 
 
-class Place(NamedTuple):
+class StorePlace(NamedTuple):
     """A bucket with the newest version that its log gives."""
 
     bucket: ObjectStore
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def opened_bucket(url: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectStore]:
+def bucket_at(url: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectStore]:
     """The bucket at `url`, which holds at least part of a store; `NoStore` if not, and nothing was created.
 
     `options` are settings of the bucket that overrule the environment's.
@@ -62,28 +62,28 @@ def opened_bucket(url: str, options: Mapping[str, str] | None = None) -> Iterato
 
 
 @contextmanager
-def opened_place(url: str) -> Iterator[Place]:
+def place_at(url: str) -> Iterator[StorePlace]:
     """The bucket with its newest version; one LIST and what the log's tail takes."""
-    with opened_bucket(url) as bucket:
-        yield Place(bucket, VersionLog(bucket, RealSystem(), owner="tussock").refresh())
+    with bucket_at(url) as bucket:
+        yield StorePlace(bucket, VersionLog(bucket, RealSystem(), owner="tussock").refresh())
 
 
 @contextmanager
-def opened_version(url: str) -> Iterator[VersionView]:
+def version_at(url: str) -> Iterator[VersionView]:
     """The newest version, from the bucket or from a meta service."""
     if url.startswith(PLATFORM):
         with connect(url) as store:
             yield store.version()
     else:
-        with opened_place(url) as place:
+        with place_at(url) as place:
             yield place.version
 
 
 @contextmanager
-def opened_store(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
+def store_at(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
     """The store at `url`, opened without background compaction; `None` is what the store says."""
     if not url.startswith(PLATFORM):
-        with opened_bucket(url):
+        with bucket_at(url):
             pass
     with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:
         yield store

@@ -63,12 +63,12 @@ def safe(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        letter if letter.isprintable() or letter in keep or category(letter) == "Zs" else _escaped(letter)
+        letter if letter.isprintable() or letter in keep or category(letter) == "Zs" else _escape(letter)
         for letter in text
     )
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     return letter.encode("unicode_escape").decode()
 
 

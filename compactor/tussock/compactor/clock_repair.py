@@ -1,8 +1,8 @@
 """Carries out the repair of a store's clock: reads which epochs are ahead, writes SSTs anew, appends one delta.
 
-What is decided, and why it is safe, is in `tussock.meta.version.repair`. The order is: look, read all epochs of SSTs
-whose rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans for
-vacuum and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a
+What is decided, and why it is safe, is in `tussock.meta.version.deltas.repair`. The order is: look, read all epochs of
+SSTs whose rows carry them, upload these SSTs with the new numbers, append. A crash before the append leaves orphans
+for vacuum and nothing else. Meant for a store at rest: it refuses while somebody is seen to use the store. That is a
 courtesy to them, who would get errors, and to the operator, as a busy store is never done.
 """
 
@@ -17,9 +17,16 @@ from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import BACKUP_LEASE_MS
 from tussock.meta.retention.pins import pin_objects
-from tussock.meta.version.backups import DropBackup
-from tussock.meta.version.delta import Delta
-from tussock.meta.version.repair import Numbers, RepairClock, epochs_ahead, has_times_ahead, named_epochs, to_rewrite
+from tussock.meta.version.deltas.backups import DropBackup
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.repair import (
+    Numbers,
+    RepairClock,
+    epochs_ahead,
+    has_times_ahead,
+    named_epochs,
+    to_rewrite,
+)
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import ClockRepair
@@ -84,7 +91,7 @@ def repair_clock(
         if not dry_run:
             # Before anything is uploaded: by a clock that is ahead, ids would be, too.
             store_log.clock.check([RepairClock(at_ms=now_ms, limit=limit)])
-            fresh = uploader.upload(_rewritten(sstables, old, numbers)) if old else ()
+            fresh = uploader.upload(_rewrite(sstables, old, numbers)) if old else ()
             rewritten = {sst.id: new for (_, sst), new in zip(old, fresh, strict=True)}
             _append(store_log, RepairClock(at_ms=now_ms, limit=limit, rewritten=rewritten), numbers, limit_ms)
         return _report(found, numbers, [sst for _, sst in old])
@@ -129,14 +136,14 @@ def _all_epochs(
             yield np.unique(rows.epoch_array())
 
 
-def _rewritten(sstables: Sstables, old: list[tuple[TableState, SstInfo]], numbers: Numbers) -> Iterator[EncodedSst]:
+def _rewrite(sstables: Sstables, old: list[tuple[TableState, SstInfo]], numbers: Numbers) -> Iterator[EncodedSst]:
     for state, sst in old:
         want = ReadRange(fill=False, types=value_schema(state.spec).types)
-        rows = (_given(part, numbers) for part in SSTableIterator(sstables, sst, want))
+        rows = (_renumber(part, numbers) for part in SSTableIterator(sstables, sst, want))
         yield from SstWriter(state.spec, sst_bytes=SST_BYTES, epoch_inherited=False).write(rows)
 
 
-def _given(rows: Rows, numbers: Numbers) -> Rows:
+def _renumber(rows: Rows, numbers: Numbers) -> Rows:
     return rows.with_epochs(numbers.given(rows.epoch_array()))
 
 

@@ -8,22 +8,26 @@ processes write to (the Python workers of a Spark job, say) stays in shape witho
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
+
+import pyarrow as pa
 
 from tussock.compactor.executor import CompactionCancelled, execute
 from tussock.compactor.leases import LeaseKeeper
+from tussock.compactor.proofs import UploadProver
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker import pick_manual
-from tussock.meta.meta_store import EmbeddedMeta
-from tussock.meta.retention.recurring import Schedule
-from tussock.meta.version.version import CompactionTask
+from tussock.meta.meta_store import MetaStore
+from tussock.meta.retention.pins import Pin
+from tussock.meta.retention.recurring import Recurring
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.logs import get_logger
-from tussock.statestore.base.pools import StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.contract.backend import CommitRequest
+from tussock.statestore.contract.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.core import Settings
 from tussock.statestore.errors import (
     CorruptSst,
@@ -36,7 +40,6 @@ from tussock.statestore.errors import (
     TussockError,
     WaitTimeout,
 )
-from tussock.statestore.sst.proof import prove_meta
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.uploader import Uploader
 
@@ -53,83 +56,133 @@ _INLINE_TASKS_MAX = 8
 _VACUUM_SECONDS_MIN = 300.0
 """Between two vacuums of one process, or its grace period if that is longer; more would find little."""
 
-_PROOFS_AT_ONCE = 16
-"""Metas of uploads that one commit reads at once: a commit of Spark has some for each task and table."""
-
 _BUSY_PAUSE_SECONDS = 0.02
 _BUSY_PAUSE_SECONDS_MAX = 1.0
 _BUSY_SECONDS_MAX = 600.0
 
 
-class EmbeddedBackend(EmbeddedMeta):
-    """Meta as a library, and compaction beside it."""
+class EmbeddedBackend:
+    """Meta as a library, and compaction beside it; a `Backend`."""
 
     def __init__(self, settings: Settings, system: System, requests: RequestCounts) -> None:
-        super().__init__(
+        self.meta = MetaStore(
             requests.for_caller("meta"),
             system,
             retention_seconds=settings.retention,
             gc_grace_seconds=settings.gc_grace,
             open_source=requests.opener("meta"),
         )
-        self.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
+        self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         bucket = requests.for_caller("compaction")
         self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
         self._uploader = Uploader(bucket, system, self.upload_horizon)
-        closed = "the store was closed by another thread before it committed; nothing was committed"
-        self._prover = StorePool(system, "tussock-prove", _PROOFS_AT_ONCE, closed)
+        self._prover = UploadProver(bucket, system)
         self._clock = system
         self._worker = CompactionWorker(system, self._work) if settings.compaction else None
-        self._leases = LeaseKeeper(system, self.own_tasks.renew)
-        self._vacuuming = Schedule(system, lambda: max(self.grace_seconds, _VACUUM_SECONDS_MIN))
+        self._leases = LeaseKeeper(system, self.meta.own_tasks.renew)
+        self._vacuuming = Recurring(system, lambda: max(self.meta.grace_seconds, _VACUUM_SECONDS_MIN))
         self._ended = system.condition()
         self._tasks_ended = 0
         self._closing = False
 
+    # --- What is asked of the version and its keeper ------------------------------------------------------------
+
+    def version(self) -> Version:
+        """The newest version known here; no request."""
+        return self.meta.version()
+
+    def refresh(self) -> Version:
+        """Read the log to its tail."""
+        return self.meta.refresh()
+
+    def recent(self) -> Version:
+        """A recent version; see `MetaStore.recent`."""
+        return self.meta.recent()
+
+    def await_change(self, seq: int, seconds: float) -> Version:
+        """A version newer than `seq`, or the newest there is after so many seconds."""
+        return self.meta.await_change(seq, seconds)
+
+    def create_table(self, spec: TableSpec) -> TableState:
+        """Add a table; its id is assigned here. `TableExists` if the name is taken."""
+        return self.meta.create_table(spec)
+
+    def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
+        """Add columns to a typed table and widen others."""
+        return self.meta.alter_table(name, add, widen)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table and its running compactions; `TableNotFound` if there is none."""
+        self.meta.drop_table(name)
+
+    def open_writer(self, name: str) -> int:
+        """Take a writer's name over; answers its new generation."""
+        return self.meta.open_writer(name)
+
+    def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
+        """The epoch that holds this (writer, batch) in the version known here, or `None`."""
+        return self.version().committed_epoch_of(writer, batch_id, source, tables)
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """None: the client of an embedded store uploads as well as this could."""
+        return 0
+
+    def upload_horizon(self) -> str:
+        """The garbage horizon; refused where this machine's clock is too far ahead to name SSTs by."""
+        self.meta.log.clock.check_own()
+        return self.version().gc_horizon
+
+    def oldest_readable(self) -> int:
+        """Smallest epoch that may be read now without a pin."""
+        return self.meta.oldest_readable()
+
+    def pin(self, epoch: int | None) -> Pin:
+        """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
+        return self.meta.pins.pin(epoch)
+
+    def pins(self) -> list[PinInfo]:
+        """The live pins on the store, whoever holds them, by epoch ascending."""
+        return self.meta.live_pins()
+
+    def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
+        """From now on vacuum leaves alone SSTs with the ids that `in_flight` answers, and those with larger ones."""
+        self.meta.protect(in_flight)
+
+    def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
+        """Delete what no version and no running iterator can reach."""
+        return self.meta.vacuum(dry_run=dry_run)
+
+    def create_backup(self, name: str, comment: str = "") -> BackupInfo:
+        """Keep the newest version under a name; see `Backups.create`."""
+        return self.meta.backups.create(name, comment=comment)
+
+    def list_backups(self) -> list[BackupInfo]:
+        """All backups and holds of clones, by name; see `Backups.list`."""
+        return self.meta.backups.list()
+
+    def delete_backup(self, name: str) -> None:
+        """Let go of a backup; `BackupNotFound` if there is none of that name."""
+        self.meta.backups.delete(name)
+
+    # --- Commits, and the compaction that follows ---------------------------------------------------------------
+
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, and see that the tables that it wrote to get compacted."""
-        if request.uploaded and not self.is_repeated(request):
-            known = self._proven(request)
-            if known is not None:
+        if request.uploaded and request not in self.meta.unknown_commits:
+            try:
+                self._prover.check(self.version(), request)
+            except InvalidBatch:
+                # It may repeat a commit that happened, and whose SSTs are gone since.
+                known = self.meta.refused_or_known(request)
+                if known is None:
+                    raise
                 return known
-        committed = super().commit(request)
+        committed = self.meta.commit(request)
         if self._worker is not None and request.tables:
             self._worker.nudge()
             self._help(request)
         return committed
-
-    def _proven(self, request: CommitRequest) -> int | None:
-        """Raise `InvalidBatch` unless all SSTs of the commit are there, and of their tables; one request for each.
-
-        Answers the epoch of a commit that happened, and whose SSTs are gone since.
-        """
-        version = self.version()
-        uploads = [
-            (version.tables[table], sst)
-            for table, runs in request.tables.items()
-            if table in version.tables  # else the stamp refuses it, with the better error
-            for run in runs
-            for sst in run.ssts
-            if sst.id >= version.gc_horizon  # likewise
-        ]
-        proofs = [self._prover.submit(prove_meta, self._bucket, sst, state.spec) for state, sst in uploads]
-        try:
-            for (state, sst), proof in zip(uploads, proofs, strict=True):
-                try:
-                    proof.result()
-                except (CorruptSst, ObjectNotFound) as error:
-                    known = self.refused_or_known(request)
-                    if known is not None:
-                        return known
-                    raise InvalidBatch(
-                        f"epoch {request.epoch} names an SST for table {state.spec.name!r} that cannot be committed: "
-                        f"{error}; nothing was committed: name what that table's upload() answered, in this store",
-                        sst.id,
-                    ) from error
-        finally:
-            for proof in proofs:
-                proof.give_up()
-        return None
 
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level; `StoreClosed` if another thread closes."""
@@ -143,10 +196,10 @@ class EmbeddedBackend(EmbeddedMeta):
     def _compact(self, table: str) -> None:
         deadline = self._clock.monotonic() + _BUSY_SECONDS_MAX
         pause = _BUSY_PAUSE_SECONDS
-        with self.own_tasks.reserved(table):
+        with self.meta.own_tasks.reserved(table):
             while True:
                 ended = self._tasks_ended
-                task = self.claim(table, manual=True)
+                task = self.meta.own_tasks.claim(table, manual=True)
                 if task is not None and self._execute(task):
                     return
                 version = self.refresh()
@@ -156,7 +209,7 @@ class EmbeddedBackend(EmbeddedMeta):
                 tasks = [other for other in version.tasks.values() if other.table_id == state.spec.id]
                 if task is None and not tasks:
                     # Asked again on this very version: a task of another in the way may have ended just now.
-                    if pick_manual(state, tasks, self.config) is None:
+                    if pick_manual(state, tasks, self.meta.config) is None:
                         return
                     continue
                 if self._clock.monotonic() >= deadline:
@@ -172,7 +225,7 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def _await_end(self, tasks: Sequence[CompactionTask], ended: int, seconds: float) -> None:
         """Wait until more than `ended` tasks of this process have ended; where others hold the tasks, just wait."""
-        if not any(task.owner == self.owner for task in tasks):
+        if not any(task.owner == self.meta.owner for task in tasks):
             self._clock.sleep(seconds)
             return
         with self._ended:
@@ -198,7 +251,7 @@ class EmbeddedBackend(EmbeddedMeta):
         if self._worker is not None:
             self._worker.close()
         self._leases.close()
-        super().close()
+        self.meta.close()
         self._prover.close()
         self._uploader.close()
         self._sstables.close()
@@ -207,7 +260,7 @@ class EmbeddedBackend(EmbeddedMeta):
         """Work on L0 in this thread while one of the commit's tables has too much of it."""
         try:
             for _ in range(_INLINE_TASKS_MAX):
-                stalls = [self.write_stall(table) for table in request.tables]
+                stalls = [self.meta.write_stall(table) for table in request.tables]
                 if not any(stall is not None and stall.stopped for stall in stalls) or not self._step():
                     return
         except Exception:
@@ -236,7 +289,7 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def _step(self) -> bool:
         """Do one task, or fail at it; `False` if there is none to do now."""
-        task = self.claim()
+        task = self.meta.own_tasks.claim()
         if task is None:
             return False
         try:
@@ -244,18 +297,18 @@ class EmbeddedBackend(EmbeddedMeta):
         except CompactionCancelled:
             raise
         except TussockError as error:
-            seconds = self.own_tasks.failed(task)
+            seconds = self.meta.own_tasks.failed(task)
             log.error("compaction failed", table=self._name_of(task), again_seconds=seconds, error=str(error))
         except Exception:
             # A defect, or memory that ran out: the other tables must not pay for it.
-            seconds = self.own_tasks.failed(task)
+            seconds = self.meta.own_tasks.failed(task)
             log.exception("compaction failed unexpectedly", table=self._name_of(task), again_seconds=seconds)
         else:
             if done:
-                self.own_tasks.succeeded(task)
+                self.meta.own_tasks.succeeded(task)
             else:
                 # Whoever took it back may be at work on it.
-                self.own_tasks.failed(task)
+                self.meta.own_tasks.failed(task)
         return True
 
     def _name_of(self, task: CompactionTask) -> str:
@@ -266,13 +319,13 @@ class EmbeddedBackend(EmbeddedMeta):
         """Do the task; `False` if it was taken back meanwhile, so that nothing changed."""
         try:
             with self._leases.holding():
-                return self._executed(task)
+                return self._run_task(task)
         finally:
             with self._ended:
                 self._tasks_ended += 1
                 self._ended.notify_all()
 
-    def _executed(self, task: CompactionTask) -> bool:
+    def _run_task(self, task: CompactionTask) -> bool:
         state = self.version().tables.get(task.table_id)
 
         def is_over() -> bool:
@@ -282,7 +335,7 @@ class EmbeddedBackend(EmbeddedMeta):
             if state is None:
                 raise TableNotFound(f"table with id {task.table_id} was dropped", task.table_id)
             outputs = execute(self._sstables, self._uploader, state.spec, task, cancelled=is_over)
-            self.report(task, outputs)
+            self.meta.own_tasks.report(task, outputs)
         except Fenced:
             # Taken back, or the table dropped: the outputs are garbage, the work is someone else's.
             return False
@@ -307,7 +360,7 @@ class EmbeddedBackend(EmbeddedMeta):
 
     def _give_up(self, task: CompactionTask) -> None:
         try:
-            self.release(task)
+            self.meta.own_tasks.release(task)
         except TussockError:
             # Whoever comes next takes it back when it expires; the error that led here is the one to tell.
             return
@@ -316,6 +369,6 @@ class EmbeddedBackend(EmbeddedMeta):
         return self._closing or (self._worker is not None and self._worker.closing)
 
 
-def open_backend(settings: Settings, system: System, requests: RequestCounts) -> EmbeddedBackend:
+def open_backend(settings: Settings, system: System, requests: RequestCounts) -> Backend:
     """The backend of an embedded store; reads the version log."""
     return EmbeddedBackend(settings, system, requests)

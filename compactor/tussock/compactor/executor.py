@@ -10,7 +10,7 @@ of all parts one after the other are the outputs of the task.
 
 from collections.abc import Callable, Iterator
 
-from tussock.compactor.retention import retained
+from tussock.compactor.retention import retained_rows
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableSpec
 from tussock.statestore.rows.rows import Rows
@@ -60,10 +60,10 @@ def execute(
     want = ReadRange(start=start, end=end, fill=False, types=value_schema(spec).types).shared_by(len(task.inputs))
     merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
     writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
-    return uploader.upload(writer.write(_kept(merged, task, cancelled, progress)))
+    return uploader.upload(writer.write(_retain(merged, task, cancelled, progress)))
 
 
-def _kept(
+def _retain(
     merged: MergeIterator, task: CompactionTask, cancelled: Callable[[], bool], progress: Callable[[int], None]
 ) -> Iterator[Rows]:
     read = 0
@@ -71,7 +71,7 @@ def _kept(
     for rows in merged:
         if cancelled():
             raise CompactionCancelled(f"compaction task {task.id} was cancelled")
-        kept = retained(rows, task.watermark, bottom=task.bottom, before=before)
+        kept = retained_rows(rows, task.watermark, bottom=task.bottom, before=before)
         if len(kept):
             yield kept
         last = len(rows) - 1

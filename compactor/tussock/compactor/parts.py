@@ -15,7 +15,7 @@ from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import TableSpec
 from tussock.statestore.sst.reader import Sstables
 
-__all__ = ["PART_BYTES", "Part", "borders", "cut"]
+__all__ = ["PART_BYTES", "TaskPart", "borders", "cut"]
 
 PART_BYTES = 128 << 20
 """Input of a part, where there are parts enough. Small enough that a slot which is needed elsewhere is free soon, and
@@ -29,7 +29,7 @@ _SSTS_A_PART = 32
 """With so many input SSTs for each part, their smallest keys are borders enough, and no meta is read."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPart(msgspec.Struct, frozen=True, kw_only=True):
     """What one slot does at once; it serialises, so that the slot can be a process."""
 
     task: CompactionTask
@@ -40,7 +40,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The garbage horizon when the task was handed out: ids of outputs are minted above it."""
 
 
-def cut(sstables: Sstables, spec: TableSpec, task: CompactionTask, gc_horizon: str, slots: int) -> list[Part]:
+def cut(sstables: Sstables, spec: TableSpec, task: CompactionTask, gc_horizon: str, slots: int) -> list[TaskPart]:
     """The parts of a task for that many slots, by key ascending; one part if more are not worth it.
 
     Reads the metas of the inputs, if they are few.
@@ -51,7 +51,9 @@ def cut(sstables: Sstables, spec: TableSpec, task: CompactionTask, gc_horizon: s
     if slots == 1:
         count = 1
     keys: list[bytes | None] = [None, *borders(sstables, task, count), None]
-    return [Part(task=task, spec=spec, start=start, end=end, gc_horizon=gc_horizon) for start, end in pairwise(keys)]
+    return [
+        TaskPart(task=task, spec=spec, start=start, end=end, gc_horizon=gc_horizon) for start, end in pairwise(keys)
+    ]
 
 
 def borders(sstables: Sstables, task: CompactionTask, count: int) -> list[bytes]:

@@ -15,10 +15,10 @@ import numpy as np
 
 from tussock.statestore.rows.rows import Rows, repeats
 
-__all__ = ["retained"]
+__all__ = ["retained_rows"]
 
 
-def retained(rows: Rows, watermark: int, *, bottom: bool, before: tuple[bytes, int] | None = None) -> Rows:
+def retained_rows(rows: Rows, watermark: int, *, bottom: bool, before: tuple[bytes, int] | None = None) -> Rows:
     """The rows of a merged batch that compaction keeps.
 
     `before` is the key and the epoch of the row right before the batch: its key may go on in this one.

@@ -1,12 +1,13 @@
-"""The meta room as a library: version log, catalog, commits, pins, compaction tasks and vacuum of one store.
+"""The meta room as a library: the version of one store, what changes it, and the parts that look after it.
 
-`tussock.compactor.embedded` makes a `Backend` of it by adding the thread that runs the tasks. Any number of these,
-in any number of processes, may work on one bucket at once; they meet in the log only.
+An embedded store has one beside the thread that runs its compactions (`tussock.compactor.embedded`), a replica of the
+meta service one beside its sessions. Any number of these, in any number of processes, may work on one bucket at once;
+they meet in the log only.
 """
 
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -17,31 +18,27 @@ from tussock.meta.compaction.backpressure import Stall, hold_back, write_stall
 from tussock.meta.compaction.claims import Claims
 from tussock.meta.compaction.own_tasks import OwnTasks
 from tussock.meta.compaction.picker_config import PickerConfig
-from tussock.meta.log.log import VersionLog
+from tussock.meta.log.log import SNAPSHOT_EVERY, VersionLog
+from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.retention.backups import Backups
 from tussock.meta.retention.periods import Periods
-from tussock.meta.retention.pins import Pin, PinKeeper, live_pins, smallest_live_pin
+from tussock.meta.retention.pins import PIN_LEASE_SECONDS, PinKeeper, live_pins, smallest_live_pin
 from tussock.meta.retention.vacuum import Vacuum
 from tussock.meta.version.bounds import check_new_table, check_new_writer
-from tussock.meta.version.commits import AlreadyCommitted, check_uploads, nameless_ssts, stamp
-from tussock.meta.version.delta import (
-    CreateTable,
-    Delta,
-    DropTable,
-    OpenWriter,
-    PauseCompaction,
-)
-from tussock.meta.version.tables import alter
-from tussock.meta.version.version import CompactionTask, Version
+from tussock.meta.version.deltas.commits import AlreadyCommitted, OpenWriter, check_uploads, stamp
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tables import CreateTable, DropTable, alter
+from tussock.meta.version.deltas.tasks import PauseCompaction
+from tussock.meta.version.version import Version
 from tussock.statestore import buckets
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
-from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
+from tussock.statestore.contract.backend import CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.contract.records import SstInfo, TableSpec, TableState
+from tussock.statestore.contract.records import TableSpec, TableState
 from tussock.statestore.errors import ObjectStoreUnavailable, StaleUpload, TableExists, TableNotFound
 
-__all__ = ["EmbeddedMeta"]
+__all__ = ["MetaStore"]
 
 log = get_logger("tussock.meta")
 
@@ -51,8 +48,20 @@ WAIT_SECONDS_MIN = 0.002
 WAIT_SECONDS_MAX = 0.1
 
 
-class EmbeddedMeta:
-    """Keeps one store's version in this process. Safe to share between threads."""
+class MetaStore:
+    """Keeps one store's version in this process; its parts share one log and one owner. Safe to share between threads.
+
+    Attributes:
+        owner: this process, as tasks, pins and log entries name it.
+        config: when to compact.
+        log: the version log, for who follows it entry by entry, or appends to it.
+        pins: the pins that this process holds.
+        backups: the store's backups.
+        claims: compaction tasks on behalf of others.
+        own_tasks: compaction tasks of this process.
+        unknown_commits: those of which this process does not know whether they happened.
+        synced_at: by the monotonic clock: when the log was last asked whether there is more.
+    """
 
     def __init__(
         self,
@@ -61,9 +70,9 @@ class EmbeddedMeta:
         *,
         retention_seconds: float | None = None,
         gc_grace_seconds: float | None = None,
-        pin_lease_seconds: float = 60.0,
+        pin_lease_seconds: float = PIN_LEASE_SECONDS,
         config: PickerConfig | None = None,
-        snapshot_every: int = 64,
+        snapshot_every: int = SNAPSHOT_EVERY,
         linger_seconds: float = 0.0,
         open_source: Callable[[str], ObjectStore] = buckets.open_source,
     ) -> None:
@@ -86,54 +95,45 @@ class EmbeddedMeta:
         self._bucket = bucket
         self._system = system
         self._periods = Periods.of_seconds(retention_seconds, gc_grace_seconds)
-        self._log = VersionLog(
+        self.log = VersionLog(
             bucket, system, owner=self.owner, snapshot_every=snapshot_every, linger_seconds=linger_seconds
         )
-        self._keeper = PinKeeper(
+        self.pins = PinKeeper(
             bucket,
             system,
-            self._log,
+            self.log,
             owner=self.owner,
             retention_ms=self._periods.own_retention_ms,
             lease_seconds=pin_lease_seconds,
         )
-        self._backups = Backups(self._log, bucket, system, owner=self.owner)
+        self.backups = Backups(self.log, bucket, system, owner=self.owner)
         self._vacuum = Vacuum(
-            self._log,
+            self.log,
             bucket,
             system,
             owner=self.owner,
             grace_ms=self._periods.own_grace_ms,
-            pin_skew_ms=self._keeper.lease_ms,
-            backups=self._backups,
+            pin_skew_ms=self.pins.lease_ms,
+            backups=self.backups,
             open_source=open_source,
         )
-        self.claims = Claims(
-            self._log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_ms
-        )
-        self.own_tasks = OwnTasks(self.claims, self._log, system, owner=self.owner, config=lambda: self.config)
+        self.claims = Claims(self.log, system, smallest_pin=self._smallest_pin, retention_ms=self._periods.retention_ms)
+        self.own_tasks = OwnTasks(self.claims, self.log, system, owner=self.owner, config=lambda: self.config)
         self._in_flight: Callable[[], Sequence[str]] = tuple
-        self._unknown_ssts: set[str] = set()
-        """Of commits without a writer of which it is not known whether they happened."""
+        self.unknown_commits = UnknownCommits()
         self.synced_at = system.monotonic()
-        """By the monotonic clock: when the log was last asked whether there is more."""
-        self._log.refresh()
+        self.log.refresh()
 
     # --- Version, catalog, commits ------------------------------------------------------------------------------
 
-    @property
-    def log(self) -> VersionLog:
-        """The version log, for who follows it entry by entry."""
-        return self._log
-
     def version(self) -> Version:
         """The newest version known here; no request."""
-        return self._log.version
+        return self.log.version
 
     def refresh(self) -> Version:
         """Read the log to its tail."""
         self.synced_at = self._system.monotonic()
-        return self._log.refresh()
+        return self.log.refresh()
 
     def recent(self) -> Version:
         """A recent version: the log's tail is looked up if that was not done for a while."""
@@ -143,7 +143,7 @@ class EmbeddedMeta:
             except ObjectStoreUnavailable as error:
                 # What is cached stays readable while the bucket is away; a read that needs the bucket will say so.
                 log.warning("version refresh failed", url=self._bucket.url, error=str(error))
-        return self._log.version
+        return self.log.version
 
     def await_change(self, seq: int, seconds: float) -> Version:
         """A version newer than `seq`, or the newest there is after so many seconds."""
@@ -167,11 +167,11 @@ class EmbeddedMeta:
             numbered = replace(spec, id=version.next_table_id)
             return [*self._periods.deltas(version), CreateTable(spec=numbered, dated=True)], TableState(spec=numbered)
 
-        return self._log.append(decide)
+        return self.log.append(decide)
 
     def alter_table(self, name: str, add: pa.Schema, widen: pa.Schema) -> TableState:
         """Add columns to a typed table and widen others, whatever others altered meanwhile; see `altering.alter`."""
-        return self._log.append(lambda version: alter(version, name, add, widen))
+        return self.log.append(lambda version: alter(version, name, add, widen))
 
     def drop_table(self, name: str) -> None:
         """Remove a table and its running compactions; `TableNotFound` if there is none."""
@@ -182,12 +182,7 @@ class EmbeddedMeta:
                 raise TableNotFound(f"table {name!r} is not in the store; nothing was dropped")
             return [DropTable(table_id=state.spec.id, at_ms=self._system.now_ms(), keep=True)], None
 
-        self._log.append(decide)
-
-    @property
-    def payload_bytes_max(self) -> int:
-        """None: the client of an embedded store uploads as well as this could."""
-        return 0
+        self.log.append(decide)
 
     def commit(self, request: CommitRequest) -> int:
         """Commit an epoch, all or nothing; answers the epoch that holds. See `commits.stamp` for what it refuses.
@@ -197,38 +192,28 @@ class EmbeddedMeta:
         request right, any other process one with the same writer and batch. Where that cannot be told any more, since
         log and garbage horizon have passed an attempt without a writer, the repetition is refused with the same error.
         """
-        ids = nameless_ssts(request)
 
         def decide(version: Version) -> tuple[list[Delta], int]:
             stamped = stamp(version, request, self._system.now_ms())
             if isinstance(stamped, AlreadyCommitted):
                 return [], stamped.epoch
-            self._log.clock.check_epoch(request.epoch, version.max_committed_epoch)
+            self.log.clock.check_epoch(request.epoch, version.max_committed_epoch)
             check_new_writer(version, request.writer)
             return [*self._periods.deltas(version), stamped], stamped.epoch
 
         key = ("commit", msgspec.msgpack.encode(replace(request, payloads={})))
         try:
-            epoch = self._log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
+            epoch = self.log.append(decide, key=key, repeatable=request.writer is not None, payloads=request.payloads)
         except ObjectStoreUnavailable as error:
             if not error.nothing_written:
-                self._unknown_ssts |= ids
+                self.unknown_commits.add(request)
             raise
         except StaleUpload as error:
-            if ids.isdisjoint(self._unknown_ssts):
+            if request not in self.unknown_commits:
                 raise
-            # Uploaded and committed again, the rows might be there twice and hide what came between.
-            raise ObjectStoreUnavailable(
-                f"epoch {request.epoch}: whether an earlier attempt to commit happened is not known, and by now its "
-                f"SSTs are too old to tell ({error}); look at the store before repeating it, or name a writer and a "
-                "batch, which makes every repetition safe"
-            ) from error
-        self._unknown_ssts -= ids
+            raise cannot_tell(request, error) from error
+        self.unknown_commits.discard(request)
         return epoch
-
-    def is_repeated(self, request: CommitRequest) -> bool:
-        """Whether this object has tried it before, without a writer, and does not know yet whether it happened."""
-        return not nameless_ssts(request).isdisjoint(self._unknown_ssts)
 
     def refused_or_known(self, request: CommitRequest) -> int | None:
         """What the log's tail says of a commit whose SST is not there; `None` if it has nothing against it.
@@ -251,62 +236,21 @@ class EmbeddedMeta:
             generation = version.generations.get(name, 0) + 1
             return [OpenWriter(writer=name, generation=generation)], generation
 
-        return self._log.append(decide)
-
-    def committed_batch(self, writer: str, batch_id: int, source: str | None, tables: Collection[int]) -> int | None:
-        """The epoch that holds this (writer, batch) in the version known here, or `None`."""
-        return self._log.version.committed_epoch_of(writer, batch_id, source, tables)
-
-    def upload_horizon(self) -> str:
-        """See `Backend.upload_horizon`."""
-        self._log.clock.check_own()
-        return self._log.version.gc_horizon
+        return self.log.append(decide)
 
     # --- Reading: retention and pins ----------------------------------------------------------------------------
 
     def oldest_readable(self) -> int:
         """Smallest epoch that may be read now without a pin."""
-        version = self._log.version
-        return max(
-            version.safe_epoch, version.retention_epoch(self._system.now_ms(), self._periods.retention_ms(version))
-        )
+        version = self.log.version
+        retention_ms = self._periods.retention_ms(version)
+        return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), retention_ms))
 
-    def pin(
-        self, epoch: int | None = None, *, owner: str | None = None, token: str | None = None, holder: str = ""
-    ) -> Pin:
-        """Pin that epoch, or the newest committed one; see `PinKeeper.pin`."""
-        return self._keeper.pin(epoch, owner=owner, token=token, holder=holder)
-
-    def adopt_pin(self, info: PinInfo, holder: str) -> Pin:
-        """Hold a pin that another process had taken, for its holder there; see `PinKeeper.adopt`."""
-        return self._keeper.adopt(info, holder)
-
-    def abandon_pins(self) -> None:
-        """Hold no pin any more, and leave their objects to expire or to be adopted by another process."""
-        self._keeper.abandon_all()
-
-    def pins(self, most: int | None = None) -> list[PinInfo]:
+    def live_pins(self, most: int | None = None) -> list[PinInfo]:
         """The live pins on the store, whoever holds them, by epoch ascending; `most` of them, the oldest, if given."""
-        return list(islice(live_pins(self._bucket, self._system.now_ms(), self._keeper.lease_ms), most))
+        return list(islice(live_pins(self._bucket, self._system.now_ms(), self.pins.lease_ms), most))
 
     # --- Compaction tasks ---------------------------------------------------------------------------------------
-
-    def claim(self, table: str | None = None, *, manual: bool = False) -> CompactionTask | None:
-        """Claim the most urgent compaction, of one table or of all; `None` if there is none to do now.
-
-        Trivial moves are done on the way. With `manual` (and a table), the whole table goes into one run; then `None`
-        means that other tasks hold some of it (see `version().tasks`), or that nothing would change. The task's
-        `watermark` is the one to merge with.
-        """
-        return self.own_tasks.claim(table, manual=manual)
-
-    def report(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
-        """The outputs, one sorted run, replace the task's inputs; see `Claims.report`."""
-        self.claims.report(task.id, self.owner, task.watermark, outputs)
-
-    def release(self, task: CompactionTask) -> None:
-        """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
-        self.claims.release([(task.id, self.owner)])
 
     def pause_compaction(self, reason: str | None) -> None:
         """From now on nobody begins a compaction without being asked, for that reason; `None`: they do again."""
@@ -315,11 +259,11 @@ class EmbeddedMeta:
             wanted = PauseCompaction(paused=reason is not None, reason=reason or "")
             return [] if version.pause == reason else [wanted], None
 
-        self._log.append(decide)
+        self.log.append(decide)
 
     def write_stall(self, table_id: int) -> Stall | None:
         """Why writes to the table should wait for compaction, or `None`; no request."""
-        state = self._log.version.tables.get(table_id)
+        state = self.log.version.tables.get(table_id)
         return write_stall(state, self.config) if state else None
 
     def write_delay(self, tables: Iterable[int], waited_ms: int) -> tuple[int, str]:
@@ -339,31 +283,19 @@ class EmbeddedMeta:
     @property
     def grace_seconds(self) -> float:
         """The grace period that this process was told, else the store's."""
-        return self._periods.grace_ms(self._log.version) / 1000
-
-    def create_backup(self, name: str, comment: str = "", backup_id: str = "") -> BackupInfo:
-        """Keep the newest version under a name; see `Backups.create`."""
-        return self._backups.create(name, comment=comment, backup_id=backup_id)
-
-    def list_backups(self) -> list[BackupInfo]:
-        """All backups and holds of clones, by name; see `Backups.list`."""
-        return self._backups.list()
-
-    def delete_backup(self, name: str) -> None:
-        """Let go of a backup; `BackupNotFound` if there is none of that name."""
-        self._backups.delete(name)
+        return self._periods.grace_ms(self.log.version) / 1000
 
     def close(self) -> None:
         """Release this process's pins."""
-        self._keeper.release_all()
+        self.pins.release_all()
 
     def asks_for_change(self, retention_ms: int | None, gc_grace_ms: int | None) -> bool:
         """Whether `configure` with these would change the store; raises `InvalidOption` where it does."""
-        return bool(self._periods.asked(self._log.version, retention_ms, gc_grace_ms))
+        return bool(self._periods.asked(self.log.version, retention_ms, gc_grace_ms))
 
     def configure(self, retention_ms: int | None, gc_grace_ms: int | None) -> None:
         """Make these the store's periods; `None` leaves one as it is. Raises what `Periods.asked` does."""
-        self._log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
+        self.log.append(lambda version: (self._periods.asked(version, retention_ms, gc_grace_ms), None))
 
     def _smallest_pin(self) -> int | None:
-        return smallest_live_pin(self._bucket, self._system.now_ms(), self._keeper.lease_ms)
+        return smallest_live_pin(self._bucket, self._system.now_ms(), self.pins.lease_ms)

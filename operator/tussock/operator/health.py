@@ -11,7 +11,7 @@ everything.
 
 from aiohttp import web
 
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.statestore.base.system import System
 
 __all__ = ["SILENCE_SECONDS", "Health", "serve_http"]
@@ -44,7 +44,7 @@ class Health:
         return self._failure
 
 
-async def serve_http(address: str, metrics: Metrics, health: Health) -> web.AppRunner:
+async def serve_http(address: str, metrics: OperatorMetrics, health: Health) -> web.AppRunner:
     """Listen on `HOST:PORT`; `await runner.cleanup()` ends it. `runner.addresses` tells the port if it was 0."""
 
     async def healthz(_: web.Request) -> web.Response:

@@ -3,13 +3,13 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-__all__ = ["Metrics"]
+__all__ = ["OperatorMetrics"]
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30)
 WRITES = ("apply", "patch", "create", "update", "delete")
 
 
-class Metrics:
+class OperatorMetrics:
     """All metrics of one process."""
 
     def __init__(self) -> None:

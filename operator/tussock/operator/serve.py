@@ -27,7 +27,7 @@ from tussock.operator.handlers.passes.sweep import Sweeper
 from tussock.operator.handlers.passes.watches import kopf_settings, registry_of, watched_kinds
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.health import Health, serve_http
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.probes.cache import Probes
 from tussock.operator.settings import OperatorSettings
@@ -55,7 +55,7 @@ def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]
 
 
 async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> NoReturn:
-    system, metrics = RealSystem(), Metrics()
+    system, metrics = RealSystem(), OperatorMetrics()
     health = Health(system)
     stopped = asyncio.Event()
     _take_signals(stopped)
@@ -89,7 +89,7 @@ async def _lead(
     settings: OperatorSettings,
     controllers: Sequence[Controller[Any, Any]],
     api: Api,
-    metrics: Metrics,
+    metrics: OperatorMetrics,
     health: Health,
     stopped: asyncio.Event,
 ) -> None:

@@ -12,7 +12,7 @@ from tussock.cli.check.log import check_lease, check_log, check_pin, sort_log_ob
 from tussock.cli.check.sst import check_alone, check_sst
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, number, plural, progress, show
-from tussock.cli.places import opened_bucket
+from tussock.cli.places import bucket_at
 from tussock.meta.retention.vacuum import ID_DIGITS
 from tussock.meta.version.invariants import problems
 from tussock.meta.version.version import Version
@@ -33,7 +33,7 @@ def check(store: Store, as_json: Json = False) -> None:
     and dropped SSTs, which wait for vacuum, are no problems. SSTs of a clone are read where they are.
     """
     findings = Findings()
-    with opened_bucket(store) as bucket:
+    with bucket_at(store) as bucket:
         url = bucket.url
         listed = list(bucket.list(""))
         version = _check_bucket(bucket, listed, findings)

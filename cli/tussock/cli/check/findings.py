@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import NamedTuple
 
-__all__ = ["Findings", "Problem"]
+__all__ = ["Finding", "Findings"]
 
 
-class Problem(NamedTuple):
+class Finding(NamedTuple):
     """Something that is not as it was written, or not as it must be."""
 
     object: str
@@ -18,13 +18,13 @@ class Findings:
     """Collects; nothing stops at a problem."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Finding] = []
         self.counts: Counter[str] = Counter()
         """How much was checked or found, by name: `entries`, `rows`, `orphans`, ..."""
 
     def problem(self, subject: str, what: object) -> None:
         """Note a problem; where the text begins with the subject, as errors do, it is not said twice."""
-        self.problems.append(Problem(subject, str(what).removeprefix(subject).lstrip(": ")))
+        self.problems.append(Finding(subject, str(what).removeprefix(subject).lstrip(": ")))
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""

@@ -26,7 +26,7 @@ from tussock.meta.log.format import (
     sequence_of,
     snapshot_path,
 )
-from tussock.meta.version.delta import advance
+from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectInfo, ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError
@@ -193,7 +193,7 @@ def _replay(
 ) -> Version:
     while version.seq < last:
         seq = version.seq + 1
-        after = _advanced(version, entries[seq], findings) if seq in entries else None
+        after = _advance(version, entries[seq], findings) if seq in entries else None
         if after is None:
             # Damaged or missing, which was noted: go on behind it.
             later = [number for number in snapshots if number >= seq]
@@ -216,7 +216,7 @@ def _difference(found: Version, expected: Version) -> str:
     return f"is not the version that the log's entries give; it differs in: {', '.join(fields)}"
 
 
-def _advanced(version: Version, entry: LogEntry, findings: Findings) -> Version | None:
+def _advance(version: Version, entry: LogEntry, findings: Findings) -> Version | None:
     """The version after an entry, or `None` if it does not apply at all."""
     path = entry_path(version.seq + 1)
     try:

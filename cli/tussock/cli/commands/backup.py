@@ -8,7 +8,7 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, note, number, progress, show
-from tussock.cli.places import opened_bucket, opened_store
+from tussock.cli.places import bucket_at, store_at
 from tussock.meta.retention.restore import find_backup
 from tussock.statestore import StateStore, connect
 from tussock.statestore import clone as clone_store
@@ -41,7 +41,7 @@ def create(
 
     With --json one document: {name, id, created_at, epoch, seq, ssts, bytes, held_bytes, comment, holder, complete}.
     """
-    with _opened(store) as opened:
+    with _open(store) as opened:
         made = opened.backup(name, comment)
     if as_json:
         emit_json(_document(made))
@@ -58,7 +58,7 @@ def list_backups(store: Store, as_json: Json = False) -> None:
 
     With --json one document: {"backups": [...]}, each as `create` answers it.
     """
-    with _opened(store) as opened:
+    with _open(store) as opened:
         found = opened.backups()
     if as_json:
         emit_json({"backups": [_document(one) for one in found]})
@@ -103,7 +103,7 @@ def restore(
     The store's log may be lost. With --json one document: {backup, target, epoch, ssts, bytes, already_restored}.
     """
     options = settings_in(source_settings) if source_settings else None
-    with opened_bucket(store, options) as bucket:
+    with bucket_at(store, options) as bucket:
         content = find_backup(bucket, RealSystem(), name, owner="tussock")
     in_place = 0
 
@@ -135,7 +135,7 @@ def delete(name: Name, store: Store, as_json: Json = False) -> None:
 
     A clone that is in use cannot be read any more once its hold is deleted. With --json one document: {"deleted"}.
     """
-    with _opened(store) as opened:
+    with _open(store) as opened:
         held = next((one.holder for one in opened.backups() if one.name == name), "")
         opened.delete_backup(name)
     if held:
@@ -159,10 +159,10 @@ def clone(
     The clone reads them where they are, and a hold in SOURCE keeps them, until its own compaction has replaced them.
     Repeated after a failure, it goes on. With --json one document: {source, target, backup, epoch}.
     """
-    with opened_bucket(source):
+    with bucket_at(source):
         pass
     clone_store(source, target, backup=of)
-    with opened_store(target) as opened:
+    with store_at(target) as opened:
         epoch = opened.committed_epoch
     if as_json:
         emit_json({"source": source, "target": target, "backup": of or None, "epoch": epoch})
@@ -171,13 +171,13 @@ def clone(
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[StateStore]:
+def _open(url: str) -> Iterator[StateStore]:
     """A store by the URL of its bucket, or of the platform that keeps it."""
     if url.startswith("tussock://"):
         with connect(url) as store:
             yield store
     else:
-        with opened_store(url) as store:
+        with store_at(url) as store:
             yield store
 
 

@@ -9,33 +9,24 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_lines, epoch_text, grid, iso_ms, note, plural, show
-from tussock.cli.places import opened_bucket
+from tussock.cli.places import bucket_at
 from tussock.meta.log.format import LogEntry, decode_entry, sequence_of
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.backups import BackupChange
-from tussock.meta.version.delta import (
-    AdvanceHorizon,
-    AdvanceSafeEpoch,
-    AlterTable,
+from tussock.meta.version.deltas.backups import (
+    BackupChange,
     BeginBackup,
     BeginStore,
-    ClaimCompaction,
-    CommitEpoch,
-    Configure,
-    CreateTable,
-    Delta,
     DetachSource,
     DropBackup,
-    DropTable,
     FinishBackup,
-    ForgetDropped,
-    OpenWriter,
-    PauseCompaction,
-    ReleaseCompaction,
-    RepairClock,
-    ReportCompaction,
-    StartTerm,
 )
+from tussock.meta.version.deltas.commits import CommitEpoch, OpenWriter
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.repair import RepairClock
+from tussock.meta.version.deltas.retention import AdvanceHorizon, AdvanceSafeEpoch, Configure, ForgetDropped
+from tussock.meta.version.deltas.tables import AlterTable, CreateTable, DropTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, PauseCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.object_store import ObjectStore
@@ -62,7 +53,7 @@ def log(
     that were truncated are not in the bucket any more.
     """
     most = limit if limit is not None or as_json else ENTRIES_SHOWN
-    with opened_bucket(store) as bucket:
+    with bucket_at(store) as bucket:
         listed = [(seq, info.path) for info in bucket.list("log/") if (seq := _entry_sequence(info.path)) is not None]
         picked = listed if most is None else listed[max(len(listed) - most, 0) :]
         read = ((seq, _read(bucket, path, seq)) for seq, path in picked)

@@ -64,7 +64,7 @@ def _tell(meta: str, access: Access, *, paused: bool, reason: str) -> None:
         system,
         dial_with(access, system),
         name="tussock",
-        deadline=DEADLINE_SECONDS,
+        deadline_seconds=DEADLINE_SECONDS,
     )
     try:
         connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=paused, reason=reason))

@@ -6,7 +6,7 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, iso_ms, note, plural, show, spinner
-from tussock.cli.places import PLATFORM, opened_bucket
+from tussock.cli.places import PLATFORM, bucket_at
 from tussock.statestore import repair_clock
 
 __all__ = ["repair"]
@@ -36,7 +36,7 @@ def clock(
     "rewritten_bytes", "times"}, where old and new are a pair (first, last) or null.
     """
     if not store.startswith(PLATFORM):
-        with opened_bucket(store):
+        with bucket_at(store):
             pass
     with spinner("looking at epochs and times"):
         done = repair_clock(store, dry_run=dry_run, max_clock_ahead=max_clock_ahead)

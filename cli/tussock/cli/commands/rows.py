@@ -19,7 +19,7 @@ from tussock.cli.output import (
     plural,
     show,
 )
-from tussock.cli.places import opened_store, opened_version
+from tussock.cli.places import store_at, version_at
 from tussock.cli.values import as_text, batch_rows, parse_bytes, parse_key
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore import RawTable, TypedTable
@@ -42,7 +42,7 @@ def tables(store: Store, as_json: Json = False) -> None:
     With --json one document: {"tables": [{name, id, kind, columns, primary_key, distribution_key, vnodes,
     block_bytes, compression, rows, deletes, ssts, bytes, last_epoch}]}.
     """
-    with opened_version(store) as version:
+    with version_at(store) as version:
         states = sorted(version.tables.values(), key=lambda state: state.spec.name)
     if as_json:
         emit_json({"tables": [_table_document(state) for state in states]})
@@ -101,7 +101,7 @@ def get(table: TableName, key: Key, store: Store, epoch: Epoch = None, at: At = 
 
     With --json one document: the row as an object, {"key", "value"} of a raw table, or null.
     """
-    with opened_store(store) as opened:
+    with store_at(store) as opened:
         target: RawTable | TypedTable = opened.table(table)
         wanted = read_epoch(opened, target, epoch, at)
         row: dict[str, Any] | None
@@ -154,7 +154,7 @@ def scan(
     most = limit if limit is not None or as_json else ROWS_SHOWN
     # One more than is shown tells whether there are more.
     fetched = None if most is None else most + 1
-    with opened_store(store) as opened:
+    with store_at(store) as opened:
         target: RawTable | TypedTable = opened.table(table)
         wanted = read_epoch(opened, target, epoch, at)
         if isinstance(target, RawTable):
@@ -188,7 +188,7 @@ def changes(
     With --json a change a line: the table's columns (or key and value), "op" (put or delete) and "epoch".
     """
     most = limit if limit is not None or as_json else ROWS_SHOWN
-    with opened_store(store) as opened:
+    with store_at(store) as opened:
         batch = opened.table(table).changes(from_epoch, to_epoch)
     part = batch if most is None else batch.slice(0, most + 1)
     # A table may have columns of these names; then the added ones have others.

@@ -9,7 +9,7 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, epoch_text, grid, note, number, plural, show
-from tussock.cli.places import Place, opened_place
+from tussock.cli.places import StorePlace, place_at
 from tussock.cli.sst_blocks import read_blocks, read_meta, read_meta_in_entry
 from tussock.cli.values import as_text, batch_rows
 from tussock.meta.version.version import Version
@@ -45,7 +45,7 @@ def dump(
     max_epoch, continues, first_key}], "contents": [{key, full_key_hex, epoch, op, values}]}.
     """
     most = limit if limit is not None or as_json else ROWS_SHOWN
-    with opened_place(store) as place:
+    with place_at(store) as place:
         sst_id = _resolve(place, sst)
         state, info = _find(place.version, sst_id)
         if info is not None and info.entry:
@@ -74,7 +74,7 @@ def dump(
         note(f"{plural(meta.rows - len(contents), 'more row')}; --limit shows more, --json all")
 
 
-def _resolve(place: Place, beginning: str) -> str:
+def _resolve(place: StorePlace, beginning: str) -> str:
     """The one id that begins so, of SSTs in the bucket whether the version names them or not."""
     listed = {info.path.removeprefix("sst/").partition(".")[0] for info in place.bucket.list(f"sst/{beginning}")}
     found = sorted(listed | {sst.id for sst in place.version.ssts() if sst.id.startswith(beginning) and sst.entry})

@@ -17,7 +17,7 @@ from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import AccessDenied, MetaUnavailable, TussockError, Unauthenticated
 
 if TYPE_CHECKING:
-    from tussock.meta.server.status.document import Status, TableStatus
+    from tussock.meta.server.status.document import ServiceStatus, TableStatus
 
 __all__ = ["status"]
 
@@ -45,9 +45,9 @@ def status(
     if as_json:
         sys.stdout.write(document.decode() + "\n")
     else:
-        from tussock.meta.server.status.document import Status
+        from tussock.meta.server.status.document import ServiceStatus
 
-        show(*_parts(msgspec.json.decode(document, type=Status)))
+        show(*_parts(msgspec.json.decode(document, type=ServiceStatus)))
     for error in silent:
         note(f"no answer from {error}")
 
@@ -88,7 +88,7 @@ def _ask(addresses: Sequence[str], access: Access) -> tuple[bytes, list[str]]:
     return answered, silent
 
 
-def _parts(status: "Status") -> Iterator[Any]:
+def _parts(status: "ServiceStatus") -> Iterator[Any]:
     for problem in status.problems:
         yield f"{problem.severity}: {problem.text}"
     yield grid("status", "", rows=_facts(status))
@@ -106,7 +106,7 @@ def _parts(status: "Status") -> Iterator[Any]:
         yield grid(*columns, right=("barrier",), rows=_job_rows(status))
 
 
-def _facts(status: "Status") -> Iterator[tuple[str, str]]:
+def _facts(status: "ServiceStatus") -> Iterator[tuple[str, str]]:
     replica, version, compaction = status.replica, status.version, status.compaction
     yield "store", status.store_url
     yield "leader", f"{replica.leader or 'none'}, term {replica.term}"
@@ -139,7 +139,7 @@ def _table_rows(table: "TableStatus") -> Iterator[tuple[str, ...]]:
         yield (table.name, "empty", "", "0", "0", "0 B", "", stall)
 
 
-def _task_rows(status: "Status") -> Iterator[tuple[str, ...]]:
+def _task_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
     for task in status.compaction.tasks:
         share = f"{100 * task.rows_read / task.rows:.0f} %" if task.rows else ""
         merges = f"{plural(task.runs, 'run')} to L{task.target_level}"
@@ -147,14 +147,14 @@ def _task_rows(status: "Status") -> Iterator[tuple[str, ...]]:
         yield task.table, task.kind, merges, bytes_text(task.bytes), share, task.owner, age
 
 
-def _session_rows(status: "Status") -> Iterator[tuple[str, ...]]:
+def _session_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
     for session in status.sessions:
         slots = number(session.slots) if session.slots else ""
         heard = f"{_span(session.heartbeat_age_ms)} ago"
         yield session.name or session.id, session.kind, number(session.tasks), slots, number(session.pins), heard
 
 
-def _job_rows(status: "Status") -> Iterator[tuple[str, ...]]:
+def _job_rows(status: "ServiceStatus") -> Iterator[tuple[str, ...]]:
     for job in status.checkpoints:
         connected = sum(worker.connected for worker in job.participants)
         under_way = _span(job.barrier_age_ms) if job.barrier_age_ms else ""

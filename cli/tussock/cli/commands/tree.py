@@ -5,7 +5,7 @@ from typing import Any
 
 from tussock.cli.options import Json, Store, TableName
 from tussock.cli.output import bytes_text, emit_json, epoch_text, epoch_time, grid, iso_ms, number, plural, show
-from tussock.cli.places import opened_bucket, opened_place, opened_version, table_state
+from tussock.cli.places import bucket_at, place_at, table_state, version_at
 from tussock.cli.values import as_text
 from tussock.meta.retention.pins import pin_objects
 from tussock.meta.version.ranges import total_bytes
@@ -28,7 +28,7 @@ def version(store: Store, as_json: Json = False) -> None:
     "gc_horizon", "retention_seconds", "gc_grace_seconds", "tables": [{name, last_epoch, runs, levels: [{level,
     ssts, rows, bytes}]}], "ledger", "tasks", "dropped", "pins"}.
     """
-    with opened_place(store) as place:
+    with place_at(store) as place:
         found = place.version
         held = _pin_documents(place.bucket)
     tables = sorted(found.tables.values(), key=lambda state: state.spec.name)
@@ -67,7 +67,7 @@ def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     With --json one document: {"table", "ssts": [{level, run, id, rows, deletes, data_bytes, meta_bytes,
     smallest, largest, epoch, min_epoch, max_epoch}]}; `run` is the place within level 0, 0 the newest, else null.
     """
-    with opened_version(store) as version:
+    with version_at(store) as version:
         state = table_state(version, table, store)
     placed = [(level, place, sst) for level, place, run in _runs(state.levels) for sst in run]
     if as_json:
@@ -103,7 +103,7 @@ def pins(store: Store, as_json: Json = False) -> None:
 
     With --json one document: {"pins": [{id, epoch, owner, created_at, expires_at, live}]}.
     """
-    with opened_bucket(store) as bucket:
+    with bucket_at(store) as bucket:
         held = _pin_documents(bucket)
     if as_json:
         emit_json({"pins": held})

@@ -6,7 +6,7 @@ import typer
 
 from tussock.cli.options import Json, Store
 from tussock.cli.output import bytes_text, emit_json, grid, note, number, plural, show, spinner
-from tussock.cli.places import opened_store, table_state
+from tussock.cli.places import store_at, table_state
 from tussock.meta.version.ranges import total_bytes
 from tussock.statestore import StateStore
 from tussock.statestore.contract.records import TableState
@@ -29,7 +29,7 @@ def compact(
 
     With --json one document: {"tables": [{name, before, after}]}, each side {ssts, runs, rows, bytes}.
     """
-    with opened_store(store, retention=retention) as opened:
+    with store_at(store, retention=retention) as opened:
         names = tables or opened.tables()
         done: list[dict[str, Any]] = []
         for name in names:
@@ -73,7 +73,7 @@ def vacuum(
     At a meta service this needs the role admin: a token comes in TUSSOCK_TOKEN or in the file of TUSSOCK_TOKEN_FILE.
     With --json one document: {"dry_run", "deleted": [{path, reason}], "kept_young", "bytes_freed", "gc_horizon"}.
     """
-    with opened_store(store, gc_grace=grace) as opened, spinner("looking for garbage"):
+    with store_at(store, gc_grace=grace) as opened, spinner("looking for garbage"):
         report = opened.vacuum(dry_run=dry_run)
     if as_json:
         emit_json(

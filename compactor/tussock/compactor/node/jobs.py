@@ -7,15 +7,15 @@ one that came first.
 
 from dataclasses import dataclass, field
 
-from tussock.compactor.parts import Part
+from tussock.compactor.parts import TaskPart
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableSpec
 
-__all__ = ["Job", "Jobs", "Work"]
+__all__ = ["CompactionJob", "Jobs", "SlotWork"]
 
 
 @dataclass
-class Job:
+class CompactionJob:
     """A task that the node was given."""
 
     task: CompactionTask
@@ -23,7 +23,7 @@ class Job:
     gc_horizon: str
     oldest_upload: str
     """No output that it uploads has a smaller id."""
-    parts: list[Part] | None = None
+    parts: list[TaskPart] | None = None
     """`None` until it is cut."""
     waiting: list[int] = field(default_factory=list)
     """Parts that no slot has taken, the last one being next."""
@@ -55,10 +55,10 @@ class Job:
 
 
 @dataclass
-class Work:
+class SlotWork:
     """What a slot is to do."""
 
-    job: Job
+    job: CompactionJob
     part: int | None
     """Which part; `None`: cut the task first."""
 
@@ -67,34 +67,34 @@ class Jobs:
     """All tasks of a node. Its user holds a lock around every call."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CompactionJob] = {}
 
-    def add(self, job: Job) -> None:
+    def add(self, job: CompactionJob) -> None:
         """Take a task on."""
         self._jobs[job.task.id] = job
 
-    def get(self, task_id: str) -> Job | None:
+    def get(self, task_id: str) -> CompactionJob | None:
         """The task, if the node has it."""
         return self._jobs.get(task_id)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: CompactionJob) -> None:
         """The task has ended."""
         self._jobs.pop(job.task.id, None)
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[CompactionJob]:
         """All tasks, oldest first."""
         return list(self._jobs.values())
 
-    def take(self) -> Work | None:
+    def take(self) -> SlotWork | None:
         """The next work for a free slot, which is counted as busy with it from now on; `None` if there is none."""
         ready = [job for job in self._jobs.values() if not job.cancelled and self._has_work(job)]
         if not ready:
             return None
         job = min(ready, key=lambda job: job.slots)
         job.slots += 1
-        return Work(job, None if job.parts is None else job.waiting.pop())
+        return SlotWork(job, None if job.parts is None else job.waiting.pop())
 
-    def cut(self, job: Job, parts: list[Part]) -> int:
+    def cut(self, job: CompactionJob, parts: list[TaskPart]) -> int:
         """The task was cut; answers the part that the slot which did so goes on with."""
         job.parts = parts
         # All keys from the start: slots note their progress without the lock, while others sum it up.
@@ -102,14 +102,14 @@ class Jobs:
         job.waiting = list(range(len(parts) - 1, -1, -1))
         return job.waiting.pop()
 
-    def leave(self, job: Job) -> bool:
+    def leave(self, job: CompactionJob) -> bool:
         """A slot is no longer busy with it; whether the caller is to end the task now."""
         job.slots -= 1
         if job.cancelled:
             job.waiting.clear()
         return self.may_end(job)
 
-    def may_end(self, job: Job) -> bool:
+    def may_end(self, job: CompactionJob) -> bool:
         """Whether the caller is to end the task; asked again, of a task that is being ended, the answer is no."""
         if job.ending or job.slots or (job.waiting and not job.cancelled) or (job.parts is None and not job.cancelled):
             return False
@@ -117,5 +117,5 @@ class Jobs:
         return True
 
     @staticmethod
-    def _has_work(job: Job) -> bool:
+    def _has_work(job: CompactionJob) -> bool:
         return bool(job.waiting) or (job.parts is None and job.slots == 0)

@@ -9,12 +9,12 @@ the task. Everything here is threads of `System` and calls; how a slot runs is t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tussock.compactor.executor import CompactionCancelled
-from tussock.compactor.node.jobs import Job, Jobs, Work
+from tussock.compactor.node.jobs import CompactionJob, Jobs, SlotWork
 from tussock.compactor.node.slots import Slot, SlotCrashed
-from tussock.compactor.parts import Part, cut
+from tussock.compactor.parts import TaskPart, cut
 from tussock.meta.client.connection import Holdings, MetaConnection
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_to_message, task_from_message
@@ -56,13 +56,7 @@ class CompactorNode:
         reads metas to cut tasks by. Raises what opening the session raises.
         """
         self._offered = slots
-        self._connection.holdings = self._holdings
-        self._connection.on_opened = lambda opened: self._lose(opened.lost_tasks)
-        self._connection.on_lost_tasks = self._lose
-        self._connection.on_event = self._on_event
-        # Versions are not needed, and a subscription that begins late is sent none of the past.
-        self._connection.after_seq = lambda: _NO_VERSIONS
-        opened = self._connection.start()
+        opened = self._connection.start(self)
         self._sstables, self._slots = equip(opened)
         for number, slot in enumerate(self._slots):
             self._threads.append(self._system.spawn(f"tussock-slot-{number}", lambda slot=slot: self._serve(slot)))  # type: ignore[misc]
@@ -111,9 +105,10 @@ class CompactorNode:
             return "the node has no session at the meta service"
         return ""
 
-    # --- What the service says ------------------------------------------------------------------------------------
+    # --- As the owner of its session ------------------------------------------------------------------------------
 
-    def _holdings(self) -> Holdings:
+    def holdings(self) -> Holdings:
+        """Its tasks and its slots."""
         with self._changed:
             jobs = self._jobs.all()
             return Holdings(
@@ -122,7 +117,19 @@ class CompactorNode:
                 slots=0 if self._draining else self._offered,
             )
 
-    def _on_event(self, event: pb.Event) -> None:
+    def after_seq(self) -> int:
+        """Versions are not needed, and a subscription that begins late is sent none of the past."""
+        return _NO_VERSIONS
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Stop the tasks that are lost."""
+        self.on_lost_tasks(opened.lost_tasks)
+
+    def on_heartbeat(self, seq: int) -> None:
+        """Nothing here depends on it."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """Take a task."""
         if not event.HasField("task"):
             return
         task, spec = task_from_message(event.task)
@@ -132,10 +139,10 @@ class CompactorNode:
             if self._draining or self._jobs.get(task.id) is not None or task.id in self._ended:
                 return
             oldest = max(id_floor(self._system.now_ms()), horizon)
-            self._jobs.add(Job(task=task, spec=spec, gc_horizon=horizon, oldest_upload=oldest))
+            self._jobs.add(CompactionJob(task=task, spec=spec, gc_horizon=horizon, oldest_upload=oldest))
             self._changed.notify_all()
 
-    def _lose(self, task_ids: Iterable[str]) -> None:
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
         """The leader has taken these back: stop them."""
         idle = []
         with self._changed:
@@ -162,7 +169,7 @@ class CompactorNode:
                 return
             self._do(slot, work)
 
-    def _do(self, slot: Slot, work: Work) -> None:
+    def _do(self, slot: Slot, work: SlotWork) -> None:
         job = work.job
         try:
             number, part = self._part(work)
@@ -183,7 +190,7 @@ class CompactorNode:
         if is_last:
             self._end(job)
 
-    def _part(self, work: Work) -> tuple[int, Part]:
+    def _part(self, work: SlotWork) -> tuple[int, TaskPart]:
         job = work.job
         if work.part is None:
             parts = cut(self._sstables, job.spec, job.task, job.gc_horizon, len(self._slots))
@@ -203,10 +210,10 @@ class CompactorNode:
         assert job.parts is not None
         return work.part, job.parts[work.part]
 
-    def _note(self, job: Job, number: int, rows: int) -> None:
+    def _note(self, job: CompactionJob, number: int, rows: int) -> None:
         job.rows_read[number] = rows
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: CompactionJob) -> None:
         """Report the task, or return it; nothing of it runs any more."""
         try:
             if not job.cancelled and self._report(job):
@@ -221,7 +228,7 @@ class CompactorNode:
                 self._ended.append(job.task.id)
                 self._changed.notify_all()
 
-    def _report(self, job: Job) -> bool:
+    def _report(self, job: CompactionJob) -> bool:
         """Whether the report was accepted."""
         outputs = job.all_outputs()
         request = pb.ReportTaskRequest(
@@ -254,14 +261,14 @@ class CompactorNode:
             return True
         return False
 
-    def _return(self, job: Job) -> None:
+    def _return(self, job: CompactionJob) -> None:
         error = job.error
         request = pb.ReturnTaskRequest(
             session_id=self._connection.session_id, task_id=job.task.id, reason=job.stopped or str(error)
         )
         if error is not None:
             log.warning("compaction task failed", task=job.task.id, table=job.spec.name, error=str(error))
-            request.error.CopyFrom(_described(error))
+            request.error.CopyFrom(_error_detail(error))
         try:
             self._connection.call("ReturnTask", request)
         except TussockError as failed:
@@ -269,7 +276,7 @@ class CompactorNode:
             log.warning("compaction task could not be returned", task=job.task.id, error=str(failed))
 
 
-def _described(error: BaseException) -> pb.ErrorDetail:
+def _error_detail(error: BaseException) -> pb.ErrorDetail:
     if isinstance(error, ObjectNotFound):
         # If the task had been taken back, its inputs may be gone rightly; then the leader ignores what is returned.
         error = CorruptSst(f"{error}; the version names it, so it was lost: restore it")

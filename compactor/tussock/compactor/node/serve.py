@@ -93,7 +93,7 @@ def serve(settings: CompactorSettings, access: Access) -> None:
         dial_with(access, system),
         name=settings.name,
         kind=pb.COMPACTOR,
-        deadline=settings.deadline_seconds,
+        deadline_seconds=settings.deadline_seconds,
     )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,7 +101,7 @@ def serve(settings: CompactorSettings, access: Access) -> None:
     node = CompactorNode(connection, system)
 
     def equip(opened: pb.OpenSessionResponse) -> tuple[Sstables, Sequence[Slot]]:
-        return _equipped(settings, connection, opened, sst_bytes, system)
+        return _equip(settings, connection, opened, sst_bytes, system)
 
     health = start_health(settings.health_listen, node.defect, node.obstacle) if settings.health_listen else ""
     while not stopped.is_set():
@@ -118,7 +118,7 @@ def serve(settings: CompactorSettings, access: Access) -> None:
     log.info("stopped", name=settings.name)
 
 
-def _equipped(
+def _equip(
     settings: CompactorSettings,
     connection: MetaConnection,
     opened: pb.OpenSessionResponse,

@@ -24,7 +24,7 @@ import msgspec
 
 from tussock.compactor.executor import CompactionCancelled
 from tussock.compactor.node.slots import InlineSlot, SlotCrashed
-from tussock.compactor.parts import Part
+from tussock.compactor.parts import TaskPart
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
@@ -50,7 +50,7 @@ class SlotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     options: dict[str, str] = {}
-    deadline_seconds: float = 30.0
+    deadline_seconds: float
     sst_bytes: int
     has_credentials: bool = False
     """The node hands out credentials of the bucket; else the process's environment has them."""
@@ -76,7 +76,9 @@ class ProcessSlot:
         """Of the process; `None` once the slot is closed."""
         return self._process.pid if self._process is not None else None
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         """Do the part in the process; raises `SlotCrashed` if that dies of it."""
         if self._process is None or not self._process.is_alive():
             self._start()
@@ -97,7 +99,7 @@ class ProcessSlot:
                         raise CompactionCancelled(f"the process of {self._name} did not stop when told to: killed")
             answer = self._parts.recv()
         except (EOFError, OSError) as error:
-            raise self._crashed(part) from error
+            raise self._crash(part) from error
         if isinstance(answer, BaseException):
             raise answer
         progress(self._shared[_ROWS])
@@ -147,7 +149,7 @@ class ProcessSlot:
             return
         self._secrets.send(astuple(found))
 
-    def _crashed(self, part: Part) -> SlotCrashed:
+    def _crash(self, part: TaskPart) -> SlotCrashed:
         assert self._process is not None
         self._process.join(_END_SECONDS)
         code = self._process.exitcode
@@ -189,7 +191,7 @@ def _main(parts: Connection, secrets: Connection, shared: Any, encoded: bytes) -
     slot = InlineSlot(opened(settings.url), system, opened, settings.sst_bytes)
     while True:
         try:
-            part = msgspec.msgpack.decode(parts.recv_bytes(), type=Part)
+            part = msgspec.msgpack.decode(parts.recv_bytes(), type=TaskPart)
         except EOFError:
             return
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tussock.compactor.executor import OUTPUT_SST_BYTES, execute
-from tussock.compactor.parts import Part
+from tussock.compactor.parts import TaskPart
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
@@ -28,7 +28,9 @@ class SlotCrashed(Exception):
 class Slot(Protocol):
     """Runs one part at a time, called by one thread."""
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         """Do the part; answers its outputs, uploaded.
 
         `progress` is told rows read, `cancelled` is asked every now and then. Raises `CompactionCancelled`,
@@ -55,7 +57,9 @@ class InlineSlot:
         self.sstables = Sstables(bucket, META_CACHE_BYTES, system, open_source)
         self._uploader = Uploader(bucket, system, lambda: self._horizon)
 
-    def run(self, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> tuple[SstInfo, ...]:
+    def run(
+        self, part: TaskPart, progress: Callable[[int], None], cancelled: Callable[[], bool]
+    ) -> tuple[SstInfo, ...]:
         """Do the part."""
         self._horizon = max(self._horizon, part.gc_horizon)
         return execute(

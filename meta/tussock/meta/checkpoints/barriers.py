@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from tussock.meta.checkpoints.job import (
     Action,
+    CheckpointJob,
     CommitBarrier,
     Flight,
-    Job,
     JoinRequest,
     Member,
     Step,
@@ -40,7 +40,9 @@ __all__ = ["collect", "committed", "join", "leave", "lose", "refused", "tick", "
 # --- Coming and going ---------------------------------------------------------------------------------------------
 
 
-def join(job: Job | None, name: str, request: JoinRequest, newest: tuple[int, int], now_ms: int, fresh: int) -> Step:
+def join(
+    job: CheckpointJob | None, name: str, request: JoinRequest, newest: tuple[int, int], now_ms: int, fresh: int
+) -> Step:
     """A participant joins, or asks again where things stand; its generation is in the job that is answered.
 
     `newest` is the job's newest checkpoint as (barrier, epoch), zeros for none: numbers go on above it after a change
@@ -50,7 +52,7 @@ def join(job: Job | None, name: str, request: JoinRequest, newest: tuple[int, in
     who = request.participant
     if job is None:
         barrier, epoch = newest
-        job = Job(
+        job = CheckpointJob(
             name=name,
             options=request.options,
             required=request.options.participants,
@@ -100,7 +102,9 @@ def join(job: Job | None, name: str, request: JoinRequest, newest: tuple[int, in
     return Step(step.job, (*before, *begun, *step.actions))
 
 
-def leave(job: Job, participant: str, generation: int, *, done: bool, reason: str, now_ms: int, fresh: int) -> Step:
+def leave(
+    job: CheckpointJob, participant: str, generation: int, *, done: bool, reason: str, now_ms: int, fresh: int
+) -> Step:
     """A participant goes: because it is `done`, or because it failed, which is as if it had died.
 
     One that is done has nothing left that is not committed, so the barrier under way has nothing to expect of it. A
@@ -118,7 +122,7 @@ def leave(job: Job, participant: str, generation: int, *, done: bool, reason: st
     return _settle(replace(job, members=members, flight=flight, required=max(job.required - 1, 0)), now_ms)
 
 
-def lose(job: Job, participant: str, reason: str, now_ms: int, fresh: int) -> Step:
+def lose(job: CheckpointJob, participant: str, reason: str, now_ms: int, fresh: int) -> Step:
     """A participant has died, and with it what it had not collected."""
     gone = job.members[participant]
     members = {name: member for name, member in job.members.items() if name != participant}
@@ -138,7 +142,7 @@ def lose(job: Job, participant: str, reason: str, now_ms: int, fresh: int) -> St
 # --- Barriers -----------------------------------------------------------------------------------------------------
 
 
-def wake_ms(job: Job) -> int | None:
+def wake_ms(job: CheckpointJob) -> int | None:
     """When `tick` will have something to do; `None`: not before something else happens."""
     if job.flight is None:
         return job.due_ms if _complete(job) else None
@@ -147,7 +151,7 @@ def wake_ms(job: Job) -> int | None:
     return job.flight.sent_ms + job.options.timeout_ms
 
 
-def tick(job: Job, now_ms: int, fresh: int) -> Step:
+def tick(job: CheckpointJob, now_ms: int, fresh: int) -> Step:
     """Time has passed: send a barrier that is due, give up one that takes too long."""
     wake = wake_ms(job)
     if wake is None or now_ms < wake:
@@ -167,7 +171,7 @@ def tick(job: Job, now_ms: int, fresh: int) -> Step:
     return Step(job, tuple(send_barrier(job, flight, name) for name in sorted(flight.roster)))
 
 
-def collect(job: Job, participant: str, generation: int, barrier: int, tables: Tables, now_ms: int) -> Step:
+def collect(job: CheckpointJob, participant: str, generation: int, barrier: int, tables: Tables, now_ms: int) -> Step:
     """A participant has uploaded the barrier's epoch. Repeated, this is a no-op.
 
     Raises `Fenced` if the participant was replaced, or the barrier is not the one under way nor the newest committed.
@@ -196,14 +200,14 @@ def collect(job: Job, participant: str, generation: int, barrier: int, tables: T
     return _settle(replace(job, flight=flight), now_ms)
 
 
-def committed(job: Job, epoch: int, now_ms: int, fresh: int) -> Step:
+def committed(job: CheckpointJob, epoch: int, now_ms: int, fresh: int) -> Step:
     """The commit of the barrier under way has succeeded and holds as `epoch`."""
-    job, told = _resolved(job, epoch, now_ms)
+    job, told = _resolve(job, epoch, now_ms)
     step = _abort(job, job.doomed, now_ms, fresh) if job.doomed else _start_waiting(job)
     return _unless_empty(Step(step.job, (*told, *step.actions)))
 
 
-def refused(job: Job, reason: str, newest_barrier: int, now_ms: int, fresh: int) -> Step:
+def refused(job: CheckpointJob, reason: str, newest_barrier: int, now_ms: int, fresh: int) -> Step:
     """The commit of the barrier under way has failed for good; numbers go on above the newest in the ledger."""
     job = replace(job, number=max(job.number, newest_barrier))
     return _unless_empty(_abort(job, reason, now_ms, fresh))
@@ -212,12 +216,12 @@ def refused(job: Job, reason: str, newest_barrier: int, now_ms: int, fresh: int)
 # --- Parts of the above -------------------------------------------------------------------------------------------
 
 
-def _complete(job: Job) -> bool:
+def _complete(job: CheckpointJob) -> bool:
     """Whether everybody is there for a barrier."""
     return bool(job.members) and not job.missing and len(job.members) >= job.required
 
 
-def _settle(job: Job, now_ms: int) -> Step:
+def _settle(job: CheckpointJob, now_ms: int) -> Step:
     """Commit the barrier under way if everybody has collected it."""
     flight = job.flight
     if flight is None or flight.committing or flight.absent():
@@ -225,13 +229,13 @@ def _settle(job: Job, now_ms: int) -> Step:
     tables = _together(flight.parts)
     if not tables:
         # Nothing was written: the checkpoint is the same as the one before, and an idle job makes no log entries.
-        job, told = _resolved(job, job.committed_epoch, now_ms)
+        job, told = _resolve(job, job.committed_epoch, now_ms)
         return _unless_empty(Step(job, told))
     job = replace(job, flight=replace(flight, committing=True))
     return Step(job, (CommitBarrier(flight.number, flight.epoch, tables),))
 
 
-def _resolved(job: Job, epoch: int, now_ms: int) -> tuple[Job, tuple[Action, ...]]:
+def _resolve(job: CheckpointJob, epoch: int, now_ms: int) -> tuple[CheckpointJob, tuple[Action, ...]]:
     """The barrier under way has become a checkpoint; those who collected it are told."""
     flight = job.flight
     assert flight is not None, "only a barrier that is under way can be resolved"
@@ -259,7 +263,7 @@ def _together(parts: Mapping[str, Tables]) -> Tables:
     return {table: packed for table, several in runs.items() if (packed := pack(several))}
 
 
-def _abort(job: Job, reason: str, now_ms: int, fresh: int) -> Step:
+def _abort(job: CheckpointJob, reason: str, now_ms: int, fresh: int) -> Step:
     """Everybody goes back to the newest checkpoint and writes at `fresh`."""
     flight = job.flight
     job = replace(job, flight=None, doomed="", epoch=fresh, due_ms=now_ms + job.options.interval_ms)
@@ -270,7 +274,7 @@ def _abort(job: Job, reason: str, now_ms: int, fresh: int) -> Step:
     return Step(step.job, (*sends, *step.actions))
 
 
-def _start_waiting(job: Job) -> Step:
+def _start_waiting(job: CheckpointJob) -> Step:
     """Those who joined during a commit begin, now that its outcome is known."""
     waiting = [name for name in sorted(job.members) if not job.members[name].started]
     members = {name: replace(member, started=True) for name, member in job.members.items()}
@@ -286,7 +290,7 @@ def _unless_empty(step: Step) -> Step:
     return Step(None, step.actions)
 
 
-def _check_options(job: Job, request: JoinRequest) -> None:
+def _check_options(job: CheckpointJob, request: JoinRequest) -> None:
     options = request.options
     if options.participants < 1 or options.interval_ms < 1 or options.timeout_ms < 1:
         raise InvalidOption(

@@ -10,9 +10,9 @@ from tussock.statestore.contract.records import Run
 
 __all__ = [
     "Action",
+    "CheckpointJob",
     "CommitBarrier",
     "Flight",
-    "Job",
     "JoinRequest",
     "Member",
     "Send",
@@ -57,7 +57,7 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(self.roster.keys() - self.parts.keys())
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointJob(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one job's checkpoints. Dictionaries are never changed after construction."""
 
     name: str
@@ -115,12 +115,12 @@ Action = Send | CommitBarrier
 class Step(NamedTuple):
     """What follows from an event."""
 
-    job: Job | None
+    job: CheckpointJob | None
     """`None`: the job's last participant is gone, and all that was not committed is given up."""
     actions: tuple[Action, ...] = ()
 
 
-def greet(job: Job, participant: str) -> tuple[Send, ...]:
+def greet(job: CheckpointJob, participant: str) -> tuple[Send, ...]:
     """Tell a participant where it should be: at its beginning, and again when it may have missed events."""
     member, flight = job.members[participant], job.flight
     if not member.started:
@@ -131,12 +131,12 @@ def greet(job: Job, participant: str) -> tuple[Send, ...]:
     return (where,) if participant in flight.parts else (where, send_barrier(job, flight, participant))
 
 
-def send_barrier(job: Job, flight: Flight, participant: str) -> Send:
+def send_barrier(job: CheckpointJob, flight: Flight, participant: str) -> Send:
     """The barrier under way, to one participant."""
     return tell(job, participant, "barrier", flight.number, epoch=flight.epoch)
 
 
-def tell(job: Job, participant: str, what: What, barrier: int, *, epoch: int = 0, reason: str = "") -> Send:
+def tell(job: CheckpointJob, participant: str, what: What, barrier: int, *, epoch: int = 0, reason: str = "") -> Send:
     """An event for a participant; what it says of the job is as `job` has it."""
     member = job.members[participant]
     event = BarrierEvent(

@@ -18,6 +18,7 @@ from tussock.meta.client.connection import Attempts, Holdings, MetaConnection
 from tussock.meta.client.pins import PlatformPin, PlatformPins
 from tussock.meta.client.transport import Dial
 from tussock.meta.client.versions import PushedVersion
+from tussock.meta.log.unknown_commits import UnknownCommits, cannot_tell
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import (
     backup_from_message,
@@ -29,7 +30,6 @@ from tussock.meta.rpc.convert import (
     spec_to_message,
 )
 from tussock.meta.rpc.errors import decode_error
-from tussock.meta.version.commits import nameless_ssts
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -86,18 +86,12 @@ class PlatformBackend:
         self._in_flight: Callable[[], Sequence[str]] = tuple
         self._looked = float("-inf")
         self._stalled: set[int] = set()
-        self._unknown_ssts: set[str] = set()
-        """Of commits without a writer of which it is not known whether they happened."""
-        connection.holdings = self._holdings
+        self._unknown_commits = UnknownCommits()
         self._channels = PlatformChannels(connection, system)
-        connection.on_opened = self._on_opened
-        connection.on_event = self._on_event
-        connection.on_heartbeat = self._on_heartbeat
-        connection.after_seq = lambda: self._pushed.version.seq
 
     def start(self) -> pb.OpenSessionResponse:
         """Open the session and load the version."""
-        opened = self._connection.start()
+        opened = self._connection.start(self)
         self.refresh()
         return opened
 
@@ -148,7 +142,7 @@ class PlatformBackend:
         except TableExists:
             state = self.refresh().find_table(spec.name)
             # An attempt whose answer was lost may have made it; then it is just what was asked for, and empty.
-            if not attempts.unknown or state is None or _unnumbered(state.spec) != _unnumbered(spec):
+            if not attempts.unknown or state is None or _without_id(state.spec) != _without_id(spec):
                 raise
             return state
         assert isinstance(answer, pb.CreateTableResponse)
@@ -199,23 +193,17 @@ class PlatformBackend:
         message = commit_to_message(self._connection.session_id, request)
         message.known_seq = self._pushed.version.seq
         deadline = self._system.monotonic() + self._deadline
-        ids = nameless_ssts(request)
-        attempts = Attempts(unknown=not ids.isdisjoint(self._unknown_ssts))
+        attempts = Attempts(unknown=request in self._unknown_commits)
         while True:
             try:
                 answer = self._connection.call("Commit", message, attempts=attempts)
             except (MetaUnavailable, ObjectStoreUnavailable):
                 if attempts.unknown:
-                    self._unknown_ssts |= ids
+                    self._unknown_commits.add(request)
                 raise
             except StaleUpload as error:
                 if attempts.unknown and request.writer is None:
-                    # Uploaded and committed again, the rows might be there twice and hide what came between.
-                    raise ObjectStoreUnavailable(
-                        f"epoch {request.epoch}: an attempt to commit got no answer, and by now its SSTs are too old "
-                        f"to tell whether it happened ({error}); look at the store before repeating it, or name a "
-                        "writer and a batch, which makes every repetition safe"
-                    ) from error
+                    raise cannot_tell(request, error) from error
                 self._learn_why()
                 raise
             except (Conflict, EpochTooOld, Fenced, InvalidBatch, TableNotFound):
@@ -225,7 +213,7 @@ class PlatformBackend:
             if not answer.retry_after_ms:
                 break
             message.waited_ms += self._stall(request, answer, deadline)
-        self._unknown_ssts -= ids
+        self._unknown_commits.discard(request)
         if not message.waited_ms and not self._stalled.isdisjoint(request.tables):
             log.info("writes are no longer held back", tables=sorted(request.tables))
             self._stalled.difference_update(request.tables)
@@ -328,20 +316,32 @@ class PlatformBackend:
         self._connection.close()
         self._pins.forget_all()
 
-    def _holdings(self) -> Holdings:
+    # --- As the owner of its session ------------------------------------------------------------------------------
+
+    def holdings(self) -> Holdings:
+        """The pins, and what is uploaded and may yet be committed."""
         return Holdings(pins=self._pins.shown(), oldest_upload=min(self._in_flight(), default=""))
 
-    def _on_opened(self, opened: pb.OpenSessionResponse) -> None:
+    def after_seq(self) -> int:
+        """The newest version known here."""
+        return self._pushed.version.seq
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Let go of pins that are lost, and join checkpoints again."""
         self._pins.lose(list(opened.lost_pins))
         self._channels.rejoin()
 
-    def _on_event(self, event: pb.Event) -> None:
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """It has none."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """Apply what is pushed."""
         if event.HasField("barrier"):
             self._channels.deliver(event.barrier)
         if event.HasField("version") and not self._pushed.learn(event.version):
             self._connection.reconnect()
 
-    def _on_heartbeat(self, seq: int) -> None:
+    def on_heartbeat(self, seq: int) -> None:
         """Let go of lost snapshots, and subscribe anew if no versions come: a stream may hang and not break."""
         self._pins.release_forgotten()
         if self._pushed.await_seq(seq, SUBSCRIPTION_SECONDS_MAX).seq < seq:
@@ -376,7 +376,7 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
         system,
         dial or dial_with(settings.access, system),
         name=f"{socket.gethostname()}:{os.getpid()}",
-        deadline=settings.deadline,
+        deadline_seconds=settings.deadline,
         first_request=lambda request: _tell_settings(request, settings),
     )
     backend = PlatformBackend(connection, system, settings.deadline)
@@ -394,7 +394,7 @@ def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:
         request.gc_grace_ms = int(settings.gc_grace * 1000)
 
 
-def _unnumbered(spec: TableSpec) -> pb.TableSpec:
+def _without_id(spec: TableSpec) -> pb.TableSpec:
     message = spec_to_message(spec)
     message.id = 0
     return message

@@ -7,7 +7,7 @@ again, under the same id and with all that is held, at whichever leader does not
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
@@ -27,7 +27,7 @@ from tussock.statestore.errors import (
     TussockError,
 )
 
-__all__ = ["Attempts", "Holdings", "MetaConnection"]
+__all__ = ["Attempts", "Holdings", "MetaConnection", "NoOwner", "SessionOwner"]
 
 log = get_logger("tussock.meta.client")
 
@@ -61,6 +61,52 @@ class Holdings:
         return {"tasks": self.tasks, "oldest_upload": self.oldest_upload, "slots": self.slots}
 
 
+class SessionOwner(Protocol):
+    """Who has a session: says what the session holds, and hears what becomes of it. Called by any thread."""
+
+    def holdings(self) -> Holdings:
+        """What the session holds, whenever that is told to a leader."""
+
+    def after_seq(self) -> int:
+        """The sequence of the version that the owner has: the subscription begins after it."""
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """A leader has (re)opened the session; it says which pins and tasks are lost."""
+
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """The leader has taken these tasks back."""
+
+    def on_heartbeat(self, seq: int) -> None:
+        """A heartbeat was answered, with the sequence of the leader's version."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """An event of the subscription, in order, by one thread."""
+
+
+class NoOwner:
+    """Owns the session of one that only calls: it holds nothing, and does nothing with what it hears."""
+
+    def holdings(self) -> Holdings:
+        """Nothing."""
+        return Holdings()
+
+    def after_seq(self) -> int:
+        """All versions."""
+        return 0
+
+    def on_opened(self, opened: pb.OpenSessionResponse) -> None:
+        """Nothing is lost."""
+
+    def on_lost_tasks(self, task_ids: Sequence[str]) -> None:
+        """None is its own."""
+
+    def on_heartbeat(self, seq: int) -> None:
+        """It follows no versions."""
+
+    def on_event(self, event: pb.Event) -> None:
+        """It waits for none."""
+
+
 @dataclass
 class _Session:
     """What the leader said when it opened the session."""
@@ -81,7 +127,7 @@ class MetaConnection:
         *,
         name: str,
         kind: pb.SessionKind = pb.CLIENT,
-        deadline: float = 30.0,
+        deadline_seconds: float = 30.0,
         first_request: Callable[[pb.OpenSessionRequest], None] = lambda _: None,
     ) -> None:
         """Nothing is sent yet.
@@ -92,7 +138,7 @@ class MetaConnection:
             dial: makes a transport to an address.
             name: of this session, for people; of a compactor, unique.
             kind: `CLIENT` or `COMPACTOR`.
-            deadline: seconds after which a call gives up.
+            deadline_seconds: after these a call gives up.
             first_request: may add to the request that opens the session for the first time; when it is opened again
                 at another leader, what was asked for then may have been changed by somebody else since.
         """
@@ -101,7 +147,7 @@ class MetaConnection:
         self._kind = kind
         self._system = system
         self._dial = dial
-        self._deadline = deadline
+        self._deadline_seconds = deadline_seconds
         self._first_request = first_request
         self._addresses = list(addresses)
         self._transports: dict[str, Transport] = {}
@@ -112,20 +158,11 @@ class MetaConnection:
         self._closed = False
         self._stream: Stream | None = None
         self._tasks: list[Task] = []
-        self.holdings: Callable[[], Holdings] = Holdings
-        """Asked for what the session holds whenever that is told to a leader."""
-        self.on_opened: Callable[[pb.OpenSessionResponse], None] = lambda _: None
-        """Called when a leader has (re)opened the session; it says which pins and tasks are lost."""
-        self.on_lost_tasks: Callable[[Sequence[str]], None] = lambda _: None
-        self.on_heartbeat: Callable[[int], None] = lambda _: None
-        """Called with the sequence of the leader's version when a heartbeat was answered."""
-        self.on_event: Callable[[pb.Event], None] = lambda _: None
-        """Called for each event of the subscription, in order, by one thread."""
-        self.after_seq: Callable[[], int] = lambda: 0
-        """Asked for the sequence of the version that the client has, when it subscribes."""
+        self._owner: SessionOwner = NoOwner()
 
-    def start(self, *, subscribe: bool = True) -> pb.OpenSessionResponse:
+    def start(self, owner: SessionOwner, *, subscribe: bool = True) -> pb.OpenSessionResponse:
         """Open the session, then keep it alive by heartbeats and subscribe; raises what opening it raises."""
+        self._owner = owner
         opened = self._open()
         self._tasks.append(self._system.spawn("tussock-heartbeat", self._beat))
         if subscribe:
@@ -155,7 +192,7 @@ class MetaConnection:
         Raises what the leader answered with, or `MetaUnavailable` naming the replicas and what each said.
         """
         _check_size(name, request, METHODS[name].bytes_max or self._session.opened.message_bytes_max)
-        deadline = self._system.monotonic() + (self._deadline if timeout is None else timeout)
+        deadline = self._system.monotonic() + (self._deadline_seconds if timeout is None else timeout)
         said: dict[str, str] = {}
         while True:
             if self._closed:
@@ -253,7 +290,7 @@ class MetaConnection:
         with self._opening:
             if self._session is not before:
                 return self._session.opened
-            held = self.holdings()
+            held = self._owner.holdings()
             request = pb.OpenSessionRequest(
                 session_id=self.session_id,
                 kind=self._kind,
@@ -269,7 +306,7 @@ class MetaConnection:
             opened = self.call("OpenSession", request, timeout=timeout, attempts=attempts)
             assert isinstance(opened, pb.OpenSessionResponse)
             self._session = _Session(opened, attempts.sent)
-            self.on_opened(opened)
+            self._owner.on_opened(opened)
         self.reconnect()
         return opened
 
@@ -279,7 +316,7 @@ class MetaConnection:
                 self._changed.wait_for(lambda: self._closed, self._session.opened.heartbeat_ms / 1000)
             if self._closed:
                 return
-            request = pb.HeartbeatRequest(session_id=self.session_id, **self.holdings().beat())
+            request = pb.HeartbeatRequest(session_id=self.session_id, **self._owner.holdings().beat())
             session, attempts = self._session, Attempts()
             try:
                 answer = self.call("Heartbeat", request, attempts=attempts)
@@ -291,15 +328,15 @@ class MetaConnection:
             if self._session is session:
                 session.acknowledged = max(session.acknowledged, attempts.sent)
             if answer.lost_tasks:
-                self.on_lost_tasks(answer.lost_tasks)
-            self.on_heartbeat(answer.seq)
+                self._owner.on_lost_tasks(answer.lost_tasks)
+            self._owner.on_heartbeat(answer.seq)
 
     def _listen(self) -> None:
         while not self._closed:
             address = self._leader
             pause = PAUSE_SECONDS
             try:
-                request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self.after_seq())
+                request = pb.SubscribeRequest(session_id=self.session_id, after_seq=self._owner.after_seq())
                 stream = self._transport(address).subscribe(request)
                 self._stream = stream
                 if self._closed or self._leader != address:
@@ -308,7 +345,7 @@ class MetaConnection:
                     if event.HasField("closing"):
                         log.info("subscription ends", reason=event.closing.reason)
                     else:
-                        self.on_event(event)
+                        self._owner.on_event(event)
             except NotLeader as error:
                 pause = self._follow(address, error)
             except SessionExpired:

@@ -10,10 +10,10 @@ from tussock.meta.log.format import decode_entry, decode_snapshot, entry_path, s
 from tussock.meta.log.recovery import apply_entry
 from tussock.meta.version.version import Version
 
-__all__ = ["followed"]
+__all__ = ["follow"]
 
 
-def followed(version: Version, snapshot_seq: int, snapshot: bytes, first_seq: int, entries: Sequence[bytes]) -> Version:
+def follow(version: Version, snapshot_seq: int, snapshot: bytes, first_seq: int, entries: Sequence[bytes]) -> Version:
     """`version` moved on by an update, or `version` itself if that is no news or does not reach down to it.
 
     Raises `CorruptLog` if the bytes are damaged or do not fit; the version is as it was then.

@@ -164,7 +164,7 @@ class GrpcTransport:
             else:
                 answer = self._stubs[method.name](data, timeout, metadata)
         except grpc.RpcError as error:
-            raise _translated(self.address, method.name, error, is_secure=self._is_secure) from None
+            raise _translate(self.address, method.name, error, is_secure=self._is_secure) from None
         except ValueError as error:
             raise _channel_closed(self.address, method.name, error) from None
         return answer
@@ -196,7 +196,7 @@ class _GrpcStream:
             yield from self._call
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.CANCELLED:
-                raise _translated(self._address, "Subscribe", error, is_secure=self._is_secure) from None
+                raise _translate(self._address, "Subscribe", error, is_secure=self._is_secure) from None
 
     def cancel(self) -> None:
         with contextlib.suppress(ValueError):
@@ -223,7 +223,7 @@ _HINTS = {
 """What to do, by whether the client speaks TLS and by what gRPC says of a connection that did not come about."""
 
 
-def _translated(address: str, method: str, error: Any, *, is_secure: bool) -> TussockError:
+def _translate(address: str, method: str, error: Any, *, is_secure: bool) -> TussockError:
     """The error that the replica raised, or `MetaUnavailable` where it did not speak."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:

@@ -1,6 +1,6 @@
 """The version as the meta service pushes it: moves forward only, and wakes who waits for it."""
 
-from tussock.meta.client.follower import followed
+from tussock.meta.client.follower import follow
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
@@ -21,9 +21,7 @@ class PushedVersion:
         """Apply an update; `False` if there is a hole between it and the version here, so that it was no use."""
         with self._changed:
             before = self.version
-            self.version = followed(
-                before, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries)
-            )
+            self.version = follow(before, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
             if self.version is not before:
                 self._changed.notify_all()
             return self.version.seq >= update.seq

@@ -32,11 +32,23 @@ from tussock.meta.compaction.suspects import FAILURE_SECONDS, FAILURE_SECONDS_MA
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.records import TableState
 
-__all__ = ["ORPHANED", "SESSION_OVER", "Schedule", "SchedulerConfig", "TakenBack", "owner_of", "worker_of"]
+__all__ = [
+    "ORPHANED",
+    "SESSION_OVER",
+    "STUCK_SECONDS",
+    "TASKS_PER_TABLE",
+    "Assignments",
+    "SchedulerConfig",
+    "TakenBack",
+    "owner_of",
+    "worker_of",
+]
 
 _OWNER = "compactor/"
 """No process that owns tasks by itself begins so: a host's name has no slash."""
 
+TASKS_PER_TABLE = 4
+STUCK_SECONDS = 60.0
 IDLE_SECONDS_MAX = 30.0
 """A table with nothing to do is looked at again after so long though nothing of it has changed: retention moves on."""
 
@@ -47,11 +59,11 @@ ORPHANED = "its compactor does not know of it"
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and times of scheduling."""
 
-    tasks_per_table: int = 4
+    tasks_per_table: int = TASKS_PER_TABLE
     """Tasks of one table that run at once."""
-    stuck_seconds: float = 60.0
+    stuck_seconds: float = STUCK_SECONDS
     """A task without progress for so long is taken back."""
-    orphan_seconds: float = 20.0
+    orphan_seconds: float
     """A task that its compactor does not know of is taken back after so long: a session's lease, in which it may come
     back with it after a change of leader."""
     failure_seconds: float = FAILURE_SECONDS
@@ -93,7 +105,7 @@ def worker_of(owner: str) -> str | None:
     return owner[len(_OWNER) :] if owner.startswith(_OWNER) else None
 
 
-class Schedule:
+class Assignments:
     """What a leader knows of its compactors. Not safe to share between threads."""
 
     def __init__(self, config: SchedulerConfig, picker: PickerConfig) -> None:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tussock.meta.compaction.picker_config import Pick
 from tussock.meta.compaction.watermark import claimed_watermark, low_watermark
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.delta import Delta, ReleaseCompaction, ReportCompaction, apply, validate
-from tussock.meta.version.tasks import TASK_LEASE_MS, ClaimCompaction
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tasks import TASK_LEASE_MS, ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.records import SstInfo
@@ -76,7 +76,7 @@ class Claims:
         tried: list[str] = []
 
         def decide(version: Version) -> tuple[list[Delta], list[CompactionTask]]:
-            return self._decided(version, choose, self._watermark(version, pinned), tried)
+            return self._decide(version, choose, self._watermark(version, pinned), tried)
 
         claimed: list[CompactionTask] = []
         try:
@@ -153,7 +153,7 @@ class Claims:
         due = [task for task in known if task.expires_ms - now_ms < TASK_LEASE_MS - RENEW_MS // 2]
         return [ClaimCompaction(task=replace(task, expires_ms=now_ms + TASK_LEASE_MS)) for task in due]
 
-    def _decided(
+    def _decide(
         self, version: Version, choose: Choose, watermark: int, tried: list[str]
     ) -> tuple[list[Delta], list[CompactionTask]]:
         """The deltas of one entry, decided one after the other on the version that the ones before it leave."""
@@ -178,8 +178,8 @@ class Claims:
                 self.held.add(task.id)
                 tasks.append(task)
             for delta in fresh:
-                validate(version, delta)
-                version = apply(version, delta)
+                delta.validate(version)
+                version = delta.apply(version)
             deltas += fresh
         return deltas, tasks
 

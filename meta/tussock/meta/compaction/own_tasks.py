@@ -13,11 +13,11 @@ from tussock.meta.compaction.claims import Chosen, Claims
 from tussock.meta.compaction.picker import Pick, PickerConfig, candidates, pick, pick_manual
 from tussock.meta.compaction.suspects import Suspects
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.delta import Delta, ReleaseCompaction
-from tussock.meta.version.tasks import expired_tasks
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tasks import ReleaseCompaction, expired_tasks
 from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.base.system import System
-from tussock.statestore.contract.records import TableState
+from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.errors import InvalidOption, TableNotFound
 
 __all__ = ["OwnTasks"]
@@ -39,8 +39,13 @@ class OwnTasks:
         self._suspects = Suspects()
         self._reserved: Counter[str] = Counter()
 
-    def claim(self, table: str | None, *, manual: bool) -> CompactionTask | None:
-        """The most urgent compaction, claimed; see `EmbeddedMeta.claim`."""
+    def claim(self, table: str | None = None, *, manual: bool = False) -> CompactionTask | None:
+        """Claim the most urgent compaction, of one table or of all; `None` if there is none to do now.
+
+        Trivial moves are done on the way. With `manual` (and a table), the whole table goes into one run; then `None`
+        means that other tasks hold some of it (see the version's `tasks`), or that nothing would change. The task's
+        `watermark` is the one to merge with.
+        """
         if manual and table is None:
             raise InvalidOption("a manual compaction needs the name of a table")
         self._take_back()
@@ -54,6 +59,14 @@ class OwnTasks:
     def renew(self) -> None:
         """Lengthen the leases of the tasks in hand; no request while they have most of theirs left."""
         self._claims.renew(set(self._claims.held))
+
+    def report(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> None:
+        """The outputs, one sorted run, replace the task's inputs; see `Claims.report`."""
+        self._claims.report(task.id, self._owner, task.watermark, outputs)
+
+    def release(self, task: CompactionTask) -> None:
+        """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
+        self._claims.release([(task.id, self._owner)])
 
     def failed(self, task: CompactionTask) -> float:
         """The task failed: from now on its inputs are left alone for so many seconds."""

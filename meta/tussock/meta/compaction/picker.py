@@ -11,17 +11,17 @@ Five kinds, each with a score (1 or more: worth doing) and a reason for people:
 * `trivial-move`: any of those whose inputs are one run that meets nothing in its target costs no I/O at all.
 
 `manual` merges a whole table into one sorted run. Files that other tasks have claimed are looked past, not waited
-for. `validate_claim` has the rules that keep a pick safe; a mistake here costs work, never data.
+for. `ClaimCompaction.validate` has the rules that keep a pick safe; a mistake here costs work, never data.
 """
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, finished
+from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, pick_of
 from tussock.meta.compaction.picker_l0 import pick_intra_l0, pick_l0_to_base
+from tussock.meta.version.deltas.tasks import LEVELS_MAX
 from tussock.meta.version.ranges import overlap_in_run, total_bytes
-from tussock.meta.version.tasks import LEVELS_MAX
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableState
 
@@ -134,13 +134,13 @@ def _pick_level(table: Table, level: int, config: PickerConfig) -> Pick | None:
     excess = total_bytes(files[index] for index in idle) - config.level_bytes_max(level)
     moved = _free_movers(table, [files[index] for index in idle], level, excess, config)
     if moved:
-        return finished(table, "trivial-move", [moved], level + 1)
+        return pick_of(table, "trivial-move", [moved], level + 1)
     options = [(index, found) for index in idle if (found := table.free_overlap([files[index]], level + 1)) is not None]
     if not options:
         return None
     # Bytes to rewrite for each byte that goes down.
     start, overlap = min(options, key=lambda option: total_bytes(option[1]) / max(1, total_bytes([files[option[0]]])))
-    return finished(table, "level", [_with_neighbours(table, level, start, overlap, config), overlap], level + 1)
+    return pick_of(table, "level", [_with_neighbours(table, level, start, overlap, config), overlap], level + 1)
 
 
 def _free_movers(table: Table, idle: Sequence[SstInfo], level: int, excess: int, config: PickerConfig) -> list[SstInfo]:
@@ -190,9 +190,9 @@ def _pick_tombstone(table: Table, config: PickerConfig, watermark: int) -> Pick 
     for level, sst in _tombstone_files(table, config, watermark):
         if table.is_bottom([sst]):
             if not table.is_contested([sst], level):
-                return finished(table, "tombstone", [[sst]], level)
+                return pick_of(table, "tombstone", [[sst]], level)
             continue
         overlap = table.free_overlap([sst], level + 1)
         if overlap is not None and level < LEVELS_MAX:
-            return finished(table, "tombstone", [[sst], overlap], level + 1)
+            return pick_of(table, "tombstone", [[sst], overlap], level + 1)
     return None

@@ -9,7 +9,7 @@ from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, ran
 from tussock.meta.version.version import CompactionKind, CompactionTask
 from tussock.statestore.contract.records import SstInfo, TableState
 
-__all__ = ["Pick", "PickerConfig", "Table", "finished"]
+__all__ = ["Pick", "PickerConfig", "Table", "pick_of"]
 
 
 class PickerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class Table:
         )
 
 
-def finished(table: Table, kind: CompactionKind, runs: Sequence[Sequence[SstInfo]], target: int) -> Pick:
+def pick_of(table: Table, kind: CompactionKind, runs: Sequence[Sequence[SstInfo]], target: int) -> Pick:
     """The pick of `runs` (newest first, empty ones left out) for `target`."""
     inputs = tuple(tuple(run) for run in runs if run)
     flat = [sst for run in inputs for sst in run]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, finished
+from tussock.meta.compaction.picker_config import Pick, PickerConfig, Table, pick_of
 from tussock.meta.version.ranges import hull, older_overlap, overlap_in_run, total_bytes
 from tussock.statestore.contract.records import Run, SstInfo
 
@@ -25,7 +25,7 @@ def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
             break
     if best is None:
         return None
-    return finished(table, "intra-l0", [l0[index].ssts for index in best], 0)
+    return pick_of(table, "intra-l0", [l0[index].ssts for index in best], 0)
 
 
 def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:
@@ -69,8 +69,8 @@ def _window_down_from(start: int, sizes: Sequence[int], idle: Sequence[bool], co
 
 def _into_base(table: Table, runs: Sequence[Sequence[SstInfo]], overlap: Sequence[SstInfo]) -> Pick:
     if len(runs) == 1 and not overlap:
-        return finished(table, "trivial-move", runs, 1)
-    return finished(table, "l0", [*runs, overlap], 1)
+        return pick_of(table, "trivial-move", runs, 1)
+    return pick_of(table, "l0", [*runs, overlap], 1)
 
 
 def _pick_files(table: Table, config: PickerConfig) -> Pick | None:
@@ -82,7 +82,7 @@ def _pick_files(table: Table, config: PickerConfig) -> Pick | None:
                 continue
             overlap = table.free_overlap([seed], 1)
             if overlap is not None:
-                runs, overlap = _grown(table, position, seed, overlap, config)
+                runs, overlap = _grow(table, position, seed, overlap, config)
                 gain = sum(total_bytes(run) for run in runs) / max(1, total_bytes(overlap))
                 options.append((gain, runs, overlap))
     if not options:
@@ -91,7 +91,7 @@ def _pick_files(table: Table, config: PickerConfig) -> Pick | None:
     return _into_base(table, runs, overlap)
 
 
-def _grown(
+def _grow(
     table: Table, position: int, seed: SstInfo, overlap: list[SstInfo], config: PickerConfig
 ) -> tuple[list[list[SstInfo]], list[SstInfo]]:
     """The seed with newer files that overlap it, as long as nothing is in the way and the task stays in bounds."""

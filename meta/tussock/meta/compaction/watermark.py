@@ -18,7 +18,8 @@ Epochs without a pin are covered by the retention: `w` is at most the newest epo
 
 from collections.abc import Sequence
 
-from tussock.meta.version.delta import AdvanceSafeEpoch, Delta
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import AdvanceSafeEpoch
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import SstInfo
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from tussock.meta.log.marker_check import Moment
-from tussock.meta.version.delta import TIMED, Delta
+from tussock.meta.version.deltas.delta import TIMED, Delta
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.epochs import SERIAL_BITS, epoch_ms
@@ -72,7 +72,7 @@ class BucketClock:
     def check(self, deltas: Sequence[Delta]) -> None:
         """Raise `ClockAhead` if this machine's clock is too far ahead to append these."""
         if self._ahead_of_monotonic is None:
-            self._asked(self._system.now_ms())
+            self._ask(self._system.now_ms())
         if any(isinstance(delta, TIMED) for delta in deltas):
             self.check_own()
 
@@ -81,7 +81,7 @@ class BucketClock:
         now_ms = self._system.now_ms()
         if not self._is_ahead(now_ms):
             return
-        bucket_ms = self._asked(now_ms)
+        bucket_ms = self._ask(now_ms)
         if now_ms - bucket_ms > self.max_ahead_ms:
             raise ClockAhead(
                 f"the clock of {self._owner} is {_span(now_ms - bucket_ms)} ahead of that of {self._bucket.url}; at "
@@ -95,7 +95,7 @@ class BucketClock:
         """Raise `ClockAhead` if the epoch is too far ahead; one next to the `newest` committed one never is."""
         if epoch <= newest + FOLLOWING_EPOCHS or not self._is_ahead(epoch_ms(epoch)):
             return
-        bucket_ms = self._asked(epoch_ms(epoch))
+        bucket_ms = self._ask(epoch_ms(epoch))
         if epoch_ms(epoch) - bucket_ms > self.max_ahead_ms:
             raise ClockAhead(
                 f"epoch {epoch} is of a time {_span(epoch_ms(epoch) - bucket_ms)} ahead of the clock of "
@@ -113,7 +113,7 @@ class BucketClock:
             return True
         return ms - self._monotonic_ms() - self._ahead_of_monotonic > self.max_ahead_ms
 
-    def _asked(self, about_ms: float) -> int:
+    def _ask(self, about_ms: float) -> int:
         """The bucket's time. What is beyond the limit by a second and more is so by an answer from before, too."""
         if self._ahead_of_monotonic is not None and self._answered is not None:
             reckoned_ms = self._monotonic_ms() + self._ahead_of_monotonic

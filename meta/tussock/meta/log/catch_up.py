@@ -12,7 +12,7 @@ from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 
-__all__ = ["PROBES", "Learned", "is_far_behind", "replayed"]
+__all__ = ["PROBES", "Learned", "is_far_behind", "replay"]
 
 PROBES = 7
 """Entries that a reader reads before it asks for a snapshot: three rounds, of one, two and four."""
@@ -30,7 +30,7 @@ class Learned(NamedTuple):
     writer: str
 
 
-def replayed(
+def replay(
     bucket: ObjectStore, system: System, version: Version, *, most: int | None = None, exists: bool = False
 ) -> list[Learned]:
     """The entries that follow `version`, to the tail of the log.
@@ -46,7 +46,7 @@ def replayed(
     ahead = 2 if exists else 1
     while most is None or len(learned) < most:
         began = system.monotonic()
-        for read in _fetched(bucket, system, version.seq + 1, ahead):
+        for read in _fetch(bucket, system, version.seq + 1, ahead):
             if read is None:
                 return learned
             version = apply_entry(version, read.entry)
@@ -61,7 +61,7 @@ def is_far_behind(bucket: ObjectStore, seq: int) -> bool:
     return next(iter(bucket.list("snapshot/", snapshot_path(seq))), None) is not None
 
 
-def _fetched(bucket: ObjectStore, system: System, seq: int, count: int) -> list[ReadEntry | None]:
+def _fetch(bucket: ObjectStore, system: System, seq: int, count: int) -> list[ReadEntry | None]:
     """The entries from `seq` on, `count` at most, up to one that is missing, which is `None`."""
     if count == 1:
         return [read_entry(bucket, seq)]

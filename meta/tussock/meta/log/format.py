@@ -17,7 +17,7 @@ import crc32c
 import msgspec
 from msgspec import structs
 
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.backend import BackupInfo, PinInfo
 from tussock.statestore.contract.chunked import Chunked
@@ -27,7 +27,7 @@ from tussock.statestore.errors import CorruptLog, NewerFormat
 __all__ = [
     "SSTS_START",
     "BackupContent",
-    "Lease",
+    "LeaseRecord",
     "LogEntry",
     "backup_path",
     "decode_backup",
@@ -89,7 +89,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The term in which a leader of the meta service appended it; 0: a store without one."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the object `leader/<term>` says; only its holder overwrites it."""
 
     term: int
@@ -129,7 +129,7 @@ def _as_list(value: object) -> list[object]:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_list)
 _ENTRY_DECODER = msgspec.msgpack.Decoder(LogEntry)
 _SNAPSHOT_DECODER = msgspec.msgpack.Decoder(Version)
-_LEASE_DECODER = msgspec.msgpack.Decoder(Lease)
+_LEASE_DECODER = msgspec.msgpack.Decoder(LeaseRecord)
 _PIN_DECODER = msgspec.msgpack.Decoder(PinInfo)
 _HELD_PIN_DECODER = msgspec.msgpack.Decoder(_HeldPin)
 _BACKUP_DECODER = msgspec.msgpack.Decoder(BackupContent)
@@ -206,7 +206,7 @@ def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
 
     SSTs in it are not looked at: they have checksums of their own, and damage to one leaves the log whole.
     """
-    return _decoded(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
+    return _decode(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
 
 
 def encode_snapshot(version: Version) -> bytes:
@@ -216,7 +216,7 @@ def encode_snapshot(version: Version) -> bytes:
 
 def decode_snapshot(path: str, seq: int, data: bytes) -> Version:
     """The version in `data`; `CorruptLog` if it is not the intact snapshot of `seq`."""
-    version = _decoded(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
+    version = _decode(_SNAPSHOT_DECODER, path, SNAPSHOT_MAGIC, seq, data)
     if version.seq != seq:
         raise CorruptLog(f"{path}: expected a version of sequence {seq}, found sequence {version.seq} in the payload")
     return version
@@ -229,7 +229,7 @@ def encode_pin(pin: PinInfo, holder: str = "") -> bytes:
 
 def decode_pin(path: str, data: bytes) -> PinInfo:
     """The pin in `data`; `CorruptLog` if it is damaged, or not the one that its path names."""
-    pin = _decoded(_PIN_DECODER, path, PIN_MAGIC, 0, data)
+    pin = _decode(_PIN_DECODER, path, PIN_MAGIC, 0, data)
     # Compaction takes the first pin of a listing for the smallest, which holds if names tell the truth.
     if pin_path(pin.id) != path or not pin.id.startswith(f"{pin.epoch:0{SEQUENCE_DIGITS}d}-"):
         raise CorruptLog(
@@ -240,7 +240,7 @@ def decode_pin(path: str, data: bytes) -> PinInfo:
 
 def decode_holder(path: str, data: bytes) -> str:
     """The hash of who holds the pin in `data`; empty for an embedded process. `CorruptLog` if it is damaged."""
-    return _decoded(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
+    return _decode(_HELD_PIN_DECODER, path, PIN_MAGIC, 0, data).holder
 
 
 def encode_backup(content: BackupContent) -> bytes:
@@ -250,7 +250,7 @@ def encode_backup(content: BackupContent) -> bytes:
 
 def decode_backup(path: str, data: bytes) -> BackupContent:
     """The backup in `data`; `CorruptLog` if it is damaged or not the one that its path names."""
-    content = _decoded(_BACKUP_DECODER, path, BACKUP_MAGIC, None, data)
+    content = _decode(_BACKUP_DECODER, path, BACKUP_MAGIC, None, data)
     if backup_path(content.info.name, content.info.id) != path:
         raise CorruptLog(
             f"{path}: holds backup {content.info.name!r} with id {content.info.id}; the object was renamed or copied"
@@ -258,14 +258,14 @@ def decode_backup(path: str, data: bytes) -> BackupContent:
     return content
 
 
-def encode_lease(lease: Lease) -> bytes:
+def encode_lease(lease: LeaseRecord) -> bytes:
     """The bytes of a lease; its sequence field is the term."""
     return _frame(LEASE_MAGIC, lease.term, _ENCODER.encode(lease))
 
 
-def decode_lease(path: str, term: int, data: bytes) -> Lease:
+def decode_lease(path: str, term: int, data: bytes) -> LeaseRecord:
     """The lease in `data`; `CorruptLog` if it is not the intact one of `term`."""
-    return _decoded(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
+    return _decode(_LEASE_DECODER, path, LEASE_MAGIC, term, data)
 
 
 def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
@@ -273,7 +273,7 @@ def _frame(magic: bytes, seq: int, payload: bytes) -> bytes:
     return body + CHECKSUM.pack(crc32c.crc32c(body))
 
 
-def _decoded(
+def _decode(
     decoder: "msgspec.msgpack.Decoder[Record]", path: str, magic: bytes, seq: int | None, data: bytes
 ) -> Record:
     payload = _payload(path, magic, seq, data)

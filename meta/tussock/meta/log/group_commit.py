@@ -12,13 +12,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from tussock.meta.log.format import SSTS_START
-from tussock.meta.version.commits import CommitEpoch, with_payloads
-from tussock.meta.version.delta import Delta, extend
+from tussock.meta.version.deltas.commits import CommitEpoch, with_payloads
+from tussock.meta.version.deltas.delta import Delta, extend
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import TussockError
 
-__all__ = ["AnyCall", "Call", "CallQueue", "Plan", "Progress", "fail_all", "plan_entry", "succeed_all"]
+__all__ = ["AnyCall", "Call", "CallQueue", "Draft", "Progress", "fail_all", "plan_entry", "succeed_all"]
 
 CALLS_AN_ENTRY_MAX = 256
 PAYLOADS_AN_ENTRY_MAX = 4 << 20
@@ -143,7 +143,7 @@ class Progress(msgspec.Struct):
     had_pause: bool = False
 
 
-class Plan(NamedTuple):
+class Draft(NamedTuple):
     """What an entry on top of a version will hold, and for whom."""
 
     after: Version
@@ -157,7 +157,7 @@ class Plan(NamedTuple):
     """To be decided again: their version was old, or had deltas in it which are not in the log yet."""
 
 
-def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Plan:
+def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Draft:
     """Decide each call in turn on what the ones before it leave. A call whose `decide` is broken fails at once."""
     after = version
     deltas: list[Delta] = []
@@ -180,7 +180,7 @@ def plan_entry(version: Version, calls: Sequence[AnyCall]) -> Plan:
         ssts += brought
         end += sum(map(len, brought))
         accepted.append((call, result))
-    return Plan(after, tuple(deltas), ssts, accepted, refused)
+    return Draft(after, tuple(deltas), ssts, accepted, refused)
 
 
 def _carrying(

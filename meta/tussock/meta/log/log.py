@@ -10,8 +10,8 @@ Append. Take the newest version known here (sequence v), let the callers decide 
 entry v+1. Of all writers exactly one succeeds, so every delta was validated on precisely the version it lands on;
 that is all the safety there is, with no leader and no lease. On "already exists" read what is there, decide again on
 the new version, create the next one, in turn with the others (`turns.py`). Calls that come while an entry is under way
-go into the next one together (`group_commit.py`). An entry of a leader carries its term; `version/terms.py` says what
-that adds.
+go into the next one together (`group_commit.py`). An entry of a leader carries its term; `terms.py` says what that
+adds.
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
@@ -52,24 +52,25 @@ from msgspec.structs import replace
 
 from tussock.meta.log.append_errors import interrupted, not_created, outrun, stood_still, unknown
 from tussock.meta.log.bucket_clock import BucketClock
-from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replayed
+from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
-from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Plan, Progress, fail_all, plan_entry, succeed_all
+from tussock.meta.log.group_commit import AnyCall, Call, CallQueue, Draft, Progress, fail_all, plan_entry, succeed_all
 from tussock.meta.log.marker_check import TRUNCATION_AGE_MS_MIN, Moment, RecentCheck
 from tussock.meta.log.outcomes import Outcomes
 from tussock.meta.log.recovery import beyond, look_for_remains, newest_snapshot, read_entry, truncation_boundary
 from tussock.meta.log.turns import Turns
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, InvalidOption, ObjectStoreUnavailable
 
-__all__ = ["Listener", "VersionLog"]
+__all__ = ["SNAPSHOT_EVERY", "Listener", "VersionLog"]
 
 log = get_logger("tussock.meta")
 
+SNAPSHOT_EVERY = 64
 APPEND_ATTEMPTS_MAX = 100
 LOAD_ATTEMPTS_MAX = 5
 
@@ -87,7 +88,7 @@ class VersionLog:
         system: System,
         *,
         owner: str,
-        snapshot_every: int = 64,
+        snapshot_every: int = SNAPSHOT_EVERY,
         linger_seconds: float = 0.0,
         follows_copies: bool = False,
     ) -> None:
@@ -160,13 +161,13 @@ class VersionLog:
             start = self._version.seq
             began = Moment.now(self._system)
             try:
-                learned = replayed(self._bucket, self._system, self._version, most=PROBES, exists=exists)
+                learned = replay(self._bucket, self._system, self._version, most=PROBES, exists=exists)
                 if len(learned) >= PROBES:
                     # Listeners want every entry, and one of ours may be among them without our knowing.
                     jumps = not self._listeners and not self._outcomes.is_open
                     if jumps and is_far_behind(self._bucket, learned[-1].version.seq):
                         return self._load()
-                    learned += self._replayed(learned[-1].version)
+                    learned += self._replay(learned[-1].version)
             except CorruptLog:
                 # Below the markers stray entries of stalled writers may lie; they are no part of the log.
                 if truncation_boundary(self._bucket) <= start:
@@ -254,7 +255,7 @@ class VersionLog:
                 return pause
         progress.is_fresh = True
         # Refused ones are decided again on the version that this makes: if it is ours, that is the tail.
-        if self._created(plan, calls[0].term):
+        if self._create(plan, calls[0].term):
             succeed_all(plan.accepted)
             return 0.0
         progress.races += 1
@@ -268,7 +269,7 @@ class VersionLog:
             call.succeed(known[0])
         return known is not None
 
-    def _created(self, plan: Plan, term: int) -> bool:
+    def _create(self, plan: Draft, term: int) -> bool:
         """Create the entry; `False` if those calls that are not done have to be decided again on what is known now."""
         self.clock.check(plan.deltas)
         after = replace(plan.after, seq=plan.after.seq + 1)
@@ -311,7 +312,7 @@ class VersionLog:
             self._snapshot_due = after
         return True
 
-    def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Plan) -> None:
+    def _drop_stray(self, seq: int, entry_id: bytes, boundary: int, began: Moment, plan: Draft) -> None:
         """Entry `seq`, created at or below a marker, is no part of the log: load what is.
 
         The object is left to vacuum. After a stall it may have been an entry, in which SSTs lie that are still read.
@@ -344,13 +345,13 @@ class VersionLog:
         for _ in range(LOAD_ATTEMPTS_MAX):
             start, problems = newest_snapshot(self._bucket, self.clock.heard)
             began = Moment.now(self._system)
-            learned = self._replayed(start)
+            learned = self._replay(start)
             version = learned[-1].version if learned else start
             boundary, later = beyond(self._bucket, version.seq, self.clock.heard)
             if boundary <= start.seq:
                 if later is not None:
                     # Appended since the reading, or a hole, which would look like the end of the log.
-                    learned += self._replayed(version)
+                    learned += self._replay(version)
                     version = learned[-1].version if learned else start
                 if later is None or later <= version.seq:
                     if version.seq == 0 and self._is_wary and (remains := look_for_remains(self._bucket, remains)):
@@ -373,9 +374,9 @@ class VersionLog:
             f"restore a snapshot of {boundary} or later"
         )
 
-    def _replayed(self, version: Version) -> list[Learned]:
+    def _replay(self, version: Version) -> list[Learned]:
         """All the entries that follow `version`."""
-        return replayed(self._bucket, self._system, version)
+        return replay(self._bucket, self._system, version)
 
     def _learn(self, learned: Sequence[Learned]) -> None:
         """Take over entries that are known to be part of the log."""

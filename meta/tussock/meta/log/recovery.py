@@ -16,7 +16,7 @@ from tussock.meta.log.format import (
     is_backup_path,
     sequence_of,
 )
-from tussock.meta.version.delta import advance
+from tussock.meta.version.deltas.delta import advance
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, ObjectNotFound, TussockError

@@ -40,8 +40,8 @@ from msgspec.structs import replace
 
 from tussock.meta.log.format import BackupContent, backup_path, decode_backup, encode_backup
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.backups import BeginBackup, DropBackup, FinishBackup, check_backup_name
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import BackupInfo
@@ -245,7 +245,7 @@ class Backups:
         return begun
 
     def _finish(self, begun: BackupInfo) -> BackupInfo:
-        content = self._written(begun)
+        content = self._write(begun)
         made = replace(content.info, expires_ms=0)
 
         def decide(version: Version) -> tuple[list[Delta], BackupInfo]:
@@ -258,7 +258,7 @@ class Backups:
 
         return self._log.append(decide)
 
-    def _written(self, begun: BackupInfo) -> BackupContent:
+    def _write(self, begun: BackupInfo) -> BackupContent:
         """The backup's contents, which are in the bucket when this returns."""
         version = self._contents_of(begun)
         ssts = version.ssts()

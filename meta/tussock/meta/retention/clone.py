@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import Backups, Held
 from tussock.meta.retention.restore import begin_store, begun_before, check_apart, check_place
-from tussock.meta.version.backups import BeginStore, DetachSource, DropBackup, named_sources
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.backups import BeginStore, DetachSource, DropBackup, named_sources
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System

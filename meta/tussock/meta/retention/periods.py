@@ -6,7 +6,8 @@ by the store's.
 
 from dataclasses import dataclass
 
-from tussock.meta.version.delta import Configure, Delta
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import Configure
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import InvalidOption
 

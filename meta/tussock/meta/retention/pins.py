@@ -35,13 +35,14 @@ from tussock.statestore.errors import (
     StoreClosed,
 )
 
-__all__ = ["Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
+__all__ = ["PIN_LEASE_SECONDS", "Pin", "PinKeeper", "live_pins", "pin_objects", "smallest_live_pin"]
 
 log = get_logger("tussock.meta")
 
 UNRENEWED_LIFE_MS = 24 * 3600 * 1000
 """No pin holds its epoch for longer than a day after it was last written, by the bucket's clock. That is for damaged
 ones, and for those by a clock that was years ahead: keeping too much loses nothing."""
+PIN_LEASE_SECONDS = 60.0
 PIN_ATTEMPTS_MAX = 5
 RENEWED_AT_ONCE = 8
 PIN_ID = re.compile(r"[0-9]{20}-[0-9a-f]{16}", re.ASCII)
@@ -127,7 +128,7 @@ class PinKeeper:
         *,
         owner: str,
         retention_ms: int | None,
-        lease_seconds: float = 60.0,
+        lease_seconds: float = PIN_LEASE_SECONDS,
         renew_seconds: float | None = None,
     ) -> None:
         """Renewal is every third of the lease unless given; `InvalidOption` if the lease is under two renewals."""
@@ -176,7 +177,7 @@ class PinKeeper:
             check = _check_not_dropped if epoch is None else self._check_kept
             try:
                 fresh = self._fresh(wanted, owner or self._owner, token)
-                return self._pinned(fresh, check, self.release, holder=holder, newest=epoch is None)
+                return self._write(fresh, check, self.release, holder=holder, newest=epoch is None)
             except SnapshotExpired:
                 # It can have been dropped only if a newer one was committed: take that one.
                 if epoch is not None or self._log.version.max_committed_epoch == wanted:
@@ -197,7 +198,7 @@ class PinKeeper:
         spite of that. If nobody has kept the object alive, the epoch has to be above the safe epoch, as the proof in
         `watermark.py` demands of a pin that is new.
         """
-        stored = self._proven(info.id, holder)
+        stored = self._prove(info.id, holder)
         was_kept = stored.expires_ms >= self._system.now_ms()  # clocks taken as they are
         renewed = replace(stored, seq=stored.seq or info.seq, expires_ms=self._system.now_ms() + self.lease_ms)
 
@@ -218,7 +219,7 @@ class PinKeeper:
                 )
 
         # Refused, the object is left to expire: another process may be adopting it too, and succeed.
-        return self._pinned(renewed, check, self.abandon, holder=holder)
+        return self._write(renewed, check, self.abandon, holder=holder)
 
     def abandon(self, pin: Pin) -> None:
         """Hold the pin no more and leave its object in the bucket, to expire or to be adopted by another process."""
@@ -288,8 +289,7 @@ class PinKeeper:
                 return
             started = self._system.monotonic()
             if started >= pin.deadline:
-                # Others may have acted on its expiry, so it must not come back. Its object stays: another process may
-                # have adopted it by now.
+                # Others may have acted on its expiry, so it is over. Its object stays: another may have adopted it.
                 self._held.pop(pin.info.id, None)
                 return
             renewed = replace(pin.info, expires_ms=self._system.now_ms() + self.lease_ms)
@@ -309,7 +309,7 @@ class PinKeeper:
             expires_ms=now_ms + self.lease_ms,
         )
 
-    def _proven(self, pin_id: str, holder: str) -> PinInfo:
+    def _prove(self, pin_id: str, holder: str) -> PinInfo:
         """The pin as its object says it, if that also says that it is this holder's."""
         if PIN_ID.fullmatch(pin_id) is None:
             raise AccessDenied(f"{pin_id[:64]!r} is no id of a pin; pin again")
@@ -327,7 +327,7 @@ class PinKeeper:
             )
         return stored
 
-    def _pinned(
+    def _write(
         self,
         info: PinInfo,
         check: Callable[[Version, PinInfo], None],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tussock.statestore.base.system import System
 
-__all__ = ["Schedule"]
+__all__ = ["Recurring"]
 
 JITTER_PARTS = 10
 """Intervals differ by up to one part in so many, so that processes that began together drift apart."""
@@ -16,7 +16,7 @@ JITTER_PARTS = 10
 RETRY_SECONDS_MIN = 10.0
 
 
-class Schedule:
+class Recurring:
     """One piece of work that recurs. Not safe to share between threads without a lock of the caller's."""
 
     def __init__(self, system: System, interval: Callable[[], float], *, first_seconds: float | None = None) -> None:
@@ -30,7 +30,7 @@ class Schedule:
         self._system = system
         self._interval = interval
         self._failures = 0
-        self._due = system.monotonic() + (self._jittered(interval()) if first_seconds is None else first_seconds)
+        self._due = system.monotonic() + (self._jitter(interval()) if first_seconds is None else first_seconds)
 
     @property
     def is_due(self) -> bool:
@@ -48,15 +48,15 @@ class Schedule:
     def succeeded(self) -> None:
         """It was done just now; the next is due after an interval."""
         self._failures = 0
-        self._due = self._system.monotonic() + self._jittered(self._interval())
+        self._due = self._system.monotonic() + self._jitter(self._interval())
 
     def failed(self) -> None:
         """It was tried just now, in vain: again after ten seconds, then twenty, and so on up to an interval."""
         pause = min(RETRY_SECONDS_MIN * 2 ** min(self._failures, 30), max(self._interval(), RETRY_SECONDS_MIN))
         self._failures += 1
-        self._due = self._system.monotonic() + self._jittered(pause)
+        self._due = self._system.monotonic() + self._jitter(pause)
 
-    def _jittered(self, seconds: float) -> float:
+    def _jitter(self, seconds: float) -> float:
         """Up to a tenth more or less."""
         chance = int.from_bytes(self._system.random_bytes(4), "big") / 2**32
         return seconds * (1 + (2 * chance - 1) / JITTER_PARTS)

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from tussock.meta.log.format import BackupContent, decode_backup, is_backup_path
 from tussock.meta.log.log import VersionLog
 from tussock.meta.retention.backups import Backups, no_such_backup
-from tussock.meta.version.backups import BeginStore
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.backups import BeginStore
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Origin, Version
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
@@ -244,8 +244,8 @@ def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> None:
     try:
         meta_start = sst.offset + sst.data_bytes if sst.meta_in_data else 0
         meta_bytes = bytes(_range(copy, meta_object(sst), meta_start, sst.meta_bytes))
-        meta = _checked_meta(copy, meta_bytes)
-        parts = [bytes(part) for part in _checked_data(copy, meta)]
+        meta = _read_meta(copy, meta_bytes)
+        parts = [bytes(part) for part in _read_data(copy, meta)]
     except ObjectNotFound as error:
         raise CorruptSst(f"{error}; the backup names it: it was lost, or the backup deleted meanwhile") from error
     if sst.meta_in_data:
@@ -259,7 +259,7 @@ def _is_whole(copy: Copy) -> bool:
     sst = copy.sst
     try:
         start = sst.data_bytes if sst.meta_in_data else 0
-        _checked_data(copy, _checked_meta(copy, bytes(_range(copy, meta_object(sst), start, sst.meta_bytes))))
+        _read_data(copy, _read_meta(copy, bytes(_range(copy, meta_object(sst), start, sst.meta_bytes))))
     except (CorruptSst, ObjectNotFound) as error:
         log.warning("a copy of an earlier attempt is damaged, and is made again", error=str(error))
         return False
@@ -275,7 +275,7 @@ def _range(copy: Copy, path: str, start: int, length: int) -> memoryview:
     return data
 
 
-def _checked_meta(copy: Copy, data: bytes) -> LoadedMeta:
+def _read_meta(copy: Copy, data: bytes) -> LoadedMeta:
     sst, where = copy.sst, sst_text(f"{copy.bucket.url}/{meta_object(copy.sst)}", copy.sst)
     meta = decode_meta(data, sst.id, where)
     said = (sst.rows, sst.deletes, sst.data_bytes, sst.smallest, sst.largest)
@@ -284,7 +284,7 @@ def _checked_meta(copy: Copy, data: bytes) -> LoadedMeta:
     return meta
 
 
-def _checked_data(copy: Copy, meta: LoadedMeta) -> list[memoryview]:
+def _read_data(copy: Copy, meta: LoadedMeta) -> list[memoryview]:
     """The `.data` up to the end of its blocks, every block compared with its checksum in the index."""
     path, begin = data_object(copy.sst), copy.sst.offset
     where = sst_text(f"{copy.bucket.url}/{path}", copy.sst)

@@ -45,8 +45,9 @@ from tussock.meta.log.truncation import Truncation, plan_truncation, truncate
 from tussock.meta.retention.backups import Backups, Held, expired_backups
 from tussock.meta.retention.clone import detach_sources
 from tussock.meta.retention.pins import pin_objects, smallest_live_pin
-from tussock.meta.version.delta import AdvanceHorizon, Delta, ForgetDropped, apply
-from tussock.meta.version.tasks import expired_tasks
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.retention import AdvanceHorizon, ForgetDropped
+from tussock.meta.version.deltas.tasks import expired_tasks
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.backend import VacuumReport
@@ -115,13 +116,13 @@ class Vacuum:
         if dry_run:
             held = self._backups.held()
             forget = ForgetDropped(ids=(), tables=self._unneeded_tables(version, bucket_ms))
-            version = self._with_horizon(apply(held.version, forget), listed, bucket_ms, in_flight())
+            version = self._with_horizon(forget.apply(held.version), listed, bucket_ms, in_flight())
         else:
             known = in_flight()
             try:
                 self._advance(listed, bucket_ms, known)
             except ObjectStoreUnavailable:
-                if not self._made_room(listed, backup_objects, bucket_ms):
+                if not self._make_room(listed, backup_objects, bucket_ms):
                     raise
                 self._advance(listed, bucket_ms, known)
             held = self._backups.held()
@@ -144,7 +145,7 @@ class Vacuum:
         unneeded = self._unneeded_tables(self._log.version, bucket_ms)
         self._log.append(lambda now: (self._horizon_deltas(now, listed, bucket_ms, in_flight, unneeded), None))
 
-    def _made_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
+    def _make_room(self, listed: Sequence[ObjectInfo], backup_objects: Sequence[ObjectInfo], bucket_ms: int) -> bool:
         """Delete what is garbage by the log as it is, without an entry more; whether there was any.
 
         A disk may be so full that not even the entry with the horizon has a place. What was dropped long enough ago
@@ -198,7 +199,7 @@ class Vacuum:
         deltas: list[Delta] = [*expired_tasks(version, self._owner, now_ms), *expired_backups(version, now_ms)]
         if tables := tuple(one for one in unneeded if one in version.gone):
             deltas.append(ForgetDropped(ids=(), tables=tables))
-            version = apply(version, deltas[-1])
+            version = deltas[-1].apply(version)
         horizon = horizon_for(version, listed, bucket_ms, now_ms, self._grace_ms, in_flight)
         if horizon > version.gc_horizon:
             deltas.append(AdvanceHorizon(horizon=horizon))

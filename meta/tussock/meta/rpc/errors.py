@@ -15,7 +15,7 @@ __all__ = [
     "ERROR_METADATA",
     "FAILED",
     "TOO_MANY_CALLS",
-    "clipped",
+    "clip",
     "decode_error",
     "encode_error",
     "status_of",
@@ -85,12 +85,12 @@ def encode_error(error: TussockError) -> bytes:
     """The `ErrorDetail` of an error."""
     return pb.ErrorDetail(
         kind=type(error).__name__,
-        message=clipped(str(error), MESSAGE_BYTES_MAX),
+        message=clip(str(error), MESSAGE_BYTES_MAX),
         facts=list(_facts(error.args[1 : 1 + FACTS_MAX])),
     ).SerializeToString()
 
 
-def clipped(text: str, bytes_max: int) -> str:
+def clip(text: str, bytes_max: int) -> str:
     """The text, or the beginning of it that has so many bytes, less a few for the sign that it goes on."""
     data = text.encode(errors="replace")
     return text if len(data) <= bytes_max else data[: bytes_max - 4].decode(errors="ignore") + " ..."
@@ -114,4 +114,4 @@ def _facts(values: Iterable[object]) -> Iterable[pb.Fact]:
         elif isinstance(value, bytes):
             yield pb.Fact(data=value[:FACT_BYTES_MAX])
         else:
-            yield pb.Fact(text=clipped(str(value), FACT_BYTES_MAX))
+            yield pb.Fact(text=clip(str(value), FACT_BYTES_MAX))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings.node_options import NodeOptions
@@ -17,7 +17,7 @@ __all__ = ["Context"]
 class Context:
     """The surroundings of a leadership."""
 
-    meta: EmbeddedMeta
+    meta: MetaStore
     bucket: ObjectStore
     """For the checks of uploads; counted apart."""
     system: System

@@ -28,15 +28,16 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tussock.meta.log.format import Lease, decode_lease, encode_lease, lease_path, sequence_of
+from tussock.meta.log.format import LeaseRecord, decode_lease, encode_lease, lease_path, sequence_of
 from tussock.meta.log.log import VersionLog
-from tussock.meta.version.delta import Delta, StartTerm
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.terms import StartTerm
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import CorruptLog, Fenced, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
 
-__all__ = ["Action", "Held", "LeaderLease", "Seen", "judge"]
+__all__ = ["Action", "HeldLease", "LeaderLease", "SeenLease", "judge"]
 
 TERM_MAX = 2**63 - 1
 """No store ever comes here by terms that follow each other."""
@@ -48,21 +49,21 @@ RETRY_SECONDS = 0.1
 LEASES_KEPT = 2
 
 
-class Seen(NamedTuple):
+class SeenLease(NamedTuple):
     """The newest lease object, as a replica has seen it."""
 
     term: int
     data: bytes
-    lease: Lease | None
+    lease: LeaseRecord | None
     """`None` if the object is damaged: it then runs out like that of a holder which died."""
     since: float
     """When it was first seen with these bytes, by this replica's monotonic clock: after the answer."""
 
 
-class Held(NamedTuple):
+class HeldLease(NamedTuple):
     """A lease of this replica."""
 
-    lease: Lease
+    lease: LeaseRecord
     sent: float
     """When its last successful write was sent, by the monotonic clock."""
     begun: bool = False
@@ -93,7 +94,12 @@ class Action(Enum):
 
 
 def judge(
-    newest: int, seen: Seen | None, held: Held | None, tried: Held | None, now: float, lease_seconds: float
+    newest: int,
+    seen: SeenLease | None,
+    held: HeldLease | None,
+    tried: HeldLease | None,
+    now: float,
+    lease_seconds: float,
 ) -> Action:
     """What to do. Pure.
 
@@ -149,9 +155,9 @@ class LeaderLease:
         self._lease_seconds = lease_seconds
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{system.random_bytes(8).hex()}"
         self._standing = True
-        self._seen: Seen | None = None
-        self._held: Held | None = None
-        self._tried: Held | None = None
+        self._seen: SeenLease | None = None
+        self._held: HeldLease | None = None
+        self._tried: HeldLease | None = None
 
     @property
     def term(self) -> int:
@@ -252,14 +258,16 @@ class LeaderLease:
                 lease = decode_lease(path, newest, data)
             except CorruptLog:
                 lease = None
-            self._seen = Seen(newest, data, lease, self._system.monotonic())
+            self._seen = SeenLease(newest, data, lease, self._system.monotonic())
         return True
 
     def _take(self, term: int) -> None:
-        lease = Lease(term=term, holder=self._holder, address=self._address, lease_ms=int(self._lease_seconds * 1000))
+        lease = LeaseRecord(
+            term=term, holder=self._holder, address=self._address, lease_ms=int(self._lease_seconds * 1000)
+        )
         if self._tried is None or self._tried.lease.term != term:
             # Of several tries for one term the first counts: it may be the one that succeeded.
-            self._tried = Held(lease, self._system.monotonic())
+            self._tried = HeldLease(lease, self._system.monotonic())
         if self._bucket.create(lease_path(term), encode_lease(lease)):
             self._held, self._tried = self._tried, None
 
@@ -269,7 +277,7 @@ class LeaderLease:
         sent = self._system.monotonic()
         lease = _counted(held.lease, resigned=False)
         self._bucket.put(lease_path(lease.term), encode_lease(lease))
-        self._held = Held(lease, sent, held.begun)
+        self._held = HeldLease(lease, sent, held.begun)
 
     def _begin(self, terms: Sequence[int]) -> None:
         """Append the term's `StartTerm`, after which older leaders can append nothing."""
@@ -304,18 +312,18 @@ class LeaderLease:
                 self._bucket.put(lease_path(lease.term), encode_lease(lease))
 
 
-def _patience(seen: Seen, lease_seconds: float) -> float:
+def _patience(seen: SeenLease, lease_seconds: float) -> float:
     """How long the object may stay as it is before its holder has stopped: its own word, where it can be read."""
     return lease_seconds if seen.lease is None else seen.lease.lease_ms / 1000
 
 
-def _given_up(held: Held | None) -> Held | None:
+def _given_up(held: HeldLease | None) -> HeldLease | None:
     """Not to be adopted again, but known as this replica's own."""
     return None if held is None else held._replace(sent=float("-inf"))
 
 
-def _counted(lease: Lease, *, resigned: bool) -> Lease:
-    return Lease(
+def _counted(lease: LeaseRecord, *, resigned: bool) -> LeaseRecord:
+    return LeaseRecord(
         term=lease.term,
         holder=lease.holder,
         address=lease.address,

@@ -18,6 +18,7 @@ from tussock.meta.server.handlers.compaction import Scheduler
 from tussock.meta.server.handlers.pins import SESSION_PINS_MAX, Pinning
 from tussock.meta.server.handlers.upkeep import Upkeep
 from tussock.meta.server.mailbox import Mailbox
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions, check_holdings
 from tussock.meta.server.status.version_parts import short_id
 from tussock.meta.version.version import Version
@@ -41,23 +42,21 @@ class Leadership:
         self._feed = feed
         self._lock = context.system.lock()
         """Held around the sessions; never across a request."""
-        self.sessions = Sessions(context.system, context.options.session_lease)
+        self.sessions = Sessions(context.system, context.options.session_lease_seconds)
         self.pinning = Pinning(context, self.sessions, self._lock, term)
         self.scheduler = Scheduler(context, self.sessions, self._lock)
         self.commits = Commits(context, self._lock, feed)
         self.checkpoints = Checkpoints(context, self.sessions, self._lock, self.commits)
         self.upkeep = Upkeep(context)
+        self._parts: tuple[Part, ...] = (self.pinning, self.scheduler, self.commits, self.checkpoints, self.upkeep)
         context.meta.protect(self._in_flight)
         self.handlers: Handlers = {
             "OpenSession": self._open_session,
             "Heartbeat": self._heartbeat,
             "CloseSession": self._close_session,
-            **self.commits.handlers(),
-            **self.pinning.handlers(),
-            **self.scheduler.handlers(),
-            **self.checkpoints.handlers(),
-            **self.upkeep.handlers(),
         }
+        for part in self._parts:
+            self.handlers.update(part.handlers())
 
     def call(self, method: str, request: Message, caller: Caller) -> Message:
         """Answer one unary call.
@@ -78,8 +77,8 @@ class Leadership:
             if session.mailbox is not None:
                 session.mailbox.close("subscribed again")
             session.mailbox = mailbox
-        self.scheduler.greet(session)
-        self.checkpoints.greet(session)
+        for part in self._parts:
+            part.subscribed(session)
         return mailbox
 
     def learn(self, entry: bytes | None, version: Version) -> None:
@@ -98,20 +97,20 @@ class Leadership:
         for session in lapsed:
             log.warning("session lapsed", session=short_id(session.id), name=session.name)
             self._end(session, "the session lapsed: no heartbeat came in time")
-        self.scheduler.tick()
-        self.checkpoints.tick()
+        for part in self._parts:
+            part.tick()
 
     def close(self, reason: str) -> None:
         """The term is over: tell subscribers to go elsewhere; pins stay in the bucket for the next leader."""
         with self._lock:
             for session in self.sessions.all():
                 self.sessions.remove(session, reason)
-        self.pinning.abandon()
-        self.checkpoints.close()
+        for part in self._parts:
+            part.close()
 
     def _in_flight(self) -> list[str]:
         with self._lock:
-            return [*self.sessions.oldest_uploads(), *self.checkpoints.oldest_uploads()]
+            return [*self.sessions.oldest_uploads(), *self.checkpoints.uploads_in_flight()]
 
     def _open_session(self, request: pb.OpenSessionRequest, caller: Caller) -> pb.OpenSessionResponse:
         options = self._context.options
@@ -131,8 +130,8 @@ class Leadership:
         has_keys = self._context.credentials is not None
         is_handed_some = has_keys and (options.hands_out_to_readers or bool(caller.roles & _WRITING))
         return pb.OpenSessionResponse(
-            lease_ms=int(options.session_lease * 1000),
-            heartbeat_ms=int(options.session_lease * 1000 / 4),
+            lease_ms=int(options.session_lease_seconds * 1000),
+            heartbeat_ms=int(options.session_lease_seconds * 1000 / 4),
             store_url=options.store_url,
             store_options=options.store_options,
             hands_out_credentials=is_handed_some,
@@ -161,9 +160,8 @@ class Leadership:
     def _end(self, session: Session, reason: str) -> None:
         with self._lock:
             self.sessions.remove(session, reason)
-        self.pinning.release_all(session)
-        self.scheduler.forget(session)
-        self.checkpoints.forget(session)
+        for part in self._parts:
+            part.ended(session)
 
 
 def _without_uploads(request: pb.OpenSessionRequest | pb.HeartbeatRequest, caller: Caller) -> None:

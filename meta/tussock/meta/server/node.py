@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from google.protobuf.message import Message
 
-from tussock.meta.meta_store import EmbeddedMeta
+from tussock.meta.meta_store import MetaStore
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.caller import Caller
@@ -49,23 +49,23 @@ class MetaNode:
         self.options = options
         self.requests = requests
         self._system = system
-        self.meta = EmbeddedMeta(
+        self.meta = MetaStore(
             requests.for_caller("meta"),
             system,
-            retention_seconds=options.retention,
-            gc_grace_seconds=options.gc_grace,
-            pin_lease_seconds=options.pin_lease,
+            retention_seconds=options.retention_seconds,
+            gc_grace_seconds=options.gc_grace_seconds,
+            pin_lease_seconds=options.pin_lease_seconds,
             config=options.picker,
-            linger_seconds=options.linger,
+            linger_seconds=options.linger_seconds,
             open_source=requests.opener("meta"),
         )
-        self.meta.log.clock.max_ahead_ms = options.max_clock_ahead * 1000
+        self.meta.log.clock.max_ahead_ms = options.max_clock_ahead_seconds * 1000
         self._lease = LeaderLease(
             requests.for_caller("lease"),
             system,
             self.meta.log,
             address=options.address,
-            lease_seconds=options.leader_lease,
+            lease_seconds=options.leader_lease_seconds,
         )
         self._feed = Feed(self.meta.version())
         self._changed = system.condition()
@@ -236,7 +236,7 @@ class MetaNode:
                 self._fall_behind(error)
             except TussockError as error:
                 log.warning("the log could not be read", error=str(error))
-            self._pause(self.options.log_poll)
+            self._pause(self.options.log_poll_seconds)
 
     def _fall_behind(self, error: NewerFormat) -> None:
         """A newer release works on the store: this replica can follow no more, and must not stand for leader."""
@@ -258,7 +258,7 @@ class MetaNode:
                 except TussockError as error:
                     log.warning("a round of the leader failed, the next one tries again", error=str(error))
             with self._changed:
-                self._changed.wait_for(lambda: self._nudged or self._stopping, self.options.tick)
+                self._changed.wait_for(lambda: self._nudged or self._stopping, self.options.tick_seconds)
                 self._nudged = False
 
     def _keep_up(self) -> None:

@@ -22,9 +22,9 @@ from tussock.meta.server.auth.http_tls import http_tls
 from tussock.meta.server.auth.tls import server_credentials
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.model import MetaSettings, node_options
-from tussock.meta.server.status.counters import Metrics
+from tussock.meta.server.status.counters import ReplicaMetrics
 from tussock.meta.server.status.metrics import StatusCollector
-from tussock.meta.server.status.report import Report
+from tussock.meta.server.status.report import StatusReport
 from tussock.meta.server.wire.gate import Gate
 from tussock.meta.server.wire.grpc_server import GrpcServer
 from tussock.meta.server.wire.http_server import make_app, start_http
@@ -61,7 +61,7 @@ def _raise_file_limit() -> None:
 
 async def _serve(settings: MetaSettings) -> None:
     system, loop = RealSystem(), asyncio.get_running_loop()
-    metrics = Metrics()
+    metrics = ReplicaMetrics()
     authenticator = _authenticator(settings, system)
     server = GrpcServer(
         Gate(
@@ -83,7 +83,7 @@ async def _serve(settings: MetaSettings) -> None:
         node_options(settings, address, store_options),
         credential_source(settings, os.environ, system),
     )
-    report = Report(node, system, metrics.log.count)
+    report = StatusReport(node, system, metrics.log.count)
     node.status = report.status
     metrics.register(StatusCollector(report.whole, requests.counts))
     stopped = asyncio.Event()

@@ -6,9 +6,9 @@ Each rule names the guarantee that would fall with it.
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tussock.meta.version.deltas.tasks import targets_collide
 from tussock.meta.version.ledger import RANGES_MAX
 from tussock.meta.version.ranges import is_sorted_run, older_overlap, ranks
-from tussock.meta.version.tasks import targets_collide
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import TableState
 

@@ -112,7 +112,7 @@ def record(
 ) -> WriterRecord:
     """The record of a writer after it has committed a batch above all of `batches`, with rows in these tables."""
     known = known or _of_older_release(batches)
-    ranges = _extended(known.ranges, batch_id)
+    ranges = _extend(known.ranges, batch_id)
     forgotten = ranges[:-RANGES_MAX]
     noted = (*known.tables, tuple(sorted(tables)))
     return WriterRecord(
@@ -138,7 +138,7 @@ def _of_older_release(batches: Batches) -> WriterRecord:
     """What can be known of a writer whose batches were committed before records were kept."""
     ranges: tuple[tuple[int, int], ...] = ()
     for batch_id, _ in batches:
-        ranges = _extended(ranges, batch_id)
+        ranges = _extend(ranges, batch_id)
     return WriterRecord(
         ranges=ranges,
         known_from=batches[0][0] if len(batches) == BATCHES_REMEMBERED else 0,
@@ -147,7 +147,7 @@ def _of_older_release(batches: Batches) -> WriterRecord:
     )
 
 
-def _extended(ranges: tuple[tuple[int, int], ...], batch_id: int) -> tuple[tuple[int, int], ...]:
+def _extend(ranges: tuple[tuple[int, int], ...], batch_id: int) -> tuple[tuple[int, int], ...]:
     if ranges and ranges[-1][1] + 1 == batch_id:
         return (*ranges[:-1], (ranges[-1][0], batch_id))
     return (*ranges, (batch_id, batch_id))

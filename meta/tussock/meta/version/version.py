@@ -1,9 +1,9 @@
 """The version: everything that the store is at one point of its log, as one immutable value.
 
 Readers resolve keys on it, compaction picks from it, vacuum compares the bucket with it, and every change of it is
-a delta (`delta.py`) that the log orders. It satisfies `tussock.statestore.contract.backend.VersionView`. The idea is
-Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and a
-list of edits.
+a delta (`deltas/delta.py`) that the log orders. It satisfies `tussock.statestore.contract.backend.VersionView`. The
+idea is Hummock's version (the list of SSTs, the newest committed epoch) kept the way LevelDB keeps its own: a state and
+a list of edits.
 
 What grows is bounded, or waits for vacuum: the ledger keeps a bounded record of each writer (but every writer's name,
 so a stream needs one that lasts), the timeline is thinned, dropped SSTs are forgotten once vacuum has deleted them, and
@@ -11,7 +11,7 @@ a dropped table is kept only while a pin may need it, and then leaves only its d
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
@@ -186,6 +186,14 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
             ids = frozenset(sst.id for sst in self.dropped)
             _dropped_ids = self.dropped, ids
         return ids
+
+    def with_ssts_dropped(self, ssts: Sequence[SstInfo], at_ms: int, seq: int = 0) -> "Version":
+        """The version that notes these SSTs as dropped by entry `seq`, by default the one that comes after it."""
+        seq = seq or self.seq + 1
+        fresh = tuple(
+            DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source, entry=sst.entry) for sst in ssts
+        )
+        return msgspec.structs.replace(self, dropped=self.dropped + fresh) if fresh else self
 
     def with_ssts_changed(self, change: Callable[[SstInfo], SstInfo]) -> "Version":
         """The version with each SST in its trees as the function makes it."""

@@ -25,7 +25,7 @@ from tussock.operator.certificates.issue import Pair, certificates_in, issue, ne
 from tussock.operator.manifests.certificates import CA_SECONDS, Certificate, ca_secret, certificate_secret
 from tussock.operator.manifests.labels import Manifest, encoded, metadata
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renewed", "renewed_for_job"]
 
@@ -47,7 +47,7 @@ class _Authorities(NamedTuple):
         return found | ({"next.crt": self.next.certificate, "next.key": self.next.key} if self.next else {})
 
 
-def is_due(store: StateStore, wanted: Sequence[Certificate], secrets: Secrets, now: datetime) -> bool:
+def is_due(store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime) -> bool:
     """Whether a secret has to be made or renewed; draws nothing. `secrets` are those that are there."""
     if not wanted:
         return False
@@ -57,7 +57,9 @@ def is_due(store: StateStore, wanted: Sequence[Certificate], secrets: Secrets, n
     return not all(_fits(_texts(secrets.get(one.secret, {})), one, found, now) for one in wanted)
 
 
-def renewed(store: StateStore, wanted: Sequence[Certificate], secrets: Secrets, now: datetime) -> tuple[Manifest, ...]:
+def renewed(
+    store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime
+) -> tuple[Manifest, ...]:
     """The secrets that have to be applied, the CA's first; none if nothing is due."""
     if not is_due(store, wanted, secrets, now):
         return ()
@@ -90,7 +92,7 @@ def renewed(store: StateStore, wanted: Sequence[Certificate], secrets: Secrets, 
     return tuple(manifests)
 
 
-def is_due_for_job(store: StateStore, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
+def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
     """Whether the certificate of a job has to be made or renewed: not while the store has no CA to issue it.
 
     The CA is the store's affair, which also changes it; so a job follows by what is in its secret.
@@ -100,7 +102,7 @@ def is_due_for_job(store: StateStore, wanted: Certificate, secrets: Secrets, now
 
 
 def renewed_for_job(
-    compute: Compute, store: StateStore, wanted: Certificate, secrets: Secrets, now: datetime
+    compute: Compute, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
 ) -> Manifest | None:
     """The secret of a job that has to be applied; `None` if nothing is due, or can be issued yet."""
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)

@@ -15,7 +15,7 @@ from tussock.operator.planning.words.facts import BackupsFact
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.probes.backups import NewBackup, tend
 from tussock.operator.resources.backup import StateStoreBackup, parse_backup
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["STATE_STORE_BACKUP"]
 
@@ -33,7 +33,7 @@ def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed
     return Observed(BackupFacts(store, bool(meta), tended), world.seen.children(key), others)
 
 
-def _serving_meta(world: World, store: StateStore | None) -> str:
+def _serving_meta(world: World, store: StoreResource | None) -> str:
     """A `Meta` of the store with a node that serves; empty if there is none."""
     if store is None:
         return ""
@@ -61,7 +61,7 @@ async def _tend(world: World, backup: StateStoreBackup, arguments: Mapping[str, 
     world.probes.fact(key, about, run, pause)
 
 
-def _tending(world: World, store: StateStore, meta: str, **wishes: Any) -> Callable[[], Awaitable[BackupsFact]]:
+def _tending(world: World, store: StoreResource, meta: str, **wishes: Any) -> Callable[[], Awaitable[BackupsFact]]:
     async def run() -> BackupsFact:
         try:
             certificates = await certificates_of(world, store, "client-admin")

@@ -16,7 +16,7 @@ from tussock.operator.handlers.world import World
 from tussock.operator.manifests.certificates import Certificate, ca_secret, desired_certificates, job_certificate
 from tussock.operator.planning.words.ownership import holder_of
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "CertificatesFact",
@@ -38,7 +38,7 @@ class CertificatesFact(NamedTuple):
     """When the first of them ends (RFC 3339); empty if there are none."""
 
 
-def certificates_fact(world: World, store: StateStore, metas: Sequence[str]) -> CertificatesFact | None:
+def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) -> CertificatesFact | None:
     """Whether certificates are due; `None` if nobody has looked, or if somebody else issues them."""
     if store.spec.tls.mode != "managed":
         return None
@@ -55,7 +55,7 @@ def certificates_fact(world: World, store: StateStore, metas: Sequence[str]) -> 
     return world.probes.fact(Key("StateStore", store.namespace, store.name), about, run, LOOK_SECONDS)
 
 
-async def issue_certificates(world: World, store: StateStore, arguments: Mapping[str, Any]) -> None:
+async def issue_certificates(world: World, store: StoreResource, arguments: Mapping[str, Any]) -> None:
     """Make and renew what is due, for the `Meta` objects called `metas`; the CA's secret is written first."""
     wanted = desired_certificates(store, arguments["metas"], world.defaults)
     secrets = await _secrets(world, store.namespace, _names(store, wanted))
@@ -63,7 +63,7 @@ async def issue_certificates(world: World, store: StateStore, arguments: Mapping
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
-def is_job_certificate_due(world: World, compute: Compute, store: StateStore) -> bool:
+def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
     """Whether the certificate of a job is to be issued: not if others do that, and not before somebody has looked."""
     if store.spec.tls.mode != "managed":
         return False
@@ -106,5 +106,5 @@ async def _secrets(world: World, namespace: str, names: Sequence[str]) -> dict[s
     return found
 
 
-def _names(store: StateStore, wanted: Sequence[Certificate]) -> list[str]:
+def _names(store: StoreResource, wanted: Sequence[Certificate]) -> list[str]:
     return [ca_secret(store), *(one.secret for one in wanted)]

@@ -13,12 +13,12 @@ from tussock.operator.planning.words.model import Manifest, Observed, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.meta import Meta, parse_meta
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = ["COMPACTOR", "META", "settled_metas", "store_of"]
 
 
-def store_of(world: World, namespace: str, name: str) -> StateStore | None:
+def store_of(world: World, namespace: str, name: str) -> StoreResource | None:
     """The store of that name; `None` if there is none, or if it cannot be understood."""
     body = world.seen.get("StateStore", namespace, name)
     try:
@@ -27,7 +27,7 @@ def store_of(world: World, namespace: str, name: str) -> StateStore | None:
         return None
 
 
-def settled_metas(world: World, store: StateStore) -> dict[str, bool]:
+def settled_metas(world: World, store: StoreResource) -> dict[str, bool]:
     """The names of a store's `Meta` objects, and whether each has rolled out what is asked for now."""
     found = {}
     for body in world.seen.all_of("Meta", store.namespace):
@@ -61,7 +61,7 @@ def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Ob
     return Observed(facts, world.seen.children(key_of(body)), others)
 
 
-def _platform(world: World, store: StateStore | None, meta: str) -> PlatformFact | None:
+def _platform(world: World, store: StoreResource | None, meta: str) -> PlatformFact | None:
     """Asked only while a node serves: before, there is nothing to hear."""
     if store is None or store.is_being_deleted:
         return None

@@ -38,7 +38,7 @@ from tussock.operator.resources.object_store import (
     VolumeStore,
     bucket_url,
 )
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
 
@@ -55,7 +55,7 @@ class CertificatesUnreadable(Exception):
     """The operator has no certificate to show to the meta nodes of a store; the message says why."""
 
 
-def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
+def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
     """Whether the store's bucket can be used; `None` while nobody has looked yet, or its own server is not ready."""
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
@@ -89,7 +89,7 @@ def bucket_fact(world: World, store: StateStore) -> BucketFact | None:
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
 
 
-def _is_leaderless(world: World, store: StateStore) -> bool:
+def _is_leaderless(world: World, store: StoreResource) -> bool:
     """Whether the store's meta nodes have had a leader and serve no more."""
     metas = [
         body for body in world.seen.all_of("Meta", store.namespace) if body["spec"]["storeRef"]["name"] == store.name
@@ -97,7 +97,7 @@ def _is_leaderless(world: World, store: StateStore) -> bool:
     return any("term" in (body.get("status") or {}) and not is_serving(body) for body in metas)
 
 
-def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
+def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
     """Clean up in the bucket of a store that is being deleted, and tell how far that is."""
 
     async def run() -> EmptiedFact:
@@ -122,7 +122,7 @@ def emptied_fact(world: World, store: StateStore) -> EmptiedFact | None:
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
 
 
-def _has_credentials(store: StateStore) -> bool:
+def _has_credentials(store: StoreResource) -> bool:
     """Whether the operator may ask the bucket: of a workload identity only the pods under that account are given any.
 
     A bucket of S3 that needs none is asked without.
@@ -133,7 +133,7 @@ def _has_credentials(store: StateStore) -> bool:
     return bucket_secret(store) is not None
 
 
-def _left_as_it_is(store: StateStore) -> EmptiedFact:
+def _left_as_it_is(store: StoreResource) -> EmptiedFact:
     """What is cleaned up where the operator has never been: nothing, and no marker is there either."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
@@ -144,7 +144,7 @@ def _left_as_it_is(store: StateStore) -> EmptiedFact:
     return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
 
 
-def _claim_fact(world: World, store: StateStore, volume: VolumeStore) -> BucketFact | None:
+def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> BucketFact | None:
     """Whether a claim can hold a store; whether its volume can be written is seen by the nodes alone."""
     name = volume_claim(store)
 
@@ -176,7 +176,7 @@ async def _namespace_ends(world: World, name: str) -> bool:
         return False
 
 
-def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | None:
+def platform_fact(world: World, store: StoreResource, meta: str) -> PlatformFact | None:
     """What the meta nodes of the `Meta` called so say; `None` while they were not asked yet."""
     address, secret = meta_address(meta, store.namespace), tls_secret(store, "client-reader")
     about = ("platform", address, _version(world, store.namespace, secret))
@@ -196,7 +196,7 @@ def platform_fact(world: World, store: StateStore, meta: str) -> PlatformFact | 
     return world.probes.fact(owner, about, run, PLATFORM_SECONDS)
 
 
-async def certificates_of(world: World, store: StateStore, identity: Identity) -> Certificates | None:
+async def certificates_of(world: World, store: StoreResource, identity: Identity) -> Certificates | None:
     """What the operator shows to the meta nodes of `store` as that client; `None` without TLS.
 
     `CertificatesUnreadable` says why there is nothing to show.
@@ -213,7 +213,7 @@ async def certificates_of(world: World, store: StateStore, identity: Identity) -
         raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
 
 
-async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
+async def _target(world: World, store: StoreResource) -> S3Target | CloudTarget:
     backend = store.spec.object_store.backend
     credentials = bucket_secret(store)
     settings = {} if credentials is None else await _settings_in(world, store.namespace, *credentials)
@@ -230,7 +230,7 @@ async def _target(world: World, store: StateStore) -> S3Target | CloudTarget:
     return S3Target(endpoint, backend.bucket, backend.prefix.strip("/"), region, access, secret)
 
 
-async def _readers_target(world: World, store: StateStore, target: S3Target) -> S3Target | None:
+async def _readers_target(world: World, store: StoreResource, target: S3Target) -> S3Target | None:
     """The same bucket by the key pair for readers; `None` if there is no such pair."""
     credentials = reader_secret(store)
     if credentials is None:
@@ -247,13 +247,13 @@ async def _settings_in(world: World, namespace: str, secret: str, keys: Mapping[
     }
 
 
-def _serves(world: World, store: StateStore) -> bool:
+def _serves(world: World, store: StoreResource) -> bool:
     """Whether the server of a managed object store is ready."""
     workload = world.seen.get("StatefulSet", store.namespace, managed_name(store))
     return workload is not None and bool((workload.get("status") or {}).get("readyReplicas"))
 
 
-def _place(world: World, store: StateStore) -> tuple[Hashable, ...]:
+def _place(world: World, store: StoreResource) -> tuple[Hashable, ...]:
     """All that an answer of the bucket depends on: where it is, the version of the secret, and what is adopted."""
     backend = store.spec.object_store.backend
     versions = tuple(_version(world, store.namespace, name) for name, _ in secrets_of_bucket(store))
@@ -266,9 +266,9 @@ def _version(world: World, namespace: str, secret: str) -> str:
     return str(found["metadata"].get("resourceVersion", "")) if found else ""
 
 
-def _key(store: StateStore) -> Key:
+def _key(store: StoreResource) -> Key:
     return Key("StateStore", store.namespace, store.name)
 
 
-def _owner(store: StateStore) -> Owner:
+def _owner(store: StoreResource) -> Owner:
     return Owner(store.metadata.uid, store.namespace, store.name)

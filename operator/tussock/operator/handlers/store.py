@@ -25,12 +25,12 @@ from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = ["STATE_STORE"]
 
 
-def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreFacts]:
+def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[StoreFacts]:
     seen, spec = world.seen, body["spec"]
     pods = [
         pod
@@ -65,7 +65,7 @@ def _observe(world: World, store: StateStore, body: Manifest) -> Observed[StoreF
     return Observed(facts, children, others)
 
 
-def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
+def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
     """Stores with an overlapping place that come before this one."""
     stores = list(world.seen.all_of("StateStore"))
     world.holders.intersection_update(body["metadata"]["uid"] for body in stores)
@@ -84,12 +84,12 @@ def _rivals(world: World, store: StateStore) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _turn(world: World, store: StateStore) -> tuple[bool, str, str]:
+def _turn(world: World, store: StoreResource) -> tuple[bool, str, str]:
     """What orders stores that overlap: who holds the place comes first, then the older one, then the smaller uid."""
     return not _holds_prefix(world, store), store.metadata.creation_timestamp, store.metadata.uid
 
 
-def _holds_prefix(world: World, store: StateStore) -> bool:
+def _holds_prefix(world: World, store: StoreResource) -> bool:
     """Whether the store's bucket could be used once, and so may have its marker.
 
     The status has it before anything is started, so that it outlives this process; `holders` has it from the very
@@ -98,7 +98,7 @@ def _holds_prefix(world: World, store: StateStore) -> bool:
     return is_prefix_held(store) or store.metadata.uid in world.holders
 
 
-def _is_shut_out(world: World, store: StateStore) -> bool:
+def _is_shut_out(world: World, store: StoreResource) -> bool:
     """Whether something lasting keeps the store from its bucket, where it has never been.
 
     It must not keep others out: who may make a StateStore could otherwise block a whole bucket without a key to it.
@@ -111,7 +111,7 @@ def _is_shut_out(world: World, store: StateStore) -> bool:
     return is_wrong and held.get("Ready", {}).get("reason") != Reason.PREFIX_IN_USE
 
 
-def _place(store: StateStore) -> tuple[str, str]:
+def _place(store: StoreResource) -> tuple[str, str]:
     """Server and path of a store's objects: two stores overlap if one's path leads to the other's."""
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint):
@@ -139,7 +139,7 @@ def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
     return longer.startswith(shorter)
 
 
-async def _make_minio_secret(world: World, store: StateStore, _: Mapping[str, Any]) -> None:
+async def _make_minio_secret(world: World, store: StoreResource, _: Mapping[str, Any]) -> None:
     """Draw user and password of a managed object store, once: a second draw would lock everybody out."""
     secret = minio_secret(store, f"tussock-{world.system.random_bytes(4).hex()}", world.system.random_bytes(24).hex())
     await make_once(world, secret, store.namespace)

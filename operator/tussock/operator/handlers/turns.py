@@ -9,12 +9,12 @@ from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.meta import Meta, parse_meta
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = ["stores_before"]
 
 
-def stores_before(world: World, meta: Meta, store: StateStore, children: Mapping[Ref, Manifest]) -> tuple[str, ...]:
+def stores_before(world: World, meta: Meta, store: StoreResource, children: Mapping[Ref, Manifest]) -> tuple[str, ...]:
     """The stores that an upgrade changes before this one of `meta`; none where it changes nothing, or may begin."""
     try:
         wanted = meta_manifests(meta, store, world.defaults).manifests
@@ -39,7 +39,7 @@ def _turns(world: World) -> Iterator[StoreTurn]:
             continue  # its own status tells, and nothing of it is changed
 
 
-def _turn(world: World, store: StateStore, body: Manifest, workloads: list[Manifest]) -> StoreTurn:
+def _turn(world: World, store: StoreResource, body: Manifest, workloads: list[Manifest]) -> StoreTurn:
     bodies = [one for one in world.seen.all_of("Meta", store.namespace) if _is_of(one, store)]
     by_name = {found["metadata"]["name"]: found for found in workloads}
     pending = False
@@ -55,7 +55,7 @@ def _turn(world: World, store: StateStore, body: Manifest, workloads: list[Manif
     )
 
 
-def _is_of(meta: Manifest, store: StateStore) -> bool:
+def _is_of(meta: Manifest, store: StoreResource) -> bool:
     return bool((meta["spec"].get("storeRef") or {}).get("name") == store.name)
 
 

@@ -13,7 +13,7 @@ from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.errors import ApiConflict
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.operator.planning.words.model import Manifest, Observed, Plan, Ref
 from tussock.operator.probes.cache import Probes
 from tussock.operator.resources.common import Resource
@@ -34,7 +34,7 @@ class World:
     probes: Probes
     wake: Callable[[Key], None]
     system: System
-    metrics: Metrics
+    metrics: OperatorMetrics
     identity: str
     """The name of this replica."""
     has_cert_manager: bool

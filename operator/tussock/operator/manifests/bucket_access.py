@@ -19,7 +19,7 @@ from tussock.operator.resources.object_store import (
     S3Store,
     VolumeStore,
 )
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "MINIO_PORT",
@@ -55,17 +55,17 @@ class BucketAccess:
     """All pods of the store share a volume that a single node can mount."""
 
 
-def managed_name(store: StateStore) -> str:
+def managed_name(store: StoreResource) -> str:
     """The name of all children of a managed object store: StatefulSet, Service, claim and secret."""
     return f"{store.name}-minio"
 
 
-def minio_endpoint(store: StateStore) -> str:
+def minio_endpoint(store: StoreResource) -> str:
     """Where a managed object store is served, inside the cluster."""
     return f"http://{managed_name(store)}.{store.namespace}.svc:{MINIO_PORT}"
 
 
-def volume_claim(store: StateStore) -> str:
+def volume_claim(store: StoreResource) -> str:
     """The claim of a store on a volume, or of the disk of a managed one."""
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
@@ -73,7 +73,7 @@ def volume_claim(store: StateStore) -> str:
     return managed_name(store)
 
 
-def bucket_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
+def bucket_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
     """The secret with the bucket's credentials: its name, and its keys by the settings that they are.
 
     `None` where there is none: a volume, a workload identity, a bucket that anybody may use.
@@ -93,14 +93,14 @@ def bucket_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
     return None
 
 
-def reader_secret(store: StateStore) -> tuple[str, dict[str, str]] | None:
+def reader_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
     """The same of the pair for readers; `None` where the user gives none."""
     backend = store.spec.object_store.backend
     found = backend.reader_credentials_secret if isinstance(backend, S3Store) else None
     return None if found is None else (found.name, _pair_in(found))
 
 
-def secrets_of_bucket(store: StateStore) -> list[tuple[str, dict[str, str]]]:
+def secrets_of_bucket(store: StoreResource) -> list[tuple[str, dict[str, str]]]:
     """All secrets that meta nodes mount to reach the bucket, and to hand out, each with its keys by setting."""
     return [found for found in (bucket_secret(store), reader_secret(store)) if found is not None]
 
@@ -109,18 +109,18 @@ def _pair_in(secret: S3Credentials) -> dict[str, str]:
     return {"AWS_ACCESS_KEY_ID": secret.access_key_id_key, "AWS_SECRET_ACCESS_KEY": secret.secret_access_key_key}
 
 
-def meta_access(store: StateStore) -> BucketAccess:
+def meta_access(store: StoreResource) -> BucketAccess:
     """What a meta node needs: everything there is."""
     return _access(store, with_secret=True)
 
 
-def client_access(store: StateStore) -> BucketAccess:
+def client_access(store: StoreResource) -> BucketAccess:
     """What compactors and computes need: not the secret of an S3 bucket, for meta nodes hand credentials out."""
     handed_out = isinstance(store.spec.object_store.backend, S3Store | ManagedStore)
     return _access(store, with_secret=not handed_out)
 
 
-def _access(store: StateStore, *, with_secret: bool) -> BucketAccess:
+def _access(store: StoreResource, *, with_secret: bool) -> BucketAccess:
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
         claim = {"name": "store", "persistentVolumeClaim": {"claimName": volume_claim(store)}}
@@ -145,7 +145,7 @@ def _access(store: StateStore, *, with_secret: bool) -> BucketAccess:
     )
 
 
-def reader_volume(store: StateStore) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+def reader_volume(store: StoreResource) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
     """Volumes and mounts of a meta node with the pair for readers; none without one."""
     secret = reader_secret(store)
     if secret is None:

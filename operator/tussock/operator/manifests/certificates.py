@@ -22,7 +22,7 @@ from tussock.operator.manifests.transport_security import (
 )
 from tussock.operator.resources.common import Resource
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "CA_SECONDS",
@@ -64,17 +64,17 @@ class Certificate(NamedTuple):
     """How long it lasts; renewed when two thirds of that are over."""
 
 
-def ca_secret(store: StateStore) -> str:
+def ca_secret(store: StoreResource) -> str:
     """The secret of a store's own CA. Only the operator reads it: no pod mounts it."""
     return f"{store.name}-ca"
 
 
-def issues_certificates(store: StateStore) -> bool:
+def issues_certificates(store: StoreResource) -> bool:
     """Whether the operator, or cert-manager for it, makes certificates; else there are none, or the user's one."""
     return store.spec.tls.mode not in ("none", "secret")
 
 
-def job_certificate(compute: Compute, store: StateStore) -> Certificate:
+def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
     """The certificate of a job of `store`, where certificates are issued. By its URI the service tells jobs apart."""
     return Certificate(
         *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
@@ -84,7 +84,7 @@ def job_certificate(compute: Compute, store: StateStore) -> Certificate:
     )
 
 
-def desired_certificates(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
+def desired_certificates(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
     """The certificates of `store`, whose `Meta` objects are called `metas`; none where the operator issues none."""
     if not issues_certificates(store):
         return ()
@@ -102,7 +102,7 @@ def desired_certificates(store: StateStore, metas: Sequence[str], defaults: Defa
     return (server, *clients)
 
 
-def _server_names(store: StateStore, metas: Sequence[str], defaults: Defaults) -> tuple[str, ...]:
+def _server_names(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[str, ...]:
     """The one name that our clients check, and those under which people reach the Services from wherever they are."""
     names = [server_name(store)]
     for meta in metas:
@@ -124,7 +124,7 @@ def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: 
 
 
 def cert_manager_manifests(
-    store: StateStore, wanted: Sequence[Certificate], owner: Resource | None = None
+    store: StoreResource, wanted: Sequence[Certificate], owner: Resource | None = None
 ) -> tuple[Manifest, ...]:
     """`wanted` as requests to cert-manager, of the store's own or of `owner`'s; none unless the store asks for that."""
     issuer = store.spec.tls.issuer_ref

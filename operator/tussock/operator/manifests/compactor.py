@@ -11,7 +11,7 @@ from tussock.operator.manifests.pod.quantities import bytes_of
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import client_identity
 from tussock.operator.resources.compactor import Compactor
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["HEALTH_PORT", "compactor_manifests", "compactor_name"]
 
@@ -29,7 +29,7 @@ def compactor_name(compactor: str) -> str:
 
 
 def compactor_manifests(
-    compactor: Compactor, store: StateStore, addresses: Sequence[str], defaults: Defaults
+    compactor: Compactor, store: StoreResource, addresses: Sequence[str], defaults: Defaults
 ) -> Rendered:
     """The children of `compactor`; `addresses` are those of the store's meta nodes (`meta_address`)."""
     name, image = compactor_name(compactor.name), node_image(compactor, store, defaults)

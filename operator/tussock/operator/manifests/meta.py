@@ -11,7 +11,7 @@ from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node
 from tussock.operator.manifests.settings import Defaults, node_image
 from tussock.operator.manifests.transport_security import has_tls, mounted
 from tussock.operator.resources.meta import Meta
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["meta_address", "meta_manifests", "meta_name", "web_port"]
 
@@ -34,7 +34,7 @@ def meta_address(meta: str, namespace: str) -> str:
     return f"{meta_name(meta)}.{namespace}.svc:{GRPC_PORT}"
 
 
-def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendered:
+def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rendered:
     """The children of `meta`; `InvalidResource` if its spec and its store's do not go together."""
     name, image = meta_name(meta.name), node_image(meta, store, defaults)
     access = meta_access(store)
@@ -80,12 +80,12 @@ def meta_manifests(meta: Meta, store: StateStore, defaults: Defaults) -> Rendere
     return Rendered(tuple(found), kept)
 
 
-def web_port(store: StateStore) -> str:
+def web_port(store: StoreResource) -> str:
     """The name of the port of console and metrics: it says how to speak there, to whoever scrapes many stores."""
     return "https" if has_tls(store) else "http"
 
 
-def _probes(store: StateStore) -> dict[str, Any]:
+def _probes(store: StoreResource) -> dict[str, Any]:
     def probe(path: str, period: int, failures: int) -> dict[str, Any]:
         return http_probe(path, tls=has_tls(store), period=period, failures=failures, port=web_port(store))
 
@@ -97,7 +97,7 @@ def _probes(store: StateStore) -> dict[str, Any]:
     }
 
 
-def _service(meta: Meta, store: StateStore, name: str, spec: dict[str, Any]) -> Manifest:
+def _service(meta: Meta, store: StoreResource, name: str, spec: dict[str, Any]) -> Manifest:
     ports = [
         {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"},
         {"name": web_port(store), "port": HTTP_PORT, "targetPort": web_port(store), "protocol": "TCP"},

@@ -15,7 +15,7 @@ from tussock.operator.manifests.transport_security import MOUNT, has_tls, role_p
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore, S3Store, bucket_url
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["GRPC_PORT", "HTTP_PORT", "meta_config", "to_toml"]
 
@@ -25,7 +25,7 @@ HTTP_PORT = 7371
 _SECRETS = ("access_key_id", "secret_access_key", "reader_access_key_id", "reader_secret_access_key")
 
 
-def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
+def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     """All settings that differ from the service's defaults; `InvalidResource` if the user's cannot be used."""
     given = meta.spec.config
     _check_credentials(meta, store)
@@ -34,7 +34,7 @@ def meta_config(meta: Meta, store: StateStore) -> dict[str, Any]:
     return strategic_merge(strategic_merge(suggested, given), _insisted(store))
 
 
-def _check_credentials(meta: Meta, store: StateStore) -> None:
+def _check_credentials(meta: Meta, store: StoreResource) -> None:
     """Refuse what would be a secret in a ConfigMap, and credentials to hand out where there are none."""
     given = meta.spec.config.get("credentials") or {}
     for name in _SECRETS:
@@ -62,7 +62,7 @@ def _check_credentials(meta: Meta, store: StateStore) -> None:
         )
 
 
-def _credentials_mode(store: StateStore) -> str:
+def _credentials_mode(store: StoreResource) -> str:
     """A MinIO of our own gives each client just what its role needs; of other servers, an STS is not to be expected."""
     backend = store.spec.object_store.backend
     if isinstance(backend, ManagedStore):
@@ -70,7 +70,7 @@ def _credentials_mode(store: StateStore) -> str:
     return "static" if isinstance(backend, S3Store) and bucket_secret(store) else "none"
 
 
-def _insisted(store: StateStore) -> dict[str, Any]:
+def _insisted(store: StoreResource) -> dict[str, Any]:
     config: dict[str, Any] = {
         "store": bucket_url(store.spec.object_store),
         "listen": f"0.0.0.0:{GRPC_PORT}",
@@ -95,7 +95,7 @@ def _insisted(store: StateStore) -> dict[str, Any]:
     return _without_nothing(config)
 
 
-def _bucket(store: StateStore) -> dict[str, Any]:
+def _bucket(store: StoreResource) -> dict[str, Any]:
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint, region=region, allow_http=allow_http):
             return {"endpoint": endpoint or None, "region": region or None, "allow_http": allow_http or None}

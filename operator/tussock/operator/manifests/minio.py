@@ -9,7 +9,7 @@ from tussock.operator.manifests.pod.volumes import claim
 from tussock.operator.manifests.settings import Defaults, minio_image
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.object_store import ManagedStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["MINIO_KEYS", "SECRET_VERSION", "minio_manifests", "minio_secret"]
 
@@ -25,7 +25,7 @@ _DRAIN_SECONDS = 10.0
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
-def minio_secret(store: StateStore, user: str, password: str) -> Manifest:
+def minio_secret(store: StoreResource, user: str, password: str) -> Manifest:
     """The secret of a managed object store. Made once, with what the caller drew; never again from a spec.
 
     It goes with the store also where the data stay, and a new one opens them: MinIO keeps this user nowhere else.
@@ -39,7 +39,7 @@ def minio_secret(store: StateStore, user: str, password: str) -> Manifest:
     }
 
 
-def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults, secret_version: str) -> Rendered:
+def minio_manifests(store: StoreResource, managed: ManagedStore, defaults: Defaults, secret_version: str) -> Rendered:
     """StatefulSet, Service and claim; the secret is made apart (`minio_secret`), and the bucket by its client.
 
     Another `secret_version` restarts the server.
@@ -80,7 +80,7 @@ def minio_manifests(store: StateStore, managed: ManagedStore, defaults: Defaults
     return Rendered(tuple(found), kept)
 
 
-def _stateful_set(store: StateStore, name: str, image: str, template: Manifest) -> Manifest:
+def _stateful_set(store: StoreResource, name: str, image: str, template: Manifest) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -96,7 +96,7 @@ def _stateful_set(store: StateStore, name: str, image: str, template: Manifest) 
     }
 
 
-def _service(store: StateStore, name: str) -> Manifest:
+def _service(store: StoreResource, name: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",

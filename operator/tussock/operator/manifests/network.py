@@ -20,7 +20,7 @@ from tussock.operator.manifests.labels import COMPONENT_LABEL, STORE_LABEL, Comp
 from tussock.operator.manifests.meta_config import GRPC_PORT, HTTP_PORT
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.resources.object_store import ManagedStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["CLIENT_LABEL", "network_policies", "operator_peer", "prometheus_peers"]
 
@@ -32,7 +32,7 @@ ANY_NAMESPACE = "*"
 Peer = dict[str, Any]
 
 
-def network_policies(store: StateStore, defaults: Defaults) -> tuple[Manifest, ...]:
+def network_policies(store: StoreResource, defaults: Defaults) -> tuple[Manifest, ...]:
     """The policies of a store; none if it wants none."""
     if not store.spec.network_policy:
         return ()
@@ -67,7 +67,7 @@ def _rule(port: int, *peers: Peer) -> dict[str, Any]:
     return {"from": list(peers), "ports": [{"protocol": "TCP", "port": port}]}
 
 
-def _policy(store: StateStore, component: Component, ingress: Sequence[dict[str, Any]]) -> Manifest:
+def _policy(store: StoreResource, component: Component, ingress: Sequence[dict[str, Any]]) -> Manifest:
     pods = {"matchLabels": {STORE_LABEL: store.name, COMPONENT_LABEL: component}}
     return {
         "apiVersion": "networking.k8s.io/v1",

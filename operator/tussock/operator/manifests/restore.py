@@ -15,7 +15,7 @@ from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.object_store import AzureStore, ManagedStore, S3Store, VolumeStore, bucket_url
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["BACKUP_KEY", "restore_manifests", "restore_name"]
 
@@ -28,12 +28,14 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory
 _REGION = "us-east-1"
 
 
-def restore_name(store: StateStore) -> str:
+def restore_name(store: StoreResource) -> str:
     """The name of the pod that restores into `store`, and of its ConfigMap."""
     return f"{store.name}-restore"
 
 
-def restore_manifests(store: StateStore, source: StateStore, backup: str, defaults: Defaults) -> tuple[Manifest, ...]:
+def restore_manifests(
+    store: StoreResource, source: StoreResource, backup: str, defaults: Defaults
+) -> tuple[Manifest, ...]:
     """The ConfigMap and the pod that copy the backup of that name from `source` into the empty place of `store`."""
     name, settings = restore_name(store), _settings(source)
     image = store.spec.images.node or defaults.node_image
@@ -74,7 +76,7 @@ def restore_manifests(store: StateStore, source: StateStore, backup: str, defaul
     )
 
 
-def _pod(store: StateStore, source: StateStore, name: str, image: str, spec: Manifest) -> Manifest:
+def _pod(store: StoreResource, source: StoreResource, name: str, image: str, spec: Manifest) -> Manifest:
     about = metadata(store, name, store.name, "restore", image=image)
     if isinstance(source.spec.object_store.backend, ManagedStore):
         # Whom the network policy of the other store's MinIO lets in.
@@ -90,7 +92,7 @@ def _pod(store: StateStore, source: StateStore, name: str, image: str, spec: Man
     }
 
 
-def _url(store: StateStore) -> str:
+def _url(store: StoreResource) -> str:
     return bucket_url(store.spec.object_store)
 
 
@@ -98,7 +100,7 @@ def _given(access: Any) -> set[str]:
     return {variable["name"] for variable in access.env}
 
 
-def _settings(store: StateStore) -> dict[str, str]:
+def _settings(store: StoreResource) -> dict[str, str]:
     """What is no secret of what it takes to reach a bucket, by the names of variables; all of it, in any case.
 
     What the source would leave out, it would take over from the target.
@@ -119,7 +121,7 @@ def _settings(store: StateStore) -> dict[str, str]:
 
 
 def _source_volumes(
-    name: str, source: StateStore, settings: dict[str, str]
+    name: str, source: StoreResource, settings: dict[str, str]
 ) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     if isinstance(source.spec.object_store.backend, VolumeStore):
         claim = {"name": "source", "persistentVolumeClaim": {"claimName": volume_claim(source)}}

@@ -7,7 +7,7 @@ from tussock.operator.resources.compactor import Compactor
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.object_store import ManagedStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["Defaults", "minio_image", "node_image", "spark_image"]
 
@@ -25,19 +25,19 @@ class Defaults(NamedTuple):
     cluster_domain: str = "cluster.local"
 
 
-def node_image(resource: Meta | Compactor, store: StateStore, defaults: Defaults) -> str:
+def node_image(resource: Meta | Compactor, store: StoreResource, defaults: Defaults) -> str:
     """The image of meta or compactor nodes; `InvalidResource` if nobody names one."""
     image = resource.spec.image or store.spec.images.node or defaults.node_image
     return image or _missing(resource.kind, resource.name, "node")
 
 
-def spark_image(compute: Compute, store: StateStore, defaults: Defaults) -> str:
+def spark_image(compute: Compute, store: StoreResource, defaults: Defaults) -> str:
     """The image of a job's driver and executors; `InvalidResource` if nobody names one."""
     image = compute.spec.image or store.spec.images.spark or defaults.spark_image
     return image or _missing(compute.kind, compute.name, "spark")
 
 
-def minio_image(managed: ManagedStore, store: StateStore, defaults: Defaults) -> str:
+def minio_image(managed: ManagedStore, store: StoreResource, defaults: Defaults) -> str:
     """The image of a managed object store; `InvalidResource` if nobody names one."""
     image = managed.image or store.spec.images.minio or defaults.minio_image
     return image or _missing(store.kind, store.name, "minio")

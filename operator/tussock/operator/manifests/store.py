@@ -10,12 +10,12 @@ from tussock.operator.manifests.pod.pods import Rendered
 from tussock.operator.manifests.pod.volumes import store_claim
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["store_manifests"]
 
 
-def store_manifests(store: StateStore, metas: Sequence[str], defaults: Defaults, secret_version: str) -> Rendered:
+def store_manifests(store: StoreResource, metas: Sequence[str], defaults: Defaults, secret_version: str) -> Rendered:
     """The children of `store`; `metas` are the names of its `Meta` objects.
 
     `secret_version` is that of the secret of a managed object store. Not among the children: the `Meta` and

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "MOUNT",
@@ -39,12 +39,12 @@ class Mounted(NamedTuple):
     """Of clients; the service is told in its configuration."""
 
 
-def has_tls(store: StateStore) -> bool:
+def has_tls(store: StoreResource) -> bool:
     """Whether nodes of this store speak TLS with each other."""
     return store.spec.tls.mode != "none"
 
 
-def tls_secret(store: StateStore, identity: Identity) -> str:
+def tls_secret(store: StoreResource, identity: Identity) -> str:
     """The secret of `identity`: `tls.crt`, `tls.key` and `ca.crt`, the certificates that it trusts.
 
     With `mode: secret` all share the one that the user keeps.
@@ -54,19 +54,19 @@ def tls_secret(store: StateStore, identity: Identity) -> str:
     return f"{store.name}-{identity}-tls"
 
 
-def job_secret(store: StateStore, compute: str) -> str:
+def job_secret(store: StoreResource, compute: str) -> str:
     """The same of one job, the `Compute` called so: it has a certificate of its own."""
     if store.spec.tls.mode == "secret":
         return store.spec.tls.secret_name
     return f"{compute}-driver-tls"
 
 
-def server_name(store: StateStore) -> str:
+def server_name(store: StoreResource) -> str:
     """The name that every meta node's certificate has, whatever address it is reached at."""
     return f"{store.name}-meta.{store.namespace}.svc"
 
 
-def role_patterns(store: StateStore) -> dict[str, list[str]]:
+def role_patterns(store: StoreResource) -> dict[str, list[str]]:
     """Which certificates have which role, as the meta service's `tls.roles` says it.
 
     The URI in a certificate names the store, since an issuer may serve many. A CA that the operator made serves this
@@ -84,12 +84,12 @@ def role_patterns(store: StateStore) -> dict[str, list[str]]:
     return found
 
 
-def role_uri(store: StateStore, role: str) -> str:
+def role_uri(store: StoreResource, role: str) -> str:
     """The name in the certificate of a client that has this role in this store, and in no other."""
     return f"tussock://{store.namespace}/{store.name}/{role}"
 
 
-def job_uri(store: StateStore, compute: str) -> str:
+def job_uri(store: StoreResource, compute: str) -> str:
     """The name by which the meta service knows a job: it has the role of a writer, and limits and log lines its own."""
     return f"{role_uri(store, 'writer')}/{compute}"
 
@@ -104,17 +104,17 @@ def common_name(role: str) -> str:
     return f"tussock-{role}"
 
 
-def mounted(store: StateStore, identity: Identity) -> Mounted:
+def mounted(store: StoreResource, identity: Identity) -> Mounted:
     """The certificate of `identity` as files, renewed under a running process; nothing without TLS."""
     return _mounted(tls_secret(store, identity)) if has_tls(store) else Mounted()
 
 
-def client_identity(store: StateStore, identity: Identity) -> Mounted:
+def client_identity(store: StoreResource, identity: Identity) -> Mounted:
     """The same with the variables by which every client finds it (`docs/security.md`)."""
     return _client(store, tls_secret(store, identity))
 
 
-def job_identity(store: StateStore, compute: str) -> Mounted:
+def job_identity(store: StoreResource, compute: str) -> Mounted:
     """The same of the job called so, for its driver and its executors."""
     return _client(store, job_secret(store, compute))
 
@@ -126,7 +126,7 @@ def _mounted(name: str) -> Mounted:
     )
 
 
-def _client(store: StateStore, secret: str) -> Mounted:
+def _client(store: StoreResource, secret: str) -> Mounted:
     if not has_tls(store):
         return Mounted()
     values = {

@@ -21,7 +21,7 @@ from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
 from tussock.operator.resources.backup import Retention, StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired", "plan_backup"]
 
@@ -38,7 +38,7 @@ STATUS_BACKUPS_MAX = 500
 class BackupFacts:
     """What the plan of a `StateStoreBackup` needs."""
 
-    store: StateStore | None
+    store: StoreResource | None
     serves: bool = False
     """A meta node of the store can be asked."""
     tended: BackupsFact | None = None
@@ -237,7 +237,7 @@ def _depart(
 
 def _status(
     backup: StateStoreBackup,
-    store: StateStore | None,
+    store: StoreResource | None,
     own: Sequence[HeldBackup] | None,
     verdict: Verdict,
     now: datetime,

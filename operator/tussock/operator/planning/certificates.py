@@ -16,7 +16,7 @@ from tussock.operator.planning.words.conditions import Reason, Verdict, progress
 from tussock.operator.planning.words.model import Manifest, Ref, seconds_since
 from tussock.operator.planning.words.ownership import belongs, holder_of, uses
 from tussock.operator.resources.object_store import ManagedStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "not_issued", "writes_into"]
 
@@ -26,7 +26,7 @@ _FILES = ("ca.crt", "tls.crt", "tls.key")
 
 
 def missing_certificates(
-    store: StateStore,
+    store: StoreResource,
     children: Mapping[Ref, Manifest],
     others: Mapping[Ref, Manifest],
     defaults: Defaults,
@@ -55,7 +55,7 @@ def missing_certificates(
 
 
 def foreign_secrets(
-    store: StateStore, others: Mapping[Ref, Manifest], metas: Sequence[str], defaults: Defaults
+    store: StoreResource, others: Mapping[Ref, Manifest], metas: Sequence[str], defaults: Defaults
 ) -> list[Ref]:
     """Secrets with the names of those that are drawn or issued for a store, and that are not its own.
 
@@ -84,7 +84,7 @@ def first_end_of(children: Mapping[Ref, Manifest]) -> str:
     return min((str(status["notAfter"]) for status in found if "notAfter" in status), default="")
 
 
-def _of_the_user(store: StateStore, others: Mapping[Ref, Manifest]) -> Verdict | None:
+def _of_the_user(store: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
     name = tls_secret(store, "meta")
     secret = others.get(Ref("Secret", name))
     if secret is None:
@@ -97,7 +97,7 @@ def _of_the_user(store: StateStore, others: Mapping[Ref, Manifest]) -> Verdict |
 
 
 def not_issued(
-    store: StateStore,
+    store: StoreResource,
     wanted: Sequence[str],
     children: Mapping[Ref, Manifest],
     others: Mapping[Ref, Manifest],

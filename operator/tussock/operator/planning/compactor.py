@@ -29,7 +29,7 @@ from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.compactor import Compactor
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["CompactorFacts", "plan_compactor"]
 
@@ -42,7 +42,7 @@ ROLLING_SECONDS = 15.0
 class CompactorFacts:
     """What the plan of a `Compactor` needs beside its children."""
 
-    store: StateStore | None
+    store: StoreResource | None
     defaults: Defaults
     metas: Mapping[str, bool]
     """The names of the store's `Meta` objects, and whether each has rolled out what is asked for now."""

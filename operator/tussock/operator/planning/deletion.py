@@ -22,7 +22,7 @@ from tussock.operator.manifests.restore import restore_name
 from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["Departure", "EmptiedFact", "depart", "is_over", "leaves_bucket", "lost_backups", "remaining", "untouched"]
 
@@ -51,7 +51,7 @@ class Departure(NamedTuple):
     verdict: Verdict
 
 
-def leaves_bucket(store: StateStore) -> bool:
+def leaves_bucket(store: StoreResource) -> bool:
     """Whether there is nothing to clean up in the bucket.
 
     A volume is no bucket that the operator reaches: its claim goes or stays by its owner reference. So does the disk of
@@ -63,7 +63,7 @@ def leaves_bucket(store: StateStore) -> bool:
     return isinstance(backend, ManagedStore) and (backend.ephemeral or store.spec.deletion_policy == "Delete")
 
 
-def lost_backups(store: StateStore, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+def lost_backups(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
     """The event that names the backups that go with the disk of a store; none where the disk stays, or holds none."""
     backend = store.spec.object_store.backend
     goes = store.spec.deletion_policy == "Delete" or (isinstance(backend, ManagedStore) and backend.ephemeral)
@@ -88,12 +88,12 @@ def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
     return found
 
 
-def is_over(store: StateStore, now: datetime) -> bool:
+def is_over(store: StoreResource, now: datetime) -> bool:
     """Whether a deletion has taken its time, so that nobody is waited for any more."""
     return seconds_since(store.metadata.deletion_timestamp, now) >= store.spec.deletion_deadline_seconds
 
 
-def untouched(store: StateStore, rivals: Sequence[str]) -> EmptiedFact:
+def untouched(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
     """What came of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
@@ -102,7 +102,7 @@ def untouched(store: StateStore, rivals: Sequence[str]) -> EmptiedFact:
 
 
 def depart(
-    store: StateStore,
+    store: StoreResource,
     pods: Sequence[Manifest],
     children: Mapping[Ref, Manifest],
     emptied: EmptiedFact | None,
@@ -127,12 +127,12 @@ def depart(
     return Departure((*nodes, Release()), _end(store, left, emptied))
 
 
-def _blind_after(store: StateStore) -> float:
+def _blind_after(store: StoreResource) -> float:
     """Seconds after which a store goes though no look into its bucket has ended."""
     return store.spec.deletion_deadline_seconds + _LOOK_SECONDS
 
 
-def _end(store: StateStore, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
+def _end(store: StoreResource, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
     """How a deletion has ended."""
     still = sorted(name for names in left.values() for name in names)
     if emptied.done and not still:
@@ -149,7 +149,7 @@ def _end(store: StateStore, left: Mapping[str, Sequence[str]], emptied: EmptiedF
     return wrong(Reason.DELETION_GAVE_UP, f"{after}{told}")
 
 
-def _nodes(store: StateStore, children: Mapping[Ref, Manifest]) -> set[Ref]:
+def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> set[Ref]:
     """Who writes into the bucket: the nodes, by their resources, and a pod that restores."""
     restores = Ref("Pod", restore_name(store))
     return {ref for ref in children if ref.kind in ("Compactor", "Meta") or ref == restores}

@@ -29,7 +29,7 @@ from tussock.operator.planning.words.facts import LASTING_TIMES, PlatformFact
 from tussock.operator.planning.words.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
 from tussock.operator.resources.meta import Meta
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["DELETION_COST", "MetaFacts", "plan_meta"]
 
@@ -46,7 +46,7 @@ FRESH_SECONDS = 15.0
 class MetaFacts:
     """What the plan of a `Meta` needs beside its children."""
 
-    store: StateStore | None
+    store: StoreResource | None
     defaults: Defaults
     platform: PlatformFact | None
     """`None` before the meta nodes were asked for the first time."""
@@ -215,7 +215,7 @@ def _kept(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
     return (Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."),)
 
 
-def _secrets(store: StateStore) -> list[str]:
+def _secrets(store: StoreResource) -> list[str]:
     """The secrets that meta nodes mount."""
     names = [name for name, _ in secrets_of_bucket(store)]
     return [*names, tls_secret(store, "meta")] if has_tls(store) else names
@@ -243,7 +243,7 @@ def _ip(pod: Mapping[str, Any]) -> str:
 
 def _status(
     meta: Meta,
-    store: StateStore | None,
+    store: StoreResource | None,
     observed: Observed[MetaFacts],
     workload: Manifest | None,
     verdict: Verdict,

@@ -16,7 +16,7 @@ from tussock.operator.planning.words.conditions import Reason, Verdict, progress
 from tussock.operator.planning.words.model import Action, Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.backup import parse_backup
-from tussock.operator.resources.store import RestoreFrom, StateStore, StateStoreSpec, parse_store
+from tussock.operator.resources.store import RestoreFrom, StateStoreSpec, StoreResource, parse_store
 
 __all__ = ["Restoring", "plan_restore"]
 
@@ -37,12 +37,12 @@ class Restoring(NamedTuple):
 
 
 class _Source(NamedTuple):
-    store: StateStore
+    store: StoreResource
     backup: str
 
 
 def plan_restore(
-    store: StateStore,
+    store: StoreResource,
     children: Mapping[Ref, Manifest],
     others: Mapping[Ref, Manifest],
     defaults: Defaults,
@@ -74,7 +74,7 @@ def plan_restore(
     return Restoring(verdict, tuple(Apply(marked(manifest)) for manifest in made), refs)
 
 
-def _hinted(store: StateStore, found: Verdict) -> Verdict:
+def _hinted(store: StoreResource, found: Verdict) -> Verdict:
     """With the way out of a manifest that was kept, though its restore was done long ago."""
     if found.reason is not Reason.RESTORE_FAILED:
         return found
@@ -111,7 +111,7 @@ def _said(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _source(store: StateStore, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
+def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
     """Where the backup is and what it is called, or what stands in the way."""
     if wanted.object_store is not None:
         return _Source(_bucket_of(store, wanted), wanted.backup_name)
@@ -137,7 +137,7 @@ def _source(store: StateStore, wanted: RestoreFrom, begun: str, others: Mapping[
     return _Source(parse_store(source), name)
 
 
-def _missing_secret(source: StateStore, others: Mapping[Ref, Manifest]) -> Verdict | None:
+def _missing_secret(source: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
     """What is wrong with the source's secret: a pod would wait for it without a word."""
     credentials = bucket_secret(source)
     if credentials is None:
@@ -156,7 +156,7 @@ def _missing_secret(source: StateStore, others: Mapping[Ref, Manifest]) -> Verdi
     return None
 
 
-def _bucket_of(store: StateStore, wanted: RestoreFrom) -> StateStore:
+def _bucket_of(store: StoreResource, wanted: RestoreFrom) -> StoreResource:
     """A store of which only the bucket is known; its secret is in our namespace."""
     assert wanted.object_store is not None
-    return StateStore(metadata=store.metadata, spec=StateStoreSpec(object_store=wanted.object_store))
+    return StoreResource(metadata=store.metadata, spec=StateStoreSpec(object_store=wanted.object_store))

@@ -36,7 +36,7 @@ from tussock.operator.planning.words.ownership import holder_of, in_the_way
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "ISSUE_CERTIFICATES",
@@ -80,7 +80,7 @@ class StoreFacts:
     emptied: EmptiedFact | None = None
 
 
-def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime) -> Plan:
+def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
     """What to do about a `StateStore`."""
     facts = observed.facts
     if store.is_being_deleted:
@@ -151,7 +151,7 @@ def plan_store(store: StateStore, observed: Observed[StoreFacts], now: datetime)
     return Plan(tuple(actions), status, again)
 
 
-def is_prefix_held(store: StateStore) -> bool:
+def is_prefix_held(store: StoreResource) -> bool:
     """Whether the status says that the prefix is this store's.
 
     A store of an earlier operator is known by the version that its meta nodes have reported.
@@ -160,14 +160,14 @@ def is_prefix_held(store: StateStore) -> bool:
 
 
 def meta_names(
-    store: StateStore, metas: Sequence[Manifest], sections: Mapping[str, Mapping[str, Any] | None]
+    store: StoreResource, metas: Sequence[Manifest], sections: Mapping[str, Mapping[str, Any] | None]
 ) -> list[str]:
     """The names of a store's `Meta` objects, those of them that are about to be made included."""
     section = [store.name] if sections.get("Meta") is not None else []
     return sorted({*section, *(body["metadata"]["name"] for body in metas)})
 
 
-def _works(store: StateStore, observed: Observed[StoreFacts], metas: Sequence[str]) -> list[Action]:
+def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence[str]) -> list[Action]:
     """Secrets whose content has to be drawn or issued."""
     found: list[Action] = []
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
@@ -178,7 +178,7 @@ def _works(store: StateStore, observed: Observed[StoreFacts], metas: Sequence[st
     return found
 
 
-def _rivalry(store: StateStore, facts: StoreFacts) -> Verdict | None:
+def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
     if not facts.rivals:
         return None
     return wrong(
@@ -189,7 +189,7 @@ def _rivalry(store: StateStore, facts: StoreFacts) -> Verdict | None:
     )
 
 
-def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
+def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
     """What stands in the way of starting anything, the first thing first; `None` if nothing does."""
     facts = observed.facts
     metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
@@ -222,7 +222,7 @@ def _obstacle(store: StateStore, observed: Observed[StoreFacts], now: datetime) 
     )
 
 
-def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdict | None:
+def _missing_secret(store: StoreResource, observed: Observed[StoreFacts]) -> Verdict | None:
     named = {
         "spec.objectStore": bucket_secret(store),
         "spec.objectStore.s3.readerCredentialsSecret": reader_secret(store),
@@ -247,7 +247,7 @@ def _missing_secret(store: StateStore, observed: Observed[StoreFacts]) -> Verdic
     return None
 
 
-def _sections(store: StateStore, facts: StoreFacts) -> list[Manifest]:
+def _sections(store: StoreResource, facts: StoreFacts) -> list[Manifest]:
     """The `Meta` and the `Compactor` that the store's spec asks for."""
     components: dict[str, Component] = {"Meta": "meta", "Compactor": "compactor"}
     return [
@@ -267,13 +267,15 @@ def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Ver
     return obstacle is None or exists
 
 
-def of_store(others: Mapping[Ref, Manifest], kind: str, store: StateStore) -> list[Manifest]:
+def of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
     """All resources of a kind that refer to the store, by name."""
     found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
     return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
 
 
-def _verdict(store: StateStore, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool) -> Verdict:
+def _verdict(
+    store: StoreResource, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool
+) -> Verdict:
     """How a store is that nothing stands in the way of: as its parts are, the first one that is not ready."""
     if not metas:
         told = "There is no Meta of this store yet; create one, or give spec.meta."
@@ -300,12 +302,12 @@ def _waiting(kind: str) -> Reason:
     return Reason.WAITING_FOR_META if kind == "Meta" else Reason.WAITING_FOR_COMPACTORS
 
 
-def _endpoint(store: StateStore, metas: Sequence[Manifest]) -> str:
+def _endpoint(store: StoreResource, metas: Sequence[Manifest]) -> str:
     return f"tussock://{','.join(meta_address(body['metadata']['name'], store.namespace) for body in metas)}"
 
 
 def _status(
-    store: StateStore, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
+    store: StoreResource, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
 ) -> dict[str, Any]:
     """The status; `obstacle` keeps all others from starting: empty for nothing, `None` before anybody has looked."""
     metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)

@@ -18,7 +18,7 @@ from tussock.operator.plugin.release import release
 from tussock.operator.plugin.tables import epochs_text, status_text
 from tussock.operator.probes.platform import Certificates
 from tussock.operator.resources.common import API_VERSION, GROUP, InvalidResource
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.errors import TussockError
 
@@ -139,7 +139,7 @@ def _compact(kubectl: Kubectl, name: str, table: str, seconds: int) -> None:
     sys.stdout.write(f"Table {table} of {name} is compacted.\n")
 
 
-def _certificates(kubectl: Kubectl, store: StateStore) -> Certificates:
+def _certificates(kubectl: Kubectl, store: StoreResource) -> Certificates:
     data = kubectl.object("secrets", tls_secret(store, "client-admin")).get("data") or {}
     return Certificates(*(base64.b64decode(data.get(file, "")) for file in ("ca.crt", "tls.crt", "tls.key")))
 

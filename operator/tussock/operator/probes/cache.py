@@ -31,7 +31,7 @@ Fact = TypeVar("Fact")
 
 
 @dataclass
-class _Entry:
+class _Answer:
     fact: Any = None
     made: float = float("-inf")
     asked: float = 0.0
@@ -43,7 +43,7 @@ class Probes:
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
-        self._entries: dict[tuple[Key, Hashable], _Entry] = {}
+        self._entries: dict[tuple[Key, Hashable], _Answer] = {}
         self._is_closing = False
         self._slots = asyncio.Semaphore(PROBES_MAX)
         self._of_namespace: dict[str, asyncio.Semaphore] = {}
@@ -59,7 +59,7 @@ class Probes:
         that the answer depends on, such as the version of a secret, so what was found with another one is not taken.
         """
         now = asyncio.get_running_loop().time()
-        entry = self._entries.setdefault((owner, about), _Entry())
+        entry = self._entries.setdefault((owner, about), _Answer())
         entry.asked = now
         if entry.task is None and now - entry.made >= every_seconds:
             entry.task = asyncio.create_task(self._run(owner, entry, run))
@@ -94,7 +94,7 @@ class Probes:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self, owner: Key, entry: _Entry, run: Callable[[], Awaitable[Fact]]) -> None:
+    async def _run(self, owner: Key, entry: _Answer, run: Callable[[], Awaitable[Fact]]) -> None:
         try:
             # Its namespace's first: who waits for that one keeps none of the others'.
             async with self._turn(owner.namespace), self._slots, asyncio.timeout(PROBE_SECONDS):

@@ -12,7 +12,7 @@ ANSWER_BYTES_MAX = 64 << 10
 """A status has a few hundred; whoever answers is a user's pod."""
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _DriverStatus(msgspec.Struct, rename="camel"):
     committed_epoch: int = 0
     committed_batch: int = 0
     committed_ms: int = 0
@@ -32,7 +32,7 @@ async def ask_driver(address: str) -> DriverFact | None:
                 body += part
                 if len(body) > ANSWER_BYTES_MAX:
                     return None
-            status = msgspec.json.decode(body, type=_Status)
+            status = msgspec.json.decode(body, type=_DriverStatus)
     except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
         return None
     return DriverFact(status.committed_epoch, status.committed_batch, status.committed_ms)

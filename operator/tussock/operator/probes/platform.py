@@ -37,16 +37,16 @@ class _Version(msgspec.Struct):
     committed_ms: int
 
 
-class _Task(msgspec.Struct):
+class _TaskStatus(msgspec.Struct):
     id: str
 
 
 class _Compaction(msgspec.Struct):
     slots: int = 0
-    tasks: tuple[_Task, ...] = ()
+    tasks: tuple[_TaskStatus, ...] = ()
 
 
-class _Status(msgspec.Struct):
+class _PlatformStatus(msgspec.Struct):
     """The parts of a status that are looked at (`docs/console.md` has all)."""
 
     software: str
@@ -102,11 +102,11 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _ask(address: str, credentials: grpc.ChannelCredentials | None, server_name: str) -> _Status:
+def _ask(address: str, credentials: grpc.ChannelCredentials | None, server_name: str) -> _PlatformStatus:
     transport = GrpcTransport(address, credentials, server_name=server_name if credentials else "")
     try:
         answer = transport.call(METHODS["GetStatus"], pb.GetStatusRequest(), ANSWER_SECONDS)
     finally:
         transport.close()
     assert isinstance(answer, pb.GetStatusResponse)
-    return msgspec.json.decode(answer.status, type=_Status)
+    return msgspec.json.decode(answer.status, type=_PlatformStatus)

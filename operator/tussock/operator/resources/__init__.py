@@ -5,7 +5,7 @@ from tussock.operator.resources.common import API_VERSION, GROUP, VERSION, Inval
 from tussock.operator.resources.compactor import Compactor, parse_compactor
 from tussock.operator.resources.compute import Compute, parse_compute
 from tussock.operator.resources.meta import Meta, parse_meta
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = [
     "API_VERSION",
@@ -16,8 +16,8 @@ __all__ = [
     "InvalidResource",
     "Meta",
     "Resource",
-    "StateStore",
     "StateStoreBackup",
+    "StoreResource",
     "parse_backup",
     "parse_compactor",
     "parse_compute",

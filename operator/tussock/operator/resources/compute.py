@@ -9,7 +9,7 @@ from tussock.operator.resources.common import CamelStruct, PodTemplate, Resource
 
 __all__ = [
     "Application",
-    "Checkpoint",
+    "CheckpointVolume",
     "Compute",
     "ComputeSpec",
     "ConfigMapKey",
@@ -58,7 +58,7 @@ class ExecutorSpec(CamelStruct, frozen=True, kw_only=True):
     pod_template: PodTemplate = field(default_factory=dict)
 
 
-class Checkpoint(CamelStruct, frozen=True, kw_only=True):
+class CheckpointVolume(CamelStruct, frozen=True, kw_only=True):
     """Where Spark keeps its progress: exactly one of a claim that is there, a new one of `size`, and an `emptyDir`."""
 
     claim_name: str = ""
@@ -96,7 +96,7 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     """Empty: the object's name."""
     driver: DriverSpec = DriverSpec()
     executor: ExecutorSpec = ExecutorSpec(replicas=1)
-    checkpoint: Checkpoint = Checkpoint(size="1Gi")
+    checkpoint: CheckpointVolume = CheckpointVolume(size="1Gi")
     restart_policy: RestartPolicy = RestartPolicy()
     suspend: bool = False
     schedule: str = ""

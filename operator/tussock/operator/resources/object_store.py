@@ -14,7 +14,7 @@ __all__ = [
     "Backend",
     "GcsStore",
     "ManagedStore",
-    "ObjectStore",
+    "ObjectStoreSpec",
     "S3Credentials",
     "S3Store",
     "VolumeStore",
@@ -109,7 +109,7 @@ class ManagedStore(CamelStruct, frozen=True, kw_only=True):
 Backend: TypeAlias = S3Store | GcsStore | AzureStore | VolumeStore | ManagedStore
 
 
-class ObjectStore(CamelStruct, frozen=True, kw_only=True):
+class ObjectStoreSpec(CamelStruct, frozen=True, kw_only=True):
     """Exactly one of these."""
 
     s3: S3Store | None = None
@@ -135,7 +135,7 @@ class ObjectStore(CamelStruct, frozen=True, kw_only=True):
         return next(iter(found.values()))
 
 
-def bucket_url(store: ObjectStore) -> str:
+def bucket_url(store: ObjectStoreSpec) -> str:
     """How the platform's processes name the bucket: `s3://bucket/prefix`, `file:///...` and so on."""
     where: BucketUrl
     match store.backend:

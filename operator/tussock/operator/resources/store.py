@@ -6,15 +6,15 @@ from typing import Any, ClassVar, Literal
 from tussock.operator.resources.common import CamelStruct, Resource, parse
 from tussock.operator.resources.compactor import CompactorSection
 from tussock.operator.resources.meta import MetaSection
-from tussock.operator.resources.object_store import ObjectStore
+from tussock.operator.resources.object_store import ObjectStoreSpec
 
 __all__ = [
     "CompactionSpec",
     "ImagesSpec",
     "IssuerRef",
     "RestoreFrom",
-    "StateStore",
     "StateStoreSpec",
+    "StoreResource",
     "TlsSpec",
     "parse_store",
 ]
@@ -71,14 +71,14 @@ class RestoreFrom(CamelStruct, frozen=True, kw_only=True):
     backup: str = ""
     """A `StateStoreBackup` of this namespace."""
     backup_name: str = ""
-    object_store: ObjectStore | None = None
+    object_store: ObjectStoreSpec | None = None
     """With `backup_name`: where the store is that the backup is of."""
 
 
 class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     """The platform."""
 
-    object_store: ObjectStore
+    object_store: ObjectStoreSpec
     retention_seconds: float | None = None
     """Epochs stay readable without a pin for so long."""
     gc_grace_seconds: float | None = None
@@ -101,7 +101,7 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     compactor: CompactorSection | None = None
 
 
-class StateStore(Resource, frozen=True, kw_only=True):
+class StoreResource(Resource, frozen=True, kw_only=True):
     """A store and its platform."""
 
     kind: ClassVar[str] = "StateStore"
@@ -109,6 +109,6 @@ class StateStore(Resource, frozen=True, kw_only=True):
     spec: StateStoreSpec
 
 
-def parse_store(body: Mapping[str, Any]) -> StateStore:
+def parse_store(body: Mapping[str, Any]) -> StoreResource:
     """The body of a `StateStore`; `InvalidResource` if it does not fit."""
-    return parse(body, StateStore)
+    return parse(body, StoreResource)

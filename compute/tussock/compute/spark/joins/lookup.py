@@ -80,7 +80,7 @@ def lookup(
     schema = spark_schema(pa.schema([found.schema.field(name) for name in names]), (), table)
     # Each field may be null: where there is no row, the struct is.
     shown = StructType([StructField(field.name, field.dataType) for field in schema.fields])
-    task = _Task(address, found.spec, names, epoch, arrow_target(shown))
+    task = _LookupTask(address, found.spec, names, epoch, arrow_target(shown))
     find = arrow_udf(task.finder(), shown)
     if latest:
         find = find.asNondeterministic()
@@ -104,7 +104,7 @@ def _values(table: TypedTable) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _LookupTask:
     """What a task needs to know; pickled with the function that runs in it."""
 
     address: StoreAddress

@@ -37,9 +37,9 @@ class CertificateRules:
     def __init__(self, patterns: Mapping[str, Sequence[str]], revoked: Sequence[str] = ()) -> None:
         """Patterns by role; `InvalidOption` for one of no known kind, or that would match every name of a kind."""
         self._patterns = [
-            (_checked(pattern, f"tls.roles.{role}"), ROLES[role]) for role, some in patterns.items() for pattern in some
+            (_check(pattern, f"tls.roles.{role}"), ROLES[role]) for role, some in patterns.items() for pattern in some
         ]
-        self._revoked = [_checked(pattern, "tls.revoked") for pattern in revoked]
+        self._revoked = [_check(pattern, "tls.revoked") for pattern in revoked]
 
     def __bool__(self) -> bool:
         """Whether there is any rule."""
@@ -67,7 +67,7 @@ class CertificateRules:
         return next((uri for uri in uris if self.roles([uri])), names[0]).partition(":")[2]
 
 
-def _checked(pattern: str, option: str) -> str:
+def _check(pattern: str, option: str) -> str:
     kind, separator, name = pattern.partition(":")
     if not separator or kind not in KINDS or name in ("", "*"):
         raise InvalidOption(

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tussock.meta.checkpoints import barriers
-from tussock.meta.checkpoints.job import Action, CommitBarrier, Job, JoinRequest, Send, Step, greet
+from tussock.meta.checkpoints.job import Action, CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.barriers import event_to_message, on_missing_from_message
 from tussock.meta.rpc.convert import tables_from_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.handlers.commits import Commits
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.document import JobStatus, ParticipantStatus
 from tussock.statestore.base.logs import get_logger
@@ -49,7 +50,7 @@ def writer_of(job: str) -> str:
     return f"checkpoint:{job}"
 
 
-class Checkpoints:
+class Checkpoints(Part):
     """The checkpoints of all jobs, for one leadership."""
 
     def __init__(self, context: Context, sessions: Sessions, lock: Lock, commits: Commits) -> None:
@@ -58,7 +59,7 @@ class Checkpoints:
         self._sessions = sessions
         self._lock = lock
         self._commits = commits
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CheckpointJob] = {}
         self._reasons: dict[str, str] = {}
         """Why each job was aborted last."""
         self._closed = False
@@ -80,13 +81,13 @@ class Checkpoints:
                 if wake_ms is not None and wake_ms <= now_ms:
                     self._take(name, barriers.tick(job, now_ms, self._commits.new_epoch()))
 
-    def greet(self, session: Session) -> None:
+    def subscribed(self, session: Session) -> None:
         """The session has subscribed: tell its participants where things stand, events may have been lost."""
         with self._lock:
             for name, participant in self._places(session):
                 self._act(name, greet(self._jobs[name], participant))
 
-    def forget(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             for name, participant in self._places(session):
@@ -95,7 +96,7 @@ class Checkpoints:
                 )
                 self._take(name, step)
 
-    def oldest_uploads(self) -> list[str]:
+    def uploads_in_flight(self) -> list[str]:
         """Ids of the SSTs that barriers under way have collected: vacuum has to spare them, dead or alive who wrote."""
         return [sst.id for tables in self._collected() for runs in tables.values() for run in runs for sst in run.ssts]
 
@@ -251,7 +252,7 @@ class Checkpoints:
             if member.session == session.id
         ]
 
-    def _job(self, name: str, participant: str) -> Job:
+    def _job(self, name: str, participant: str) -> CheckpointJob:
         job = self._jobs.get(name)
         if job is None:
             raise Fenced(
@@ -291,8 +292,8 @@ class Checkpoints:
             )
         return JobOptions(
             participants=message.participants,
-            interval_ms=message.interval_ms or int(options.checkpoint_interval * 1000),
-            timeout_ms=message.timeout_ms or int(options.checkpoint_timeout * 1000),
+            interval_ms=message.interval_ms or int(options.checkpoint_interval_seconds * 1000),
+            timeout_ms=message.timeout_ms or int(options.checkpoint_timeout_seconds * 1000),
             on_missing=on_missing_from_message(message.on_missing),
         )
 
@@ -307,13 +308,13 @@ def _weight(tables: Mapping[int, Sequence[Run]]) -> int:
     return sum(SST_BYTES + len(sst.smallest) + len(sst.largest) for sst in ssts)
 
 
-def _generation(job: Job, message: pb.CollectBarrierRequest | pb.LeaveCheckpointRequest) -> int:
+def _generation(job: CheckpointJob, message: pb.CollectBarrierRequest | pb.LeaveCheckpointRequest) -> int:
     """The generation that a call names; 0, which nobody has, if it comes from another session than the participant."""
     member = job.members.get(message.participant)
     return message.generation if member is not None and member.session == message.session_id else 0
 
 
-def _status(job: Job, reason: str, now_ms: int) -> JobStatus:
+def _status(job: CheckpointJob, reason: str, now_ms: int) -> JobStatus:
     flight = job.flight
     parts = flight.parts.keys() if flight is not None else ()
     participants = [

@@ -12,6 +12,7 @@ from tussock.meta.rpc.convert import columns_from_message, commit_from_message, 
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
 from tussock.meta.server.feed import Feed
+from tussock.meta.server.part import Part
 from tussock.statestore.base.arguments import check_name, check_writer
 from tussock.statestore.base.system import Lock
 from tussock.statestore.contract.backend import CommitRequest
@@ -28,7 +29,7 @@ UPDATE_BYTES_MAX = 256 << 10
 SST_ID = re.compile(r"[0-9a-f]{32}")
 
 
-class Commits:
+class Commits(Part):
     """Serves the RPCs about versions, tables and epochs."""
 
     def __init__(self, context: Context, lock: Lock, feed: Feed) -> None:
@@ -100,7 +101,7 @@ class Commits:
         )
 
     def _create_table(self, request: pb.CreateTableRequest, _: Caller) -> pb.CreateTableResponse:
-        state = self._context.meta.create_table(_checked(spec_from_message(request.spec)))
+        state = self._context.meta.create_table(_check_spec(spec_from_message(request.spec)))
         return pb.CreateTableResponse(spec=spec_to_message(state.spec), seq=self._seq())
 
     def _alter_table(self, request: pb.AlterTableRequest, _: Caller) -> pb.AlterTableResponse:
@@ -136,7 +137,7 @@ class Commits:
         return self._context.meta.version().seq
 
 
-def _checked(spec: TableSpec) -> TableSpec:
+def _check_spec(spec: TableSpec) -> TableSpec:
     """The table, if a client of Tussock could have asked for it: `InvalidOption` or `SchemaMismatch` if not."""
     schema = None if spec.schema is None else columns_from_message(spec.schema)
     return table_spec(

@@ -7,18 +7,17 @@ to do: an idle store makes no requests.
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import Message
-
-from tussock.meta.compaction.assignment import Schedule, SchedulerConfig, TakenBack, owner_of
+from tussock.meta.compaction.assignment import Assignments, SchedulerConfig, TakenBack, owner_of
 from tussock.meta.compaction.claims import Chosen
 from tussock.meta.compaction.picker import pick_manual
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import sst_from_message, task_to_message
-from tussock.meta.server.auth.caller import Caller
+from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.document import CompactionStatus
 from tussock.meta.server.status.version_parts import task_statuses
@@ -59,7 +58,7 @@ def worker_name(session: Session) -> str:
     return f"{session.name}/{hashlib.sha256(session.id.encode()).hexdigest()[:16]}"
 
 
-class Scheduler:
+class Scheduler(Part):
     """The compaction scheduler of one leadership."""
 
     def __init__(self, context: Context, sessions: Sessions, lock: Lock) -> None:
@@ -67,15 +66,15 @@ class Scheduler:
         options = context.options
         config = SchedulerConfig(
             tasks_per_table=options.tasks_per_table,
-            stuck_seconds=options.stuck_task,
-            orphan_seconds=options.session_lease,
+            stuck_seconds=options.stuck_task_seconds,
+            orphan_seconds=options.session_lease_seconds,
         )
         self._context = context
         self._sessions = sessions
         self._sessions_lock = lock
         # Held for computations only; taken within the log's lock, never around a call to the log.
         self._lock = threading.Lock()
-        self._schedule = Schedule(config, options.picker)
+        self._schedule = Assignments(config, options.picker)
         self._manual: dict[int, _Manual] = {}
         self._decided_seq = 0
         self._working = False
@@ -84,7 +83,7 @@ class Scheduler:
         self._quiet_until = 0.0
         self._pause = _PAUSE_SECONDS
 
-    def handlers(self) -> dict[str, Callable[..., Message]]:
+    def handlers(self) -> Handlers:
         """The RPCs answered here."""
         return {
             "Compact": self._compact,
@@ -109,7 +108,7 @@ class Scheduler:
             self._working, self._missed = True, False
             self._context.system.spawn("tussock-scheduler", self._round)
 
-    def greet(self, session: Session) -> None:
+    def subscribed(self, session: Session) -> None:
         """The session has subscribed: send again what it was given, an event may have been lost."""
         with self._lock:
             tasks = self._schedule.handed_out(worker_name(session))
@@ -125,7 +124,7 @@ class Scheduler:
                 worker_name(session), session.slots, session.progress, self._context.meta.version(), self._now()
             )
 
-    def forget(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             self._schedule.leave(worker_name(session))

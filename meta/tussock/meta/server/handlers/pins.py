@@ -22,6 +22,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import pin_from_message, pin_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.part import Part
 from tussock.meta.server.sessions import Session, Sessions
 from tussock.meta.server.status.version_parts import short_id
 from tussock.statestore.base.logs import get_logger
@@ -38,7 +39,7 @@ PINS_MAX = 10_000
 """Of all sessions: the leader writes each of them anew every third of a lease, and answers `ListPins` with all."""
 
 
-class Pinning:
+class Pinning(Part):
     """Takes, adopts and releases pins for sessions."""
 
     def __init__(self, context: Context, sessions: Sessions, lock: Lock, term: int) -> None:
@@ -61,7 +62,7 @@ class Pinning:
                 continue
             try:
                 self._check_room(session)
-                pin = self._context.meta.adopt_pin(pin_from_message(message), _holder(session))
+                pin = self._context.meta.pins.adopt(pin_from_message(message), _holder(session))
             except (SnapshotExpired, AccessDenied, LimitReached) as error:
                 if not isinstance(error, SnapshotExpired) and not lost:
                     log.warning("a pin was not taken over", session=short_id(session.id), reason=str(error))
@@ -76,7 +77,7 @@ class Pinning:
                 pin.abandon()
         return lost
 
-    def release_all(self, session: Session) -> None:
+    def ended(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             pins = list(session.pins.values())
@@ -84,9 +85,9 @@ class Pinning:
         for pin in pins:
             pin.release()
 
-    def abandon(self) -> None:
-        """Stop renewing, and leave the objects to the next leader."""
-        self._context.meta.abandon_pins()
+    def close(self) -> None:
+        """The term is over: stop renewing, and leave the objects to the next leader."""
+        self._context.meta.pins.abandon_all()
 
     def _pin(self, request: pb.PinRequest, _: Caller) -> pb.PinResponse:
         if TOKEN.fullmatch(request.token) is None:
@@ -99,14 +100,14 @@ class Pinning:
             self._taking[key] = turn, calls + 1
         try:
             with turn:
-                return self._taken(request)
+                return self._take(request)
         finally:
             with self._lock:
                 turn, calls = self._taking.pop(key)
                 if calls > 1:
                     self._taking[key] = turn, calls - 1
 
-    def _taken(self, request: pb.PinRequest) -> pb.PinResponse:
+    def _take(self, request: pb.PinRequest) -> pb.PinResponse:
         token = hashlib.sha256(f"{self._term}/{request.session_id}/{request.token}".encode()).hexdigest()[:16]
         with self._lock:
             session = self._sessions.get(request.session_id)
@@ -115,7 +116,7 @@ class Pinning:
             return pb.PinResponse(pin=pin_to_message(known.info), seq=self._context.meta.version().seq)
         self._check_room(session)
         epoch = request.epoch if request.HasField("epoch") else None
-        pin = self._context.meta.pin(epoch, owner=session.name, token=token, holder=_holder(session))
+        pin = self._context.meta.pins.pin(epoch, owner=session.name, token=token, holder=_holder(session))
         with self._lock:
             alive = session in self._sessions.all()
             if alive:
@@ -147,7 +148,7 @@ class Pinning:
         return pb.UnpinResponse()
 
     def _list(self, _: pb.ListPinsRequest, __: Caller) -> pb.ListPinsResponse:
-        return pb.ListPinsResponse(pins=[pin_to_message(pin) for pin in self._context.meta.pins()])
+        return pb.ListPinsResponse(pins=[pin_to_message(pin) for pin in self._context.meta.live_pins()])
 
 
 def _holder(session: Session) -> str:

@@ -1,10 +1,11 @@
 """Upkeep of the store by the leader: vacuum by schedule and on demand, backups."""
 
-from tussock.meta.retention.recurring import Schedule
+from tussock.meta.retention.recurring import Recurring
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.convert import backup_to_message, report_to_message
 from tussock.meta.server.auth.caller import Caller, Handlers
 from tussock.meta.server.context import Context
+from tussock.meta.server.part import Part
 from tussock.meta.server.status.document import UpkeepStatus, VacuumStatus
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.contract.backend import VacuumReport
@@ -15,15 +16,15 @@ __all__ = ["Upkeep"]
 log = get_logger("tussock.meta")
 
 
-class Upkeep:
+class Upkeep(Part):
     """Serves the RPCs about upkeep, and runs what is due; its vacuum is run by one thread at a time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         # A new leader knows of uploads in flight only once the clients have come back to it.
-        interval = context.options.vacuum_interval
-        first = max(interval, context.options.session_lease)
-        self._schedule = Schedule(context.system, lambda: interval, first_seconds=first)
+        interval = context.options.vacuum_interval_seconds
+        first = max(interval, context.options.session_lease_seconds)
+        self._schedule = Recurring(context.system, lambda: interval, first_seconds=first)
         self._running = context.system.lock()
         self._last: VacuumStatus | None = None
 
@@ -45,7 +46,7 @@ class Upkeep:
         if not self._schedule.is_due:
             return
         try:
-            report = self._vacuumed(dry_run=False)
+            report = self._run_vacuum(dry_run=False)
         except TussockError as error:
             self._schedule.failed()
             self._last = VacuumStatus(
@@ -56,7 +57,7 @@ class Upkeep:
             self._schedule.succeeded()
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
-    def _vacuumed(self, *, dry_run: bool) -> VacuumReport:
+    def _run_vacuum(self, *, dry_run: bool) -> VacuumReport:
         with self._running:
             report = self._context.meta.vacuum(dry_run=dry_run)
         if not dry_run:
@@ -69,15 +70,15 @@ class Upkeep:
         return report
 
     def _vacuum(self, request: pb.VacuumRequest, _: Caller) -> pb.VacuumResponse:
-        return report_to_message(self._vacuumed(dry_run=request.dry_run))
+        return report_to_message(self._run_vacuum(dry_run=request.dry_run))
 
     def _create_backup(self, request: pb.CreateBackupRequest, _: Caller) -> pb.CreateBackupResponse:
-        backup = self._context.meta.create_backup(request.name, request.comment, request.backup_id)
+        backup = self._context.meta.backups.create(request.name, comment=request.comment, backup_id=request.backup_id)
         return pb.CreateBackupResponse(backup=backup_to_message(backup))
 
     def _list_backups(self, _: pb.ListBackupsRequest, __: Caller) -> pb.ListBackupsResponse:
-        return pb.ListBackupsResponse(backups=[backup_to_message(one) for one in self._context.meta.list_backups()])
+        return pb.ListBackupsResponse(backups=[backup_to_message(one) for one in self._context.meta.backups.list()])
 
     def _delete_backup(self, request: pb.DeleteBackupRequest, _: Caller) -> pb.DeleteBackupResponse:
-        self._context.meta.delete_backup(request.name)
+        self._context.meta.backups.delete(request.name)
         return pb.DeleteBackupResponse()

@@ -44,6 +44,10 @@ Address = Annotated[str, AfterValidator(_address)]
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
+_NODE = NodeOptions()
+_PICKER = PickerConfig()
+
+
 class _Group(BaseModel):
     # What is wrong is told without the value, which may be a secret in the wrong place.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -52,15 +56,23 @@ class _Group(BaseModel):
 class LeaderSettings(_Group):
     """How replicas agree on who leads."""
 
-    lease_seconds: Seconds = Field(default=3.0, description="how long a leader leads without renewing its lease")
-    poll_seconds: Seconds = Field(default=0.5, description="how often a replica looks for entries of others in the log")
+    lease_seconds: Seconds = Field(
+        default=_NODE.leader_lease_seconds, description="how long a leader leads without renewing its lease"
+    )
+    poll_seconds: Seconds = Field(
+        default=_NODE.log_poll_seconds, description="how often a replica looks for entries of others in the log"
+    )
 
 
 class SessionSettings(_Group):
     """What a client that falls silent loses, and when."""
 
-    lease_seconds: Seconds = Field(default=20.0, description="a session ends so long after its last heartbeat")
-    pin_lease_seconds: Seconds = Field(default=60.0, description="how long a pin in the bucket outlives the leader")
+    lease_seconds: Seconds = Field(
+        default=_NODE.session_lease_seconds, description="a session ends so long after its last heartbeat"
+    )
+    pin_lease_seconds: Seconds = Field(
+        default=_NODE.pin_lease_seconds, description="how long a pin in the bucket outlives the leader"
+    )
 
 
 class VersionSettings(_Group):
@@ -73,24 +85,28 @@ class VersionSettings(_Group):
         default=None, description="vacuum leaves alone what is younger; becomes the store's"
     )
     max_clock_ahead_seconds: Seconds = Field(
-        default=3600.0, description="how far the clock of a leader, and an epoch, may be ahead of the bucket's clock"
+        default=_NODE.max_clock_ahead_seconds,
+        description="how far the clock of a leader, and an epoch, may be ahead of the bucket's clock",
     )
 
 
 class VacuumSettings(_Group):
     """When garbage is deleted."""
 
-    interval_seconds: SecondsOrNever = Field(default=300.0, description="time between two vacuums; 0 for none")
-
-
-_PICKER = PickerConfig()
+    interval_seconds: SecondsOrNever = Field(
+        default=_NODE.vacuum_interval_seconds, description="time between two vacuums; 0 for none"
+    )
 
 
 class CompactionSettings(_Group):
     """When tables are compacted, and by how many tasks."""
 
-    tasks_per_table: int = Field(default=4, ge=1, description="compaction tasks of one table that run at once")
-    stuck_seconds: Seconds = Field(default=60.0, description="a task without progress for so long is taken back")
+    tasks_per_table: int = Field(
+        default=_NODE.tasks_per_table, ge=1, description="compaction tasks of one table that run at once"
+    )
+    stuck_seconds: Seconds = Field(
+        default=_NODE.stuck_task_seconds, description="a task without progress for so long is taken back"
+    )
     base_bytes: int = Field(default=_PICKER.base_bytes, ge=1, description="what L1 of a table may hold")
     level_ratio: int = Field(
         default=_PICKER.level_ratio, ge=2, description="how many times more each further level may hold"
@@ -112,8 +128,12 @@ class CompactionSettings(_Group):
 class CheckpointSettings(_Group):
     """Barriers, where a job does not choose for itself."""
 
-    interval_seconds: Seconds = Field(default=1.0, description="time between two barriers")
-    timeout_seconds: Seconds = Field(default=60.0, description="how long a barrier may take")
+    interval_seconds: Seconds = Field(
+        default=_NODE.checkpoint_interval_seconds, description="time between two barriers"
+    )
+    timeout_seconds: Seconds = Field(
+        default=_NODE.checkpoint_timeout_seconds, description="how long a barrier may take"
+    )
 
 
 class BucketSettings(_Group):
@@ -193,7 +213,7 @@ class LimitSettings(_Group):
     """What one caller may ask for."""
 
     message_bytes: int = Field(
-        default=16 << 20, ge=1 << 10, le=256 << 20, description="largest request that names SSTs"
+        default=_NODE.message_bytes_max, ge=1 << 10, le=256 << 20, description="largest request that names SSTs"
     )
     calls_per_second: SecondsOrNever = Field(
         default=5000.0, description="calls of one identity on one host over time; 0: no limit"
@@ -291,17 +311,17 @@ def node_options(settings: MetaSettings, address: str, store_options: dict[str, 
         or bool(settings.credentials.reader_access_key_id or settings.credentials.reader_folder),
         address=address,
         message_bytes_max=settings.limits.message_bytes,
-        leader_lease=settings.leader.lease_seconds,
-        session_lease=settings.session.lease_seconds,
-        pin_lease=settings.session.pin_lease_seconds,
-        log_poll=settings.leader.poll_seconds,
-        retention=settings.versions.retention_seconds,
-        gc_grace=settings.versions.gc_grace_seconds,
-        max_clock_ahead=settings.versions.max_clock_ahead_seconds,
+        leader_lease_seconds=settings.leader.lease_seconds,
+        session_lease_seconds=settings.session.lease_seconds,
+        pin_lease_seconds=settings.session.pin_lease_seconds,
+        log_poll_seconds=settings.leader.poll_seconds,
+        retention_seconds=settings.versions.retention_seconds,
+        gc_grace_seconds=settings.versions.gc_grace_seconds,
+        max_clock_ahead_seconds=settings.versions.max_clock_ahead_seconds,
         picker=PickerConfig(**sizes),
         tasks_per_table=settings.compaction.tasks_per_table,
-        stuck_task=settings.compaction.stuck_seconds,
-        vacuum_interval=settings.vacuum.interval_seconds,
-        checkpoint_interval=settings.checkpoint.interval_seconds,
-        checkpoint_timeout=settings.checkpoint.timeout_seconds,
+        stuck_task_seconds=settings.compaction.stuck_seconds,
+        vacuum_interval_seconds=settings.vacuum.interval_seconds,
+        checkpoint_interval_seconds=settings.checkpoint.interval_seconds,
+        checkpoint_timeout_seconds=settings.checkpoint.timeout_seconds,
     )

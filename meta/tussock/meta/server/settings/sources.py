@@ -90,7 +90,7 @@ def load_settings(flags: Mapping[str, str], environ: Mapping[str, str], file: st
     try:
         settings = MetaSettings.model_validate(merged)
     except ValidationError as error:
-        problems += [_told(found["loc"], found, sources, known) for found in error.errors(include_url=False)]
+        problems += [_describe(found["loc"], found, sources, known) for found in error.errors(include_url=False)]
     else:
         problems += [f"{_where(name, sources, known)}: {text}" for name, text in contradictions(settings)]
         if not problems:
@@ -193,7 +193,7 @@ def _where(name: str, sources: Sequence[tuple[str, Tree]], known: Mapping[str, O
     return name
 
 
-def _told(loc: tuple[int | str, ...], found: Any, sources: Sequence[tuple[str, Tree]], known: Any) -> str:
+def _describe(loc: tuple[int | str, ...], found: Any, sources: Sequence[tuple[str, Tree]], known: Any) -> str:
     # A position in a list is of no use to find the place; the list is.
     name = ".".join(part for part in loc if isinstance(part, str))
     if found["type"] == "missing":

@@ -12,12 +12,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from tussock.meta.rpc.methods import METHODS, Method
-from tussock.meta.version.commits import CommitEpoch
-from tussock.meta.version.delta import Delta, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
 from tussock.meta.version.ranges import total_bytes
-from tussock.meta.version.tasks import ClaimCompaction
 
-__all__ = ["CallMetrics", "LogMetrics", "Metrics"]
+__all__ = ["CallMetrics", "LogMetrics", "ReplicaMetrics"]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 EPOCHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -95,7 +95,7 @@ class LogMetrics:
         self._tasks.labels("released").inc(tally[ReleaseCompaction])
 
 
-class Metrics:
+class ReplicaMetrics:
     """All metrics of one replica."""
 
     def __init__(self) -> None:

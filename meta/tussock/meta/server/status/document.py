@@ -25,14 +25,14 @@ __all__ = [
     "Problem",
     "RatesStatus",
     "ReplicaStatus",
+    "ServiceStatus",
     "SessionStatus",
-    "Status",
     "TableStatus",
     "TaskStatus",
     "UpkeepStatus",
     "VacuumStatus",
     "VersionStatus",
-    "shortened",
+    "shorten",
 ]
 
 
@@ -265,7 +265,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with which object, and what to do."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the console shows."""
 
     now_ms: int
@@ -299,7 +299,7 @@ PARTICIPANTS_LISTED_MAX = 100
 """Of one job."""
 
 
-def shortened(status: Status) -> Status:
+def shorten(status: ServiceStatus) -> ServiceStatus:
     """The status with at most `LISTED_MAX` of each kind of thing."""
     cut, left_out = {}, {}
     for name in ("tables", "problems", "sessions", "pins", "checkpoints", "backups"):

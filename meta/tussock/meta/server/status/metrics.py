@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from tussock.meta.server.status.document import Status, TableStatus
+from tussock.meta.server.status.document import ServiceStatus, TableStatus
 
 __all__ = ["OTHER_TABLES", "StatusCollector"]
 
@@ -25,7 +25,7 @@ Counts = Mapping[str, Mapping[str, tuple[int, int]]]
 class StatusCollector(Collector):
     """Makes the metrics of a status."""
 
-    def __init__(self, status: Callable[[], Status], requests: Callable[[], Counts]) -> None:
+    def __init__(self, status: Callable[[], ServiceStatus], requests: Callable[[], Counts]) -> None:
         self._status = status
         self._requests = requests
 
@@ -56,7 +56,7 @@ def _labelled(name: str, help_text: str, label: str, values: Mapping[str, float]
     return family
 
 
-def _replica(status: Status) -> Iterable[Metric]:
+def _replica(status: ServiceStatus) -> Iterable[Metric]:
     replica = status.replica
     software = {"version": status.software.rpartition(" ")[2], "address": replica.address}
     yield InfoMetricFamily("tussock_meta", "The replica.", value=software)
@@ -69,7 +69,7 @@ def _replica(status: Status) -> Iterable[Metric]:
     yield _labelled("problems", "Problems that the console shows.", "severity", kinds)
 
 
-def _version(status: Status) -> Iterable[Metric]:
+def _version(status: ServiceStatus) -> Iterable[Metric]:
     version = status.version
     yield _gauge("version_seq", "Sequence of the newest log entry that was applied.", version.seq)
     yield _gauge(
@@ -118,7 +118,7 @@ def _tables(tables: Iterable[TableStatus]) -> Iterable[Metric]:
         yield _labelled(f"table_{field}", help_text, "table", values)
 
 
-def _compaction(status: Status) -> Iterable[Metric]:
+def _compaction(status: ServiceStatus) -> Iterable[Metric]:
     compaction = status.compaction
     kinds: dict[str, float] = {}
     for task in compaction.tasks:
@@ -131,7 +131,7 @@ def _compaction(status: Status) -> Iterable[Metric]:
     yield _gauge("compaction_paused", "1 while no compaction is handed out.", compaction.paused)
 
 
-def _holders(status: Status) -> Iterable[Metric]:
+def _holders(status: ServiceStatus) -> Iterable[Metric]:
     kinds = {"client": 0.0, "compactor": 0.0}
     for session in status.sessions:
         kinds[session.kind] += 1
@@ -147,7 +147,7 @@ def _holders(status: Status) -> Iterable[Metric]:
     yield _gauge("checkpoint_barrier_age_seconds", "Age of the oldest barrier under way.", max(ages, default=0) / 1000)
 
 
-def _upkeep(status: Status) -> Iterable[Metric]:
+def _upkeep(status: ServiceStatus) -> Iterable[Metric]:
     vacuum = status.upkeep.vacuum
     yield _gauge(
         "vacuum_timestamp_seconds",

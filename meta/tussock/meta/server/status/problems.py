@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from tussock.meta.server.status.document import Problem, Status
+from tussock.meta.server.status.document import Problem, ServiceStatus
 
 __all__ = ["STALE_MS", "with_problems"]
 
@@ -19,7 +19,7 @@ BARRIER_INTERVALS_MAX = 5
 """A barrier under way for so many of its intervals is slow."""
 
 
-def with_problems(status: Status) -> Status:
+def with_problems(status: ServiceStatus) -> ServiceStatus:
     """The status with its problems in it, errors first."""
     found = [problem for rule in _RULES for problem in rule(status)]
     return replace(status, problems=tuple(sorted(found, key=lambda problem: problem.severity)))
@@ -33,7 +33,7 @@ def _warning(kind: str, text: str) -> Problem:
     return Problem(severity="warning", kind=kind, text=text)
 
 
-def _leaderless(status: Status) -> Iterator[Problem]:
+def _leaderless(status: ServiceStatus) -> Iterator[Problem]:
     if not status.replica.leader:
         yield _error(
             "no-leader",
@@ -42,7 +42,7 @@ def _leaderless(status: Status) -> Iterator[Problem]:
         )
 
 
-def _behind(status: Status) -> Iterator[Problem]:
+def _behind(status: ServiceStatus) -> Iterator[Problem]:
     age_ms = status.version.synced_age_ms
     if age_ms > STALE_MS:
         yield _error(
@@ -52,7 +52,7 @@ def _behind(status: Status) -> Iterator[Problem]:
         )
 
 
-def _outdated(status: Status) -> Iterator[Problem]:
+def _outdated(status: ServiceStatus) -> Iterator[Problem]:
     if status.replica.outdated:
         yield _error(
             "outdated",
@@ -61,18 +61,18 @@ def _outdated(status: Status) -> Iterator[Problem]:
         )
 
 
-def _draining(status: Status) -> Iterator[Problem]:
+def _draining(status: ServiceStatus) -> Iterator[Problem]:
     if status.replica.draining:
         yield _warning("draining", f"Replica {status.replica.address} is shutting down.")
 
 
-def _stalled(status: Status) -> Iterator[Problem]:
+def _stalled(status: ServiceStatus) -> Iterator[Problem]:
     for table in status.tables:
         if table.stall:
             yield _error("stalled", f"Writers of table {table.name} wait: {table.stall}")
 
 
-def _no_compactor(status: Status) -> Iterator[Problem]:
+def _no_compactor(status: ServiceStatus) -> Iterator[Problem]:
     leads = status.replica.role == "leader"
     if leads and status.tables and not status.compaction.compactors and not status.compaction.tasks:
         yield _warning(
@@ -82,13 +82,13 @@ def _no_compactor(status: Status) -> Iterator[Problem]:
         )
 
 
-def _paused(status: Status) -> Iterator[Problem]:
+def _paused(status: ServiceStatus) -> Iterator[Problem]:
     if status.compaction.paused:
         why = status.compaction.reason or "no reason was given"
         yield _warning("paused", f"Compaction is paused: {why}.")
 
 
-def _silent(status: Status) -> Iterator[Problem]:
+def _silent(status: ServiceStatus) -> Iterator[Problem]:
     for session in status.sessions:
         if session.heartbeat_age_ms > max(session.lease_ms // 2, SILENT_MIN_MS):
             left = max(session.lease_ms - session.heartbeat_age_ms, 0)
@@ -99,7 +99,7 @@ def _silent(status: Status) -> Iterator[Problem]:
             )
 
 
-def _waiting_jobs(status: Status) -> Iterator[Problem]:
+def _waiting_jobs(status: ServiceStatus) -> Iterator[Problem]:
     for job in status.checkpoints:
         connected = sum(worker.connected for worker in job.participants)
         if connected < job.expected:
@@ -116,7 +116,7 @@ def _waiting_jobs(status: Status) -> Iterator[Problem]:
             )
 
 
-def _vacuum_failed(status: Status) -> Iterator[Problem]:
+def _vacuum_failed(status: ServiceStatus) -> Iterator[Problem]:
     vacuum = status.upkeep.vacuum
     if vacuum is not None and vacuum.error:
         yield _warning("vacuum-failed", f"The last vacuum failed: {vacuum.error}")
@@ -126,7 +126,7 @@ def _seconds(ms: int) -> str:
     return f"{ms / 1000:.1f} s"
 
 
-_RULES: tuple[Callable[[Status], Iterator[Problem]], ...] = (
+_RULES: tuple[Callable[[ServiceStatus], Iterator[Problem]], ...] = (
     _leaderless,
     _behind,
     _stalled,

@@ -6,8 +6,8 @@ Any replica can keep these: it counts the entries that it applies, whoever wrote
 from collections.abc import Sequence
 
 from tussock.meta.server.status.document import RatesStatus
-from tussock.meta.version.commits import CommitEpoch
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.ranges import total_bytes
 
 __all__ = ["Rates"]

@@ -18,26 +18,26 @@ from tussock.meta.server.status.document import (
     PeerStatus,
     PinStatus,
     ReplicaStatus,
+    ServiceStatus,
     SessionStatus,
-    Status,
     UpkeepStatus,
-    shortened,
+    shorten,
 )
 from tussock.meta.server.status.problems import with_problems
 from tussock.meta.server.status.rates import Rates
 from tussock.meta.server.status.version_parts import LevelSums, pin_statuses, short_id, table_statuses, version_status
-from tussock.meta.version.delta import Delta
+from tussock.meta.version.deltas.delta import Delta
 from tussock.meta.version.version import Version
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ObjectStoreUnavailable
 
-__all__ = ["Report"]
+__all__ = ["StatusReport"]
 
 READY_POLLS = 10
 """A follower that has not read the log for so many of its polls is not ready."""
 
 
-class Report:
+class StatusReport:
     """Watches a node, and tells how it is. Safe to share between threads."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Report:
         self._sums = LevelSums()
         node.meta.log.subscribe(self._learn)
 
-    def status(self) -> Status:
+    def status(self) -> ServiceStatus:
         """The status as it is shown: of what there is much, the first."""
-        return shortened(self.whole())
+        return shorten(self.whole())
 
-    def whole(self) -> Status:
+    def whole(self) -> ServiceStatus:
         """The status now; in a leader, one listing of the pins is asked of the bucket."""
         node, leadership = self._node, self._node.leadership if self._node.is_leader else None
         version, now, now_ms = node.meta.version(), self._system.monotonic(), self._system.now_ms()
@@ -70,14 +70,14 @@ class Report:
             leader=node.options.address if leadership else node.leader_address,
             started_ms=self._started_ms,
             ready=not node.outdated
-            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll, 0.5)),
+            and (leadership is not None or synced_age < READY_POLLS * max(node.options.log_poll_seconds, 0.5)),
             draining=node.is_draining,
             outdated=node.outdated,
         )
         with self._lock:
             rates = self._rates.status(now, now_ms)
             tables = table_statuses(version, node.options.picker, node.stalls(version), self._sums)
-        status = Status(
+        status = ServiceStatus(
             now_ms=now_ms,
             software=self._software,
             store_url=node.options.store_url,
@@ -104,7 +104,7 @@ class Report:
 
     def _pins(self) -> tuple[PinStatus, ...]:
         try:
-            return pin_statuses(self._node.meta.pins(LISTED_MAX))
+            return pin_statuses(self._node.meta.live_pins(LISTED_MAX))
         except ObjectStoreUnavailable:
             return ()  # the rest of the status is wanted most when the bucket is away
 
@@ -117,7 +117,7 @@ class Report:
         )
 
     def _session(self, session: Session, tasks: int, now: float) -> SessionStatus:
-        lease = self._node.options.session_lease
+        lease = self._node.options.session_lease_seconds
         return SessionStatus(
             id=short_id(session.id),
             kind="compactor" if session.is_compactor else "client",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tussock.meta.rpc.errors import clipped, status_of
+from tussock.meta.rpc.errors import clip, status_of
 from tussock.meta.rpc.methods import OLDEST_PROTOCOL, PROTOCOL_VERSION, Method, common_protocol
 from tussock.meta.server.auth.authentication import Authenticator, Presented, authorize
 from tussock.meta.server.auth.caller import ANYONE, Caller
@@ -25,7 +25,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import ProtocolMismatch, RateLimited, TussockError, Unauthenticated
 
-__all__ = ["PROTOCOL_METADATA", "REQUEST_METADATA", "Arrival", "Call", "Gate"]
+__all__ = ["PROTOCOL_METADATA", "REQUEST_METADATA", "Arrival", "Gate", "WireCall"]
 
 log = get_logger("tussock.meta")
 
@@ -64,7 +64,7 @@ class Arrival(NamedTuple):
     auth_context: Mapping[str, Sequence[bytes]]
 
 
-class Call:
+class WireCall:
     """One call on its way. Used by the event loop only."""
 
     def __init__(self, gate: "Gate", method: Method, arrival: Arrival) -> None:
@@ -164,7 +164,7 @@ class Call:
             return
         told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
-            told["error"] = clipped(error, ERROR_BYTES_MAX)
+            told["error"] = clip(error, ERROR_BYTES_MAX)
         if trace:
             log.error("call", exc_info=True, **told)
         elif is_quiet:
@@ -214,6 +214,6 @@ class Gate:
             return False
         return True
 
-    def arrive(self, method: Method, arrival: Arrival) -> Call:
+    def arrive(self, method: Method, arrival: Arrival) -> WireCall:
         """A call has come in; it has to be told how it ends."""
-        return Call(self, method, arrival)
+        return WireCall(self, method, arrival)

@@ -21,13 +21,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from tussock.meta.rpc import meta_pb2 as pb
-from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clipped, encode_error
+from tussock.meta.rpc.errors import DETAILS_BYTES_MAX, ERROR_METADATA, FAILED, clip, encode_error
 from tussock.meta.rpc.methods import KEEPING_ALIVE, METHODS, PIECE_BYTES_MAX, SERVICE, Method
 from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
-from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Call, Gate
-from tussock.meta.server.wire.intake import Body, Intake, decoded, is_large
+from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
+from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
 __all__ = ["LEADER_SERVICE", "GrpcServer", "events_of"]
@@ -79,7 +79,7 @@ class GrpcServer:
     """Serves one node on one address: `bind`, which tells the port, then `start`."""
 
     def __init__(
-        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int = 16 << 20
+        self, gate: Gate, *, credentials: grpc.ServerCredentials | None = None, message_bytes_max: int
     ) -> None:
         """Not started yet; `credentials` are those of TLS."""
         self._gate = gate
@@ -156,7 +156,7 @@ class GrpcServer:
             try:
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
-                request = await self._decoded(method, body.whole())
+                request = await self._decode(method, body.whole())
                 call.of_session(getattr(request, "session_id", ""))
                 if node.answer_bytes(request) > LARGE_BYTES:
                     await self._wait_for_place(context)
@@ -191,7 +191,7 @@ class GrpcServer:
             try:
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
-                request = await self._decoded(method, body.whole())
+                request = await self._decode(method, body.whole())
                 assert isinstance(request, pb.SubscribeRequest)
                 call.of_session(request.session_id)
                 async with lane.turns.turn(call.source):
@@ -231,14 +231,14 @@ class GrpcServer:
             return self._beats
         return self._sessions if method.name in KEEPING_ALIVE else self._calls
 
-    async def _decoded(self, method: Method, data: bytes) -> Message:
+    async def _decode(self, method: Method, data: bytes) -> Message:
         """The request. Of large ones, each of which may become many objects, one at a time."""
         if not is_large(data):
-            return decoded(method, data)
+            return decode(method, data)
         async with self._decoding:
-            return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decoded, method, data)
+            return await asyncio.get_running_loop().run_in_executor(self._calls.pool, decode, method, data)
 
-    async def _hold(self, call: Call, error: TussockError) -> None:
+    async def _hold(self, call: WireCall, error: TussockError) -> None:
         """Let a caller wait who calls too often; not if that would be too many who wait."""
         host = call.host
         if not isinstance(error, RateLimited) or len(error.args) < 2:
@@ -268,7 +268,7 @@ class GrpcServer:
         # Who never reads it does not keep the place for ever.
         asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
 
-    def _arrive(self, method: Method, context: Context) -> Call:
+    def _arrive(self, method: Method, context: Context) -> WireCall:
         metadata = context.invocation_metadata() or ()
         call = self._gate.arrive(method, Arrival(context.peer(), metadata, context.auth_context()))
         context.set_trailing_metadata(((REQUEST_METADATA, call.request_id),))
@@ -308,7 +308,7 @@ def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
         loop.call_soon_threadsafe(ready.set)
 
 
-async def _fail(context: Context, call: Call) -> Message:
+async def _fail(context: Context, call: WireCall) -> Message:
     """End the call after an error that nobody had thought of."""
     call.failed()
     await context.abort(
@@ -319,12 +319,12 @@ async def _fail(context: Context, call: Call) -> Message:
     raise AssertionError("unreachable: abort raises")
 
 
-async def _refuse(context: Context, call: Call, error: TussockError) -> Message:
+async def _refuse(context: Context, call: WireCall, error: TussockError) -> Message:
     """End the call with the error's status and its details."""
     code = grpc.StatusCode[call.refused(error)]
     await context.abort(
         code,
-        clipped(str(error), DETAILS_BYTES_MAX),
+        clip(str(error), DETAILS_BYTES_MAX),
         ((ERROR_METADATA, encode_error(error)), (REQUEST_METADATA, call.request_id)),
     )
     raise AssertionError("unreachable: abort raises")

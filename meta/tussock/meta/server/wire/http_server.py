@@ -27,7 +27,7 @@ from aiohttp import web
 from tussock.meta.rpc.methods import METHODS
 from tussock.meta.server.auth.authentication import Presented, authorize
 from tussock.meta.server.auth.caller import Caller
-from tussock.meta.server.status.document import Status
+from tussock.meta.server.status.document import ServiceStatus
 from tussock.meta.server.wire.http_connections import HttpConnections
 from tussock.statestore.errors import AccessDenied, TussockError, Unauthenticated
 
@@ -74,7 +74,7 @@ class _Pages:
 
     def __init__(
         self,
-        status: Callable[[], Status],
+        status: Callable[[], ServiceStatus],
         metrics: Callable[[], bytes],
         authenticate: Callable[[Presented], Caller],
         defect: Callable[[], str],
@@ -86,7 +86,7 @@ class _Pages:
         self._files = _console_files()
         self._encoder = msgspec.json.Encoder()
         self._making = asyncio.Lock()
-        self._made: tuple[float, Status] | None = None
+        self._made: tuple[float, ServiceStatus] | None = None
 
     async def console(self, request: web.Request) -> web.Response:
         return self._file(request, "index.html")
@@ -119,7 +119,7 @@ class _Pages:
             return web.Response(status=503, text="not ready: the replica has not read the log to its tail lately\n")
         return web.Response(text=f"ok: {replica.role}\n")
 
-    async def _fresh_status(self) -> Status:
+    async def _fresh_status(self) -> ServiceStatus:
         # In a thread, since a status waits for the replica's locks; one at a time, whoever asks.
         async with self._making:
             loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class _Pages:
 
 
 def make_app(
-    status: Callable[[], Status],
+    status: Callable[[], ServiceStatus],
     metrics: Callable[[], bytes],
     authenticate: Callable[[Presented], Caller],
     defect: Callable[[], str] = str,
@@ -179,14 +179,14 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Unauthenticated as error:
-        return _refused(401, error, {"WWW-Authenticate": "Bearer"})
+        return _refuse(401, error, {"WWW-Authenticate": "Bearer"})
     except AccessDenied as error:
-        return _refused(403, error, {})
+        return _refuse(403, error, {})
     except TussockError as error:
-        return _refused(503, error, {})
+        return _refuse(503, error, {})
 
 
-def _refused(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
+def _refuse(status: int, error: TussockError, headers: dict[str, str]) -> web.Response:
     body = msgspec.json.encode({"kind": type(error).__name__, "message": str(error)})
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 

@@ -16,7 +16,7 @@ from tussock.meta.rpc.methods import PIECE_BYTES_MAX, Method
 from tussock.meta.rpc.wire import RECORDS, Miscounted, records_in
 from tussock.statestore.errors import InvalidOption, MessageTooLarge, RateLimited, WaitTimeout
 
-__all__ = ["BODY_SECONDS_MAX", "READS_MAX", "Body", "Intake", "decoded", "is_large"]
+__all__ = ["BODY_SECONDS_MAX", "READS_MAX", "Body", "Intake", "decode", "is_large"]
 
 READS_MAX = 512
 """Calls that send their requests at the same time: each may hold a piece that has not come to its end."""
@@ -123,7 +123,7 @@ class Intake:
         _take_out(self._held, who, size)
 
 
-def decoded(method: Method, data: bytes) -> Message:
+def decode(method: Method, data: bytes) -> Message:
     """The request; `InvalidOption` if the bytes are none, `MessageTooLarge` if they have too many records."""
     if len(data) > FEW:
         _check_records(method, data)

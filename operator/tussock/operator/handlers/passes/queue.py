@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Awaitable, Callable
 
 from tussock.operator.cluster.seen import Key
-from tussock.operator.metrics import Metrics
+from tussock.operator.metrics import OperatorMetrics
 from tussock.statestore.base.logs import get_logger
 
 __all__ = ["Queue", "backoff_seconds"]
@@ -35,7 +35,7 @@ def backoff_seconds(failures: int) -> float:
 class Queue:
     """Resources and the times at which they are due. All methods are for one event loop."""
 
-    def __init__(self, run: Callable[[Key], Awaitable[float | None]], metrics: Metrics) -> None:
+    def __init__(self, run: Callable[[Key], Awaitable[float | None]], metrics: OperatorMetrics) -> None:
         """`run` makes one pass and answers after how many seconds the next one is due, or `None` for never."""
         self._run = run
         self._metrics = metrics

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tussock.operator.manifests.compute.spark_security import OVERRULED, security_conf
 from tussock.operator.manifests.pod.quantities import bytes_of
 from tussock.operator.resources.compute import Compute, ExecutorSpec
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "BLOCKS_PORT",
@@ -66,7 +66,7 @@ def overhead_bytes(heap: int) -> int:
     return max(int(heap * _OVERHEAD_FACTOR), _OVERHEAD_BYTES_MIN)
 
 
-def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str]:
+def spark_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:
     """All settings of the job."""
     suggested = {
         # Executors that leave hand their blocks over, and have some time for the tasks that they run.
@@ -87,7 +87,7 @@ def spark_conf(compute: Compute, store: StateStore, image: str) -> dict[str, str
     return {**suggested, **asked, **_insisted(compute, store, image), **security_conf()}
 
 
-def _insisted(compute: Compute, store: StateStore, image: str) -> dict[str, str]:
+def _insisted(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:
     driver, executor = compute.spec.driver, compute.spec.executor
     conf = {
         "spark.master": MASTER,

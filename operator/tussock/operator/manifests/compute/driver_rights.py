@@ -16,7 +16,7 @@ from tussock.operator.manifests.bucket_access import client_access
 from tussock.operator.manifests.compute.pods import driver_name
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["ACCOUNT_ANNOTATION", "CLAIMS_ANNOTATION", "SECRETS_ANNOTATION", "driver_rights"]
 
@@ -31,7 +31,9 @@ _VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 _SETTINGS = "spark.kubernetes.executor."
 
 
-def driver_rights(compute: Compute, store: StateStore, executor: Manifest, conf: Mapping[str, str]) -> list[Manifest]:
+def driver_rights(
+    compute: Compute, store: StoreResource, executor: Manifest, conf: Mapping[str, str]
+) -> list[Manifest]:
     """Account, Role and binding of a driver whose executors are made by the template `executor` and Spark's `conf`.
 
     Without the account where that is one of the store's workload identity.

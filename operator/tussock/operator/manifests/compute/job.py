@@ -32,7 +32,7 @@ from tussock.operator.manifests.labels import Manifest, digest, metadata, select
 from tussock.operator.manifests.network import operator_peer, prometheus_peers
 from tussock.operator.manifests.settings import Defaults, spark_image
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["EXECUTORS_ANNOTATION", "TEMPLATE_ANNOTATION", "Job", "compute_manifests", "executor_selector"]
 
@@ -75,7 +75,7 @@ def executor_selector(compute: Compute) -> dict[str, str]:
 
 def compute_manifests(
     compute: Compute,
-    store: StateStore,
+    store: StoreResource,
     addresses: Sequence[str],
     defaults: Defaults,
     application: str = "",
@@ -115,7 +115,7 @@ def compute_manifests(
     return Job(tuple(manifests), driver, found, image, executors, told)
 
 
-def _service(compute: Compute, store: StateStore, name: str) -> Manifest:
+def _service(compute: Compute, store: StoreResource, name: str) -> Manifest:
     """A name for the driver, for people and scrapers; executors go by its address, which no cache can have wrong."""
     ports = {"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT}
     return {
@@ -134,7 +134,7 @@ def _service(compute: Compute, store: StateStore, name: str) -> Manifest:
     }
 
 
-def _claim(compute: Compute, store: StateStore) -> Manifest:
+def _claim(compute: Compute, store: StoreResource) -> Manifest:
     checkpoint = compute.spec.checkpoint
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
@@ -150,7 +150,7 @@ def _claim(compute: Compute, store: StateStore) -> Manifest:
     }
 
 
-def _network_policy(compute: Compute, store: StateStore, name: str, defaults: Defaults) -> Manifest:
+def _network_policy(compute: Compute, store: StoreResource, name: str, defaults: Defaults) -> Manifest:
     """Driver and executors among themselves; the status for the operator and Prometheus; the web page for nobody."""
     own = {"podSelector": {"matchLabels": selector(compute, "compute")}}
     among = [{"protocol": "TCP", "port": port} for port in (RPC_PORT, BLOCKS_PORT)]

@@ -24,7 +24,7 @@ from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECU
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
 from tussock.operator.manifests.transport_security import job_identity
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = [
     "DRAIN_SECONDS",
@@ -63,7 +63,7 @@ def checkpoint_claim(compute: Compute) -> str:
 
 
 def driver_template(
-    compute: Compute, store: StateStore, addresses: Sequence[str], image: str
+    compute: Compute, store: StoreResource, addresses: Sequence[str], image: str
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The pod of the driver, without what differs from start to start, and what was kept against the user's template.
 
@@ -113,7 +113,7 @@ def driver_template(
 
 
 def executor_template(
-    compute: Compute, store: StateStore, addresses: Sequence[str], image: str
+    compute: Compute, store: StoreResource, addresses: Sequence[str], image: str
 ) -> tuple[Manifest, tuple[str, ...]]:
     """By what Spark makes executors: it adds command, resources, ports and its own variables."""
     access = client_access(store)
@@ -204,7 +204,7 @@ def trial_name(compute: str) -> str:
     return f"{compute}-image"
 
 
-def image_trial(compute: Compute, store: StateStore, template: Manifest, image: str) -> Manifest:
+def image_trial(compute: Compute, store: StoreResource, template: Manifest, image: str) -> Manifest:
     """A pod that shows whether an image can be had where a driver of `template` will run.
 
     It asks for next to nothing, and ends at once.

@@ -15,7 +15,7 @@ from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECU
 from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import PodTemplate, Resource, ResourceRequirements
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "placing", "requirements"]
 
@@ -54,7 +54,7 @@ class Main:
 
 
 def node_template(
-    owner: Resource, store: StateStore, main: Main, user: PodTemplate
+    owner: Resource, store: StoreResource, main: Main, user: PodTemplate
 ) -> tuple[Manifest, tuple[str, ...]]:
     """The pod template of one component of `owner`, with the user's merged in, and what was kept against that."""
     found = labels(owner, store.name, main.component)
@@ -141,7 +141,7 @@ def requirements(given: ResourceRequirements | None, default: Mapping[str, Any])
     return {kind: {name: str(value) for name, value in asked.items()} for kind, asked in found.items() if asked}
 
 
-def _container(store: StateStore, main: Main) -> Manifest:
+def _container(store: StoreResource, main: Main) -> Manifest:
     container: dict[str, Any] = {
         "name": main.component,
         "image": main.image,
@@ -159,7 +159,7 @@ def _container(store: StateStore, main: Main) -> Manifest:
     return container
 
 
-def _placement(owner: Resource, store: StateStore, main: Main) -> Manifest:
+def _placement(owner: Resource, store: StoreResource, main: Main) -> Manifest:
     """Apart by node and then by zone; all on one node where they share a volume that a single node can mount."""
     if main.component == "minio":
         return {}  # there is only one

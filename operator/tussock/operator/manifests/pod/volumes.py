@@ -6,13 +6,13 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import Component, Manifest, metadata
 from tussock.operator.resources.object_store import VolumeStore
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["claim", "store_claim"]
 
 
 def claim(
-    store: StateStore, name: str, component: Component, size: str, storage_class: str | None, modes: Sequence[str]
+    store: StoreResource, name: str, component: Component, size: str, storage_class: str | None, modes: Sequence[str]
 ) -> Manifest:
     """A claim for data of `store`. With `deletionPolicy: Retain` it has no owner, so that it outlives the store."""
     spec: dict[str, Any] = {"accessModes": list(modes), "resources": {"requests": {"storage": size}}}
@@ -27,7 +27,7 @@ def claim(
     }
 
 
-def store_claim(store: StateStore, volume: VolumeStore) -> tuple[Manifest, ...]:
+def store_claim(store: StoreResource, volume: VolumeStore) -> tuple[Manifest, ...]:
     """The claim of a store on a volume; none where the user brings one."""
     if volume.claim_name:
         return ()

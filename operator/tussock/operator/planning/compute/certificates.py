@@ -17,7 +17,7 @@ from tussock.operator.planning.compute.secrets import foreign_secret
 from tussock.operator.planning.words.conditions import Reason, Verdict, progressing
 from tussock.operator.planning.words.model import Delete, Manifest, Observed, Ref, Work
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["ISSUE_JOB_CERTIFICATE", "JobCertificate", "issued_to", "plan_certificate"]
 
@@ -37,7 +37,7 @@ class JobCertificate(NamedTuple):
 
 
 def plan_certificate(
-    compute: Compute, store: StateStore, observed: Observed[Any], now: datetime, *, due: bool, has_cert_manager: bool
+    compute: Compute, store: StoreResource, observed: Observed[Any], now: datetime, *, due: bool, has_cert_manager: bool
 ) -> JobCertificate:
     """What to do for the certificate of a job; `due`: one that the operator issues has to be made or renewed."""
     if not issues_certificates(store):

@@ -18,7 +18,7 @@ from tussock.operator.planning.words.conditions import Reason, progressing, wron
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore
+from tussock.operator.resources.store import StoreResource
 
 __all__ = ["try_image"]
 
@@ -27,7 +27,7 @@ LOOK_SECONDS = 15.0
 
 
 def try_image(
-    compute: Compute, store: StateStore, job: Job, runs: Sequence[Run], trial: Manifest | None, now: datetime
+    compute: Compute, store: StoreResource, job: Job, runs: Sequence[Run], trial: Manifest | None, now: datetime
 ) -> Driving | None:
     """What to do before a driver that runs gives way to one of another image; `None` if nothing is in the way."""
     run = next((run for run in runs if not (run.has_ended or run.is_leaving)), None)

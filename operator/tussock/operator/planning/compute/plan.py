@@ -45,7 +45,7 @@ from tussock.operator.planning.words.model import (
     seconds_since,
 )
 from tussock.operator.resources.compute import Compute
-from tussock.operator.resources.store import StateStore, parse_store
+from tussock.operator.resources.store import StoreResource, parse_store
 
 __all__ = ["PROGRAM_SECONDS", "ComputeFacts", "plan_compute"]
 
@@ -120,7 +120,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
 
 def _driving(
     compute: Compute,
-    store: StateStore,
+    store: StoreResource,
     job: Job,
     observed: Observed[ComputeFacts],
     gates: Gates,
@@ -171,7 +171,7 @@ def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
 
 
 def _refreshed(
-    compute: Compute, job: Job, store: StateStore, observed: Observed[ComputeFacts], driving: Driving
+    compute: Compute, job: Job, store: StoreResource, observed: Observed[ComputeFacts], driving: Driving
 ) -> list[Action]:
     """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
@@ -191,7 +191,7 @@ def _refreshed(
 
 
 def _leaving(
-    compute: Compute, observed: Observed[ComputeFacts], store: StateStore | None, runs: Sequence[Run], now: datetime
+    compute: Compute, observed: Observed[ComputeFacts], store: StoreResource | None, runs: Sequence[Run], now: datetime
 ) -> Plan:
     """Let drivers end in order; executors go with them, by their owner references. Then let go."""
     if not runs:

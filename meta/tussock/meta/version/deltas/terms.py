@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tussock.meta.version.version import Version
 from tussock.statestore.errors import Fenced, InvalidOption
 
-__all__ = ["StartTerm", "apply_term", "check_begun", "check_term", "validate_term"]
+__all__ = ["StartTerm", "check_begun", "check_term"]
 
 
 class StartTerm(msgspec.Struct, frozen=True, kw_only=True, tag="start_term", tag_field="type"):
@@ -26,6 +26,23 @@ class StartTerm(msgspec.Struct, frozen=True, kw_only=True, tag="start_term", tag
     """Which replica, for people."""
     address: str
     """Where its clients find it."""
+
+    def validate(self, version: Version) -> None:
+        """Raise unless it begins a newer term than the one of `version`."""
+        if self.term < 1:
+            raise InvalidOption(f"term {self.term} cannot begin: terms count from 1")
+        # Equal is refused too: two replicas must never lead one term.
+        if self.term <= version.term:
+            raise Fenced(
+                f"term {self.term} cannot begin: {version.leader!r} at {version.leader_address!r} leads term "
+                f"{version.term} since log entry {version.seq} or before; take a larger one",
+                self.term,
+                version.term,
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version led by its replica."""
+        return replace(version, term=self.term, leader=self.leader, leader_address=self.address)
 
 
 def check_term(version: Version, term: int) -> None:
@@ -45,22 +62,3 @@ def check_begun(version: Version, term: int) -> None:
         raise InvalidOption(
             f"term {term} has not begun: the newest is {version.term}; the first entry of a term is its StartTerm"
         )
-
-
-def validate_term(version: Version, delta: StartTerm) -> None:
-    """Raise unless `delta` begins a newer term than the one of `version`."""
-    if delta.term < 1:
-        raise InvalidOption(f"term {delta.term} cannot begin: terms count from 1")
-    # Equal is refused too: two replicas must never lead one term.
-    if delta.term <= version.term:
-        raise Fenced(
-            f"term {delta.term} cannot begin: {version.leader!r} at {version.leader_address!r} leads term "
-            f"{version.term} since log entry {version.seq} or before; take a larger one",
-            delta.term,
-            version.term,
-        )
-
-
-def apply_term(version: Version, delta: StartTerm) -> Version:
-    """The version led by `delta`'s replica."""
-    return replace(version, term=delta.term, leader=delta.leader, leader_address=delta.address)

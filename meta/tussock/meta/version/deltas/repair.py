@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tussock.meta.version.commits import check_uploads
-from tussock.meta.version.tasks import drop_ssts
+from tussock.meta.version.deltas.commits import check_uploads
 from tussock.meta.version.version import Version
 from tussock.statestore.contract.records import SstInfo, TableState
 from tussock.statestore.contract.renumbered import Renumbered
@@ -36,12 +35,10 @@ from tussock.statestore.errors import Conflict, InvalidBatch
 __all__ = [
     "Numbers",
     "RepairClock",
-    "apply_repair",
     "epochs_ahead",
     "has_times_ahead",
     "named_epochs",
     "to_rewrite",
-    "validate_repair",
 ]
 
 
@@ -56,6 +53,72 @@ class RepairClock(msgspec.Struct, frozen=True, kw_only=True, tag="repair_clock",
     """(old, new), both ascending: all epochs above the limit that the version names, and the smallest there is."""
     rewritten: dict[str, SstInfo] = {}
     """By id of an SST with rows above the limit that carry their epochs: the one in its place."""
+
+    def validate(self, version: Version) -> None:
+        """Raise `Conflict` if the version has come to name what it does not know, `InvalidBatch` if it is no map."""
+        old, new = [pair[0] for pair in self.epochs], [pair[1] for pair in self.epochs]
+        known = dict(self.epochs)
+        kept = max((epoch for epoch in named_epochs(version) if epoch <= self.limit), default=0)
+        ascending = all(left < right for numbers in (old, new) for left, right in pairwise(numbers))
+        if not ascending or (old and not (old[0] > self.limit and new[0] > kept)) or any(map(int.__lt__, old, new)):
+            raise InvalidBatch(
+                f"repair of the clock: the new numbers of {len(old)} epochs above {self.limit} do not keep their "
+                "order; nothing changed"
+            )
+        unknown = epochs_ahead(version, self.limit) - known.keys()
+        replaced = {sst.id: sst for _, sst in to_rewrite(version, self.limit)}
+        if unknown or replaced.keys() != self.rewritten.keys():
+            raise Conflict(
+                f"the store was written to or compacted while it was being repaired ({len(unknown)} epochs and "
+                f"{len(replaced.keys() ^ self.rewritten.keys())} SSTs are not those that were there): nothing changed; "
+                "stop its processes, and repair it again"
+            )
+        check_uploads(version, [sst.id for sst in self.rewritten.values()])
+        taken = version.live_sst_ids() | version.dropped_sst_ids()
+        for sst_id, sst in self.rewritten.items():
+            was = replaced[sst_id]
+            low, high = known.get(was.min_epoch, was.min_epoch), known.get(was.max_epoch, was.max_epoch)
+            if _rows_of(sst) != _rows_of(was) or (sst.epoch, sst.min_epoch, sst.max_epoch) != (0, low, high):
+                raise InvalidBatch(f"repair of the clock: SST {sst.id} has not the rows of {sst_id}; nothing changed")
+            if sst.id in taken or sst.source or sst.entry:
+                raise InvalidBatch(f"repair of the clock: SST {sst.id} is no new object; nothing changed")
+
+    def apply(self, version: Version) -> Version:
+        """The version with present epochs and times, without tasks and gone tables."""
+        known = dict(self.epochs)
+
+        def now(epoch: int) -> int:
+            return known.get(epoch, epoch)
+
+        def sst_now(sst: SstInfo) -> SstInfo:
+            if sst.max_epoch <= self.limit:
+                return sst
+            stamped = replace(sst, epoch=now(sst.epoch), min_epoch=now(sst.min_epoch), max_epoch=now(sst.max_epoch))
+            return self.rewritten.get(sst.id, stamped)
+
+        gone, before = version.gone, {sst.id: sst for sst in version.ssts()}
+        dropped = tuple(replace(sst, dropped_ms=min(sst.dropped_ms, self.at_ms)) for sst in version.dropped)
+        repair = Renumbered(seq=version.seq + 1, first=self.epochs[0][0], last=self.epochs[-1][0]) if known else None
+        after = replace(
+            version.with_ssts_changed(sst_now).with_gone({}),
+            max_committed_epoch=now(version.max_committed_epoch),
+            safe_epoch=now(version.safe_epoch),
+            compacted_epoch=now(version.compacted_epoch),
+            ledger={
+                writer: tuple((batch, now(epoch)) for batch, epoch in batches)
+                for writer, batches in version.ledger.items()
+            },
+            timeline=_timeline(version, known, self.at_ms),
+            tasks={},
+            dropped=dropped,
+            repaired=repair or version.repaired,
+        )
+        tables = {key: _table_now(state, known) for key, state in after.tables.items()}
+        after = replace(after, tables=tables)
+        for one in gone.values():
+            ms = min(one.dropped_ms, self.at_ms)
+            after = after.with_ssts_dropped(one.state.levels.ssts(), ms, one.dropped_seq)
+        return after.with_ssts_dropped([before[sst_id] for sst_id in self.rewritten], self.at_ms)
 
 
 class Numbers(NamedTuple):
@@ -123,73 +186,6 @@ def to_rewrite(version: Version, limit: int) -> list[tuple[TableState, SstInfo]]
         for sst in state.levels.ssts()
         if sst.epoch == 0 and sst.max_epoch > limit
     ]
-
-
-def validate_repair(version: Version, delta: RepairClock) -> None:
-    """Raise `Conflict` if the version has come to name what the delta does not know, `InvalidBatch` if it is no map."""
-    old, new = [pair[0] for pair in delta.epochs], [pair[1] for pair in delta.epochs]
-    known = dict(delta.epochs)
-    kept = max((epoch for epoch in named_epochs(version) if epoch <= delta.limit), default=0)
-    ascending = all(left < right for numbers in (old, new) for left, right in pairwise(numbers))
-    if not ascending or (old and not (old[0] > delta.limit and new[0] > kept)) or any(map(int.__lt__, old, new)):
-        raise InvalidBatch(
-            f"repair of the clock: the new numbers of {len(old)} epochs above {delta.limit} do not keep their order; "
-            "nothing changed"
-        )
-    unknown = epochs_ahead(version, delta.limit) - known.keys()
-    replaced = {sst.id: sst for _, sst in to_rewrite(version, delta.limit)}
-    if unknown or replaced.keys() != delta.rewritten.keys():
-        raise Conflict(
-            f"the store was written to or compacted while it was being repaired ({len(unknown)} epochs and "
-            f"{len(replaced.keys() ^ delta.rewritten.keys())} SSTs are not those that were there): nothing changed; "
-            "stop its processes, and repair it again"
-        )
-    check_uploads(version, [sst.id for sst in delta.rewritten.values()])
-    taken = version.live_sst_ids() | version.dropped_sst_ids()
-    for sst_id, sst in delta.rewritten.items():
-        was = replaced[sst_id]
-        low, high = known.get(was.min_epoch, was.min_epoch), known.get(was.max_epoch, was.max_epoch)
-        if _rows_of(sst) != _rows_of(was) or (sst.epoch, sst.min_epoch, sst.max_epoch) != (0, low, high):
-            raise InvalidBatch(f"repair of the clock: SST {sst.id} has not the rows of {sst_id}; nothing changed")
-        if sst.id in taken or sst.source or sst.entry:
-            raise InvalidBatch(f"repair of the clock: SST {sst.id} is no new object; nothing changed")
-
-
-def apply_repair(version: Version, delta: RepairClock) -> Version:
-    """The version with present epochs and times, without tasks and gone tables."""
-    known = dict(delta.epochs)
-
-    def now(epoch: int) -> int:
-        return known.get(epoch, epoch)
-
-    def sst_now(sst: SstInfo) -> SstInfo:
-        if sst.max_epoch <= delta.limit:
-            return sst
-        stamped = replace(sst, epoch=now(sst.epoch), min_epoch=now(sst.min_epoch), max_epoch=now(sst.max_epoch))
-        return delta.rewritten.get(sst.id, stamped)
-
-    gone, before = version.gone, {sst.id: sst for sst in version.ssts()}
-    dropped = tuple(replace(sst, dropped_ms=min(sst.dropped_ms, delta.at_ms)) for sst in version.dropped)
-    repair = Renumbered(seq=version.seq + 1, first=delta.epochs[0][0], last=delta.epochs[-1][0]) if known else None
-    after = replace(
-        version.with_ssts_changed(sst_now).with_gone({}),
-        max_committed_epoch=now(version.max_committed_epoch),
-        safe_epoch=now(version.safe_epoch),
-        compacted_epoch=now(version.compacted_epoch),
-        ledger={
-            writer: tuple((batch, now(epoch)) for batch, epoch in batches) for writer, batches in version.ledger.items()
-        },
-        timeline=_timeline(version, known, delta.at_ms),
-        tasks={},
-        dropped=dropped,
-        repaired=repair or version.repaired,
-    )
-    tables = {key: _table_now(state, known) for key, state in after.tables.items()}
-    after = replace(after, tables=tables)
-    for one in gone.values():
-        ms = min(one.dropped_ms, delta.at_ms)
-        after = drop_ssts(after, one.state.levels.ssts(), ms, one.dropped_seq)
-    return drop_ssts(after, [before[sst_id] for sst_id in delta.rewritten], delta.at_ms)
 
 
 def _table_now(state: TableState, known: Mapping[int, int]) -> TableState:

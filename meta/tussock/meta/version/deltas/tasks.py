@@ -17,9 +17,9 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
-from tussock.meta.version.commits import check_uploads
+from tussock.meta.version.deltas.commits import check_uploads
 from tussock.meta.version.ranges import hull, is_sorted_run, locate, overlap_in_run, ranked_runs, target_rank
-from tussock.meta.version.version import CompactionTask, DroppedSst, Version
+from tussock.meta.version.version import CompactionTask, Version
 from tussock.statestore.contract.chunked import Chunked, lower_bound, upper_bound
 from tussock.statestore.contract.records import Run, SstInfo, TableLevels, entry_path
 from tussock.statestore.errors import Conflict, Fenced, InvalidBatch, InvalidOption, TableNotFound
@@ -30,15 +30,8 @@ __all__ = [
     "PauseCompaction",
     "ReleaseCompaction",
     "ReportCompaction",
-    "apply_claim",
-    "apply_release",
-    "apply_report",
-    "drop_ssts",
     "expired_tasks",
     "targets_collide",
-    "validate_claim",
-    "validate_release",
-    "validate_report",
 ]
 
 LEVELS_MAX = 6
@@ -66,6 +59,41 @@ class ClaimCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="claim_comp
         """For people: whether somebody has worked on it for a while already."""
         return self.task.expires_ms - self.task.claimed_ms > TASK_LEASE_MS
 
+    def validate(self, version: Version) -> None:
+        """Raise `Conflict` unless the task's inputs are there, free and may be merged into its target."""
+        task = self.task
+        known = version.tasks.get(task.id)
+        if (
+            known is not None
+            and known.expires_ms < task.expires_ms
+            and replace(known, expires_ms=task.expires_ms) == task
+        ):
+            return
+        state = version.tables.get(task.table_id)
+        if state is None:
+            raise TableNotFound(f"compaction task {task.id}: table with id {task.table_id} is not in the store")
+        inputs = task.ssts()
+        if not inputs or not 0 <= task.target_level <= LEVELS_MAX or not all(is_sorted_run(run) for run in task.inputs):
+            raise InvalidOption(
+                f"compaction task {task.id} on {state.spec.name!r}: needs inputs in sorted runs and a target level "
+                f"from 0 to {LEVELS_MAX}, has {len(inputs)} inputs and target level {task.target_level}"
+            )
+        _check_free(version, task)
+        where = locate(state.levels, task.inputs)
+        if where is None:
+            raise _refusal(task, _why_not_there(state.levels, inputs))
+        if where[-1] > target_rank(state.levels, where, task.target_level):
+            raise _refusal(task, f"an input is older than the target level {task.target_level}")
+        if task.target_level == 0:
+            _check_whole_runs(task, state.levels, where)
+        else:
+            _check_target_level(version, task, state.levels)
+        _check_age_order(task, state.levels, where)
+
+    def apply(self, version: Version) -> Version:
+        """The version with the task in it."""
+        return replace(version, tasks={**version.tasks, self.task.id: self.task})
+
 
 class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_compaction", tag_field="type"):
     """A compaction is done: the outputs replace the inputs, the inputs become dropped."""
@@ -77,6 +105,59 @@ class ReportCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="report_co
     """The watermark that the merge really used; at most the task's."""
     at_ms: int
 
+    def validate(self, version: Version) -> None:
+        """Raise `Fenced` if the task is not its owner's, `StaleUpload` or `InvalidBatch` if outputs do not fit."""
+        task = version.tasks.get(self.task_id)
+        if task is None or task.owner != self.owner:
+            raise Fenced(
+                f"compaction task {self.task_id} is not held by {self.owner!r} at log sequence {version.seq}: "
+                f"{'it was taken back or its table dropped' if task is None else f'{task.owner!r} holds it'}; "
+                "nothing changed, throw its outputs away"
+            )
+        old_ids = {sst.id for sst in task.ssts()}
+        if task.kind == "trivial-move":
+            if {sst.id for sst in self.outputs} != old_ids:
+                raise InvalidBatch(f"compaction task {task.id}: a trivial move must put out exactly its inputs")
+            return
+        check_uploads(version, [sst.id for sst in self.outputs])
+        low, high = hull(task.ssts())
+        newest = max(sst.max_epoch for sst in task.ssts())
+        for sst in self.outputs:
+            if sst.source or sst.entry:
+                raise InvalidBatch(
+                    f"compaction task {task.id}: output SST {sst.id} is said to lie in "
+                    f"{sst.source or entry_path(sst.entry)}; outputs are uploaded as objects to the store's own bucket"
+                )
+            if sst.id in old_ids or sst.smallest < low or sst.largest > high or sst.max_epoch > newest:
+                raise InvalidBatch(
+                    f"compaction task {task.id}: output SST {sst.id} holds keys or epochs that no input had"
+                )
+        if not is_sorted_run(self.outputs) or len({sst.id for sst in self.outputs}) != len(self.outputs):
+            raise InvalidBatch(
+                f"compaction task {task.id}: outputs are not one sorted run: {[s.id for s in self.outputs]}"
+            )
+        if self.watermark > task.watermark:
+            raise InvalidBatch(
+                f"compaction task {task.id}: used watermark {self.watermark}, but was given {task.watermark}"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version with the outputs in place of the inputs."""
+        task = version.tasks[self.task_id]
+        state = version.tables[task.table_id]
+        new_ids = {sst.id for sst in self.outputs}
+        gone = [sst for sst in task.ssts() if sst.id not in new_ids]
+        after = replace(
+            version,
+            tables={
+                **version.tables,
+                task.table_id: replace(state, levels=_replace_inputs(state.levels, task, self.outputs)),
+            },
+            tasks={key: other for key, other in version.tasks.items() if key != task.id},
+            compacted_epoch=max(version.compacted_epoch, self.watermark),
+        )
+        return after.with_ssts_dropped(gone, self.at_ms)
+
 
 class ReleaseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="release_compaction", tag_field="type"):
     """A task is given up by its owner, or taken back by anyone once it has expired; its inputs are free again."""
@@ -86,6 +167,17 @@ class ReleaseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="release_
     """Who releases."""
     at_ms: int
 
+    def validate(self, version: Version) -> None:
+        """Raise `Fenced` if the task is gone, or is someone else's and has not expired."""
+        task = version.tasks.get(self.task_id)
+        if task is None or (task.owner != self.owner and self.at_ms <= task.expires_ms):
+            why = "it is not in the version" if task is None else f"{task.owner!r} holds it until {task.expires_ms} ms"
+            raise Fenced(f"compaction task {self.task_id} cannot be released by {self.owner!r}: {why}")
+
+    def apply(self, version: Version) -> Version:
+        """The version without the task; its inputs stay where they are."""
+        return replace(version, tasks={key: task for key, task in version.tasks.items() if key != self.task_id})
+
 
 class PauseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="pause_compaction", tag_field="type"):
     """Nobody begins a compaction by itself from now on, or all do again; what runs may end."""
@@ -94,110 +186,12 @@ class PauseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="pause_comp
     reason: str = ""
     """For people."""
 
+    def validate(self, version: Version) -> None:
+        """It may be applied to every version."""
 
-def validate_claim(version: Version, delta: ClaimCompaction) -> None:
-    """Raise `Conflict` unless the task's inputs are there, free and may be merged into its target."""
-    task = delta.task
-    known = version.tasks.get(task.id)
-    if known is not None and known.expires_ms < task.expires_ms and replace(known, expires_ms=task.expires_ms) == task:
-        return
-    state = version.tables.get(task.table_id)
-    if state is None:
-        raise TableNotFound(f"compaction task {task.id}: table with id {task.table_id} is not in the store")
-    inputs = task.ssts()
-    if not inputs or not 0 <= task.target_level <= LEVELS_MAX or not all(is_sorted_run(run) for run in task.inputs):
-        raise InvalidOption(
-            f"compaction task {task.id} on {state.spec.name!r}: needs inputs in sorted runs and a target level from 0 "
-            f"to {LEVELS_MAX}, has {len(inputs)} inputs and target level {task.target_level}"
-        )
-    _check_free(version, task)
-    where = locate(state.levels, task.inputs)
-    if where is None:
-        raise _refused(task, _why_not_there(state.levels, inputs))
-    if where[-1] > target_rank(state.levels, where, task.target_level):
-        raise _refused(task, f"an input is older than the target level {task.target_level}")
-    if task.target_level == 0:
-        _check_whole_runs(task, state.levels, where)
-    else:
-        _check_target_level(version, task, state.levels)
-    _check_age_order(task, state.levels, where)
-
-
-def validate_report(version: Version, delta: ReportCompaction) -> None:
-    """Raise `Fenced` if the task is no longer its owner's, `StaleUpload` or `InvalidBatch` if outputs do not fit."""
-    task = version.tasks.get(delta.task_id)
-    if task is None or task.owner != delta.owner:
-        raise Fenced(
-            f"compaction task {delta.task_id} is not held by {delta.owner!r} at log sequence {version.seq}: "
-            f"{'it was taken back or its table dropped' if task is None else f'{task.owner!r} holds it'}; "
-            "nothing changed, throw its outputs away"
-        )
-    old_ids = {sst.id for sst in task.ssts()}
-    if task.kind == "trivial-move":
-        if {sst.id for sst in delta.outputs} != old_ids:
-            raise InvalidBatch(f"compaction task {task.id}: a trivial move must put out exactly its inputs")
-        return
-    check_uploads(version, [sst.id for sst in delta.outputs])
-    low, high = hull(task.ssts())
-    newest = max(sst.max_epoch for sst in task.ssts())
-    for sst in delta.outputs:
-        if sst.source or sst.entry:
-            raise InvalidBatch(
-                f"compaction task {task.id}: output SST {sst.id} is said to lie in "
-                f"{sst.source or entry_path(sst.entry)}; outputs are uploaded as objects to the store's own bucket"
-            )
-        if sst.id in old_ids or sst.smallest < low or sst.largest > high or sst.max_epoch > newest:
-            raise InvalidBatch(f"compaction task {task.id}: output SST {sst.id} holds keys or epochs that no input had")
-    if not is_sorted_run(delta.outputs) or len({sst.id for sst in delta.outputs}) != len(delta.outputs):
-        raise InvalidBatch(
-            f"compaction task {task.id}: outputs are not one sorted run: {[s.id for s in delta.outputs]}"
-        )
-    if delta.watermark > task.watermark:
-        raise InvalidBatch(
-            f"compaction task {task.id}: used watermark {delta.watermark}, but was given {task.watermark}"
-        )
-
-
-def validate_release(version: Version, delta: ReleaseCompaction) -> None:
-    """Raise `Fenced` if the task is gone, or is someone else's and has not expired."""
-    task = version.tasks.get(delta.task_id)
-    if task is None or (task.owner != delta.owner and delta.at_ms <= task.expires_ms):
-        raise Fenced(
-            f"compaction task {delta.task_id} cannot be released by {delta.owner!r}: "
-            f"{'it is not in the version' if task is None else f'{task.owner!r} holds it until {task.expires_ms} ms'}"
-        )
-
-
-def apply_claim(version: Version, delta: ClaimCompaction) -> Version:
-    """The version with the task in it."""
-    return replace(version, tasks={**version.tasks, delta.task.id: delta.task})
-
-
-def apply_release(version: Version, delta: ReleaseCompaction) -> Version:
-    """The version without the task; its inputs stay where they are."""
-    return replace(version, tasks={key: task for key, task in version.tasks.items() if key != delta.task_id})
-
-
-def apply_report(version: Version, delta: ReportCompaction) -> Version:
-    """The version with the outputs in place of the inputs."""
-    task = version.tasks[delta.task_id]
-    state = version.tables[task.table_id]
-    new_ids = {sst.id for sst in delta.outputs}
-    gone = [sst for sst in task.ssts() if sst.id not in new_ids]
-    after = replace(
-        version,
-        tables={**version.tables, task.table_id: replace(state, levels=_replaced(state.levels, task, delta.outputs))},
-        tasks={key: other for key, other in version.tasks.items() if key != task.id},
-        compacted_epoch=max(version.compacted_epoch, delta.watermark),
-    )
-    return drop_ssts(after, gone, delta.at_ms)
-
-
-def drop_ssts(version: Version, ssts: Sequence[SstInfo], at_ms: int, seq: int = 0) -> Version:
-    """Note SSTs that left the tree with entry `seq`, by default the one that comes after `version`."""
-    seq = seq or version.seq + 1
-    fresh = tuple(DroppedSst(id=sst.id, seq=seq, dropped_ms=at_ms, source=sst.source, entry=sst.entry) for sst in ssts)
-    return replace(version, dropped=version.dropped + fresh) if fresh else version
+    def apply(self, version: Version) -> Version:
+        """The version that says so."""
+        return replace(version, pause=self.reason if self.paused else None)
 
 
 def targets_collide(task: CompactionTask, other: CompactionTask) -> bool:
@@ -211,12 +205,12 @@ def targets_collide(task: CompactionTask, other: CompactionTask) -> bool:
 def _check_free(version: Version, task: CompactionTask) -> None:
     """Raise if the task is there already, or another one has claimed an input."""
     if task.id in version.tasks:
-        raise _refused(task, "a task of that id is there already")
+        raise _refusal(task, "a task of that id is there already")
     ids = set(map(_ID, task.ssts()))
     for other in version.tasks.values():
         if other.table_id == task.table_id and not ids.isdisjoint(map(_ID, other.ssts())):
             taken = min(ids.intersection(map(_ID, other.ssts())))
-            raise _refused(task, f"input SST {taken} belongs to another task, {other.id}")
+            raise _refusal(task, f"input SST {taken} belongs to another task, {other.id}")
 
 
 def _why_not_there(levels: TableLevels, inputs: Sequence[SstInfo]) -> str:
@@ -235,7 +229,7 @@ def _check_whole_runs(task: CompactionTask, levels: TableLevels, where: list[int
     if not neighbours or any(
         len(run) != len(levels.l0[rank].ssts) for run, rank in zip(task.inputs, where, strict=True)
     ):
-        raise _refused(task, "a merge inside L0 takes whole runs that follow each other")
+        raise _refusal(task, "a merge inside L0 takes whole runs that follow each other")
 
 
 def _check_target_level(version: Version, task: CompactionTask, levels: TableLevels) -> None:
@@ -246,12 +240,12 @@ def _check_target_level(version: Version, task: CompactionTask, levels: TableLev
     for span in spans:
         for sst in overlap_in_run(target, span):
             if sst.id not in ids:
-                raise _refused(
+                raise _refusal(
                     task, f"SST {sst.id} of target level {task.target_level} is in its range and not among its inputs"
                 )
     rival = next((other.id for other in version.tasks.values() if targets_collide(task, other)), None)
     if rival is not None:
-        raise _refused(task, f"task {rival} is about to write into the same range of level {task.target_level}")
+        raise _refusal(task, f"task {rival} is about to write into the same range of level {task.target_level}")
 
 
 def _check_age_order(task: CompactionTask, levels: TableLevels, where: list[int]) -> None:
@@ -283,37 +277,37 @@ def _check_passing(
             if older.id in ids:
                 continue
             if deeper:
-                raise _refused(
+                raise _refusal(
                     task, f"it claims the bottom, but older rows may lie below its input SST {sst.id}, in {older.id}"
                 )
-            raise _refused(task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it")
+            raise _refusal(task, f"input SST {sst.id} would pass the older SST {older.id}, which shares keys with it")
 
 
-def _replaced(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
+def _replace_inputs(levels: TableLevels, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> TableLevels:
     """The levels with the outputs in place of the inputs; runs that are not touched are shared, not copied."""
     where = locate(levels, task.inputs)
     if where is None:
-        raise _refused(task, "its inputs are not where they were claimed")
+        raise _refusal(task, "its inputs are not where they were claimed")
     gone = dict(zip(where, task.inputs, strict=True))
     l0: list[Run] = []
     for rank, sub in enumerate(levels.l0):
         if rank == where[0] and task.target_level == 0 and outputs:
             # The inputs are neighbours and taken whole, so the first one's place is the merged run's place.
             l0.append(Run(ssts=outputs))
-        kept = Run(ssts=tuple(_spliced(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
+        kept = Run(ssts=tuple(_splice(Chunked.of(sub.ssts), gone[rank], ()))) if rank in gone else sub
         if kept.ssts:
             l0.append(kept)
     below: list[Sequence[SstInfo]] = []
     for number in range(1, max(len(levels.levels), task.target_level if outputs else 0) + 1):
         level = levels.levels[number - 1] if number <= len(levels.levels) else ()
         new = outputs if number == task.target_level else ()
-        below.append(_spliced(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
+        below.append(_splice(Chunked.of(level), gone.get(len(levels.l0) + number, ()), new))
     while below and not below[-1]:
         below.pop()
     return TableLevels(l0=tuple(l0), levels=tuple(below))
 
 
-def _spliced(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:
+def _splice(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstInfo]) -> Chunked[SstInfo]:
     """A sorted run without `gone`, which are in it, and with `new`; only the part between their keys is touched."""
     if not gone and not new:
         return run
@@ -325,7 +319,7 @@ def _spliced(run: Chunked[SstInfo], gone: Sequence[SstInfo], new: Sequence[SstIn
     return run.replaced(first, end, sorted([*part, *new], key=_SMALLEST))
 
 
-def _refused(task: CompactionTask, why: str) -> Conflict:
+def _refusal(task: CompactionTask, why: str) -> Conflict:
     return Conflict(f"compaction task {task.id} ({task.kind}, table id {task.table_id}) is refused: {why}; pick again")
 
 

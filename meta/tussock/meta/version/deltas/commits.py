@@ -29,13 +29,8 @@ __all__ = [
     "AlreadyCommitted",
     "CommitEpoch",
     "OpenWriter",
-    "apply_commit",
-    "apply_open",
     "check_uploads",
-    "nameless_ssts",
     "stamp",
-    "validate_commit",
-    "validate_open",
     "with_payloads",
 ]
 
@@ -60,6 +55,78 @@ class CommitEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="commit_epoch",
     recorded: bool = False
     """The writer's record is kept; releases before format 5 kept none."""
 
+    def validate(self, version: Version) -> None:
+        """Raise a named error unless it may be applied to `version`."""
+        if not version.max_committed_epoch < self.epoch <= MAX_EPOCH:
+            raise EpochTooOld(
+                f"epoch {self.epoch} cannot be committed: epoch {version.max_committed_epoch} is the newest committed "
+                "one, and epochs only grow; take one from store.new_epoch()"
+            )
+        _check_generation(version, self.writer, self.generation)
+        check_uploads(version, [sst.id for sst in _all_ssts(self)])
+        named: set[str] = set()
+        for table_id, runs in self.tables.items():
+            state = version.tables.get(table_id)
+            if state is None:
+                raise TableNotFound(
+                    f"table with id {table_id} is not in the store (dropped meanwhile?); epoch not committed"
+                )
+            for run in runs:
+                if not run.ssts or not is_sorted_run(run.ssts):
+                    raise InvalidBatch(
+                        f"table {state.spec.name!r}, epoch {self.epoch}: a sorted run is empty or its SSTs overlap: "
+                        f"{[sst.id for sst in run.ssts]}; nothing was committed"
+                    )
+                for sst in run.ssts:
+                    if (sst.epoch, sst.min_epoch, sst.max_epoch) != (self.epoch,) * 3 or sst.id in named:
+                        raise InvalidBatch(
+                            f"SST {sst.id} is named twice or not of epoch {self.epoch}; nothing was committed"
+                        )
+                    if sst.source or sst.entry not in (0, version.seq + 1):
+                        raise InvalidBatch(
+                            f"SST {sst.id} is said to lie in {sst.source or entry_path(sst.entry)}; a commit brings "
+                            "SSTs along, or such as were uploaded to the store's own bucket"
+                        )
+                    named.add(sst.id)
+                    held = _find(state.levels, sst)
+                    if held is not None:
+                        raise InvalidBatch(
+                            f"SST {sst.id} is in table {state.spec.name!r} already, since epoch {held.min_epoch}: it "
+                            "was committed before; a commit brings new SSTs"
+                        )
+        if not named.isdisjoint(dropped := version.dropped_sst_ids()):
+            known = min(named & dropped)
+            raise InvalidBatch(
+                f"SST {known} was committed before, and has been compacted away since: if this repeats a commit, that "
+                "one happened, and its epoch is no longer known; nothing was committed now, since a commit brings "
+                "new SSTs"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version with the epoch in it; O(tables + runs of the touched tables), not O(SSTs)."""
+        tables = dict(version.tables)
+        for table_id, runs in self.tables.items():
+            state = tables[table_id]
+            levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
+            tables[table_id] = replace(state, levels=levels, last_epoch=self.epoch)
+        ledger, writers = version.ledger, version.writers
+        if self.writer is not None and self.batch_id is not None:
+            before, batch = ledger.get(self.writer, ()), (self.batch_id, self.epoch)
+            ledger = {**ledger, self.writer: (*before, batch)[-BATCHES_REMEMBERED:]}
+            if self.recorded:
+                known = record(before, writers.get(self.writer), self.batch_id, self.source, self.tables)
+                writers = {**writers, self.writer: known}
+            elif self.writer in writers:
+                writers = {name: known for name, known in writers.items() if name != self.writer}
+        return replace(
+            version,
+            tables=tables,
+            ledger=ledger,
+            writers=writers,
+            max_committed_epoch=self.epoch,
+            timeline=_with_sample(version.timeline, self.at_ms, self.epoch),
+        )
+
 
 class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", tag_field="type"):
     """A writer is opened once more, by the job that takes its name over: older generations can commit no more."""
@@ -67,6 +134,21 @@ class OpenWriter(msgspec.Struct, frozen=True, kw_only=True, tag="open_writer", t
     writer: str
     generation: int
     """One more than before; the first is 1."""
+
+    def validate(self, version: Version) -> None:
+        """Raise unless it is the next generation of its writer."""
+        newest = version.generations.get(self.writer, 0)
+        if not self.writer:
+            raise InvalidOption("a writer needs a name that is not empty")
+        if self.generation != newest + 1:
+            raise Conflict(
+                f"writer {self.writer!r} was to get generation {self.generation}, but the newest is {newest}; open it "
+                "again"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version in which that generation of the writer is the newest."""
+        return replace(version, generations={**version.generations, self.writer: self.generation})
 
 
 class AlreadyCommitted(msgspec.Struct, frozen=True):
@@ -83,8 +165,8 @@ def stamp(version: Version, request: CommitRequest, now_ms: int) -> CommitEpoch 
     they were committed in one epoch, repeats a commit, and is answered with that epoch.
 
     Where another writer has committed the request's epoch or a newer one, the commit gets a fresh epoch, and its SSTs
-    are rewritten to carry that one (their rows carry none). What the delta holds is checked by `validate_commit`, as it
-    is where it lands.
+    are rewritten to carry that one (their rows carry none). What the delta holds is checked by its own `validate`,
+    where it lands.
 
     Raises:
         Fenced: a newer generation of the writer was opened; the batch is older than one that the writer has
@@ -146,7 +228,7 @@ def with_payloads(
     """
     brought: list[bytes] = []
 
-    def placed(sst: SstInfo) -> SstInfo:
+    def place(sst: SstInfo) -> SstInfo:
         nonlocal start
         payload = payloads.get(sst.id)
         if payload is None:
@@ -156,106 +238,9 @@ def with_payloads(
         return replace(sst, entry=seq, offset=start - len(payload))
 
     tables = {
-        table: tuple(Run(ssts=tuple(map(placed, run.ssts))) for run in runs) for table, runs in delta.tables.items()
+        table: tuple(Run(ssts=tuple(map(place, run.ssts))) for run in runs) for table, runs in delta.tables.items()
     }
     return replace(delta, tables=tables), brought
-
-
-def validate_commit(version: Version, delta: CommitEpoch) -> None:
-    """Raise unless `delta` may be applied to `version`."""
-    if not version.max_committed_epoch < delta.epoch <= MAX_EPOCH:
-        raise EpochTooOld(
-            f"epoch {delta.epoch} cannot be committed: epoch {version.max_committed_epoch} is the newest committed "
-            "one, and epochs only grow; take one from store.new_epoch()"
-        )
-    _check_generation(version, delta.writer, delta.generation)
-    check_uploads(version, [sst.id for sst in _all_ssts(delta)])
-    named: set[str] = set()
-    for table_id, runs in delta.tables.items():
-        state = version.tables.get(table_id)
-        if state is None:
-            raise TableNotFound(
-                f"table with id {table_id} is not in the store (dropped meanwhile?); epoch not committed"
-            )
-        for run in runs:
-            if not run.ssts or not is_sorted_run(run.ssts):
-                raise InvalidBatch(
-                    f"table {state.spec.name!r}, epoch {delta.epoch}: a sorted run is empty or its SSTs overlap: "
-                    f"{[sst.id for sst in run.ssts]}; nothing was committed"
-                )
-            for sst in run.ssts:
-                if (sst.epoch, sst.min_epoch, sst.max_epoch) != (delta.epoch,) * 3 or sst.id in named:
-                    raise InvalidBatch(
-                        f"SST {sst.id} is named twice or not of epoch {delta.epoch}; nothing was committed"
-                    )
-                if sst.source or sst.entry not in (0, version.seq + 1):
-                    raise InvalidBatch(
-                        f"SST {sst.id} is said to lie in {sst.source or entry_path(sst.entry)}; a commit brings SSTs "
-                        "along, or such as were uploaded to the store's own bucket"
-                    )
-                named.add(sst.id)
-                held = _find(state.levels, sst)
-                if held is not None:
-                    raise InvalidBatch(
-                        f"SST {sst.id} is in table {state.spec.name!r} already, since epoch {held.min_epoch}: it was "
-                        "committed before; a commit brings new SSTs"
-                    )
-    if not named.isdisjoint(dropped := version.dropped_sst_ids()):
-        known = min(named & dropped)
-        raise InvalidBatch(
-            f"SST {known} was committed before, and has been compacted away since: if this repeats a commit, that one "
-            "happened, and its epoch is no longer known; nothing was committed now, since a commit brings new SSTs"
-        )
-
-
-def apply_commit(version: Version, delta: CommitEpoch) -> Version:
-    """The version with the epoch in it; O(tables + runs of the touched tables), not O(SSTs)."""
-    tables = dict(version.tables)
-    for table_id, runs in delta.tables.items():
-        state = tables[table_id]
-        levels = TableLevels(l0=runs + state.levels.l0, levels=state.levels.levels)
-        tables[table_id] = replace(state, levels=levels, last_epoch=delta.epoch)
-    ledger, writers = version.ledger, version.writers
-    if delta.writer is not None and delta.batch_id is not None:
-        before, batch = ledger.get(delta.writer, ()), (delta.batch_id, delta.epoch)
-        ledger = {**ledger, delta.writer: (*before, batch)[-BATCHES_REMEMBERED:]}
-        if delta.recorded:
-            known = record(before, writers.get(delta.writer), delta.batch_id, delta.source, delta.tables)
-            writers = {**writers, delta.writer: known}
-        elif delta.writer in writers:
-            writers = {name: known for name, known in writers.items() if name != delta.writer}
-    return replace(
-        version,
-        tables=tables,
-        ledger=ledger,
-        writers=writers,
-        max_committed_epoch=delta.epoch,
-        timeline=_with_sample(version.timeline, delta.at_ms, delta.epoch),
-    )
-
-
-def validate_open(version: Version, delta: OpenWriter) -> None:
-    """Raise unless `delta` is the next generation of its writer."""
-    newest = version.generations.get(delta.writer, 0)
-    if not delta.writer:
-        raise InvalidOption("a writer needs a name that is not empty")
-    if delta.generation != newest + 1:
-        raise Conflict(
-            f"writer {delta.writer!r} was to get generation {delta.generation}, but the newest is {newest}; open it "
-            "again"
-        )
-
-
-def apply_open(version: Version, delta: OpenWriter) -> Version:
-    """The version in which that generation of the writer is the newest."""
-    return replace(version, generations={**version.generations, delta.writer: delta.generation})
-
-
-def nameless_ssts(request: CommitRequest) -> set[str]:
-    """Ids of the SSTs by which a commit without a writer is known; none for one that has a writer and a batch."""
-    if request.writer is not None:
-        return set()
-    return {sst.id for runs in request.tables.values() for run in runs for sst in run.ssts}
 
 
 def check_uploads(version: Version, ids: Sequence[str]) -> None:
@@ -369,10 +354,10 @@ def _with_sample(timeline: tuple[tuple[int, int], ...], at_ms: int, epoch: int) 
     last_ms = timeline[-1][0] if timeline else at_ms
     kept = timeline[:-1] if timeline and at_ms <= last_ms else timeline
     grown = (*kept, (max(at_ms, last_ms), epoch))
-    return grown if len(grown) <= TIMELINE_SAMPLES_MAX else _thinned(grown)
+    return grown if len(grown) <= TIMELINE_SAMPLES_MAX else _thin(grown)
 
 
-def _thinned(timeline: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def _thin(timeline: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Keep samples as far apart as a thirty-second of their age: about `32 * ln(span)` of them, under a thousand.
 
     Dropping every second sample was the other idea; repeated, it forgets everything that is older than a few

@@ -1,0 +1,1 @@
+"""The changes of a version, each with its checks beside its data."""

@@ -1,0 +1,88 @@
+"""What a store keeps, and for how long: the deltas of vacuum, of the safe epoch and of the store's own settings."""
+
+import msgspec
+from msgspec.structs import replace
+
+from tussock.meta.version.version import Version
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["AdvanceHorizon", "AdvanceSafeEpoch", "Configure", "ForgetDropped"]
+
+
+class AdvanceSafeEpoch(msgspec.Struct, frozen=True, kw_only=True, tag="advance_safe_epoch", tag_field="type"):
+    """From now on, nothing below `epoch` can be pinned. Only grows; never above the newest committed epoch."""
+
+    epoch: int
+
+    def validate(self, version: Version) -> None:
+        """Raise `InvalidOption` unless it lies above the present one and is committed."""
+        if not version.safe_epoch < self.epoch <= version.max_committed_epoch:
+            raise InvalidOption(
+                f"safe epoch {self.epoch} must be above the present one, {version.safe_epoch}, and at most the newest "
+                f"committed one, {version.max_committed_epoch}"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version with that safe epoch."""
+        return replace(version, safe_epoch=self.epoch)
+
+
+class AdvanceHorizon(msgspec.Struct, frozen=True, kw_only=True, tag="advance_horizon", tag_field="type"):
+    """From now on, no commit may name an SST id below `horizon`. Only grows."""
+
+    horizon: str
+
+    def validate(self, version: Version) -> None:
+        """Raise `InvalidOption` unless it lies above the present one."""
+        if self.horizon <= version.gc_horizon:
+            raise InvalidOption(
+                f"garbage horizon {self.horizon!r} must be above the present one, {version.gc_horizon!r}"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version with that horizon."""
+        return replace(version, gc_horizon=self.horizon)
+
+
+class ForgetDropped(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="forget_dropped", tag_field="type"
+):
+    """The objects of these dropped SSTs are deleted; unknown ids are ignored (another vacuum was faster)."""
+
+    ids: tuple[str, ...]
+    tables: tuple[int, ...] = ()
+    """Ids of gone tables that no pin needs any more: their SSTs become dropped. Unknown ones are ignored, too."""
+
+    def validate(self, version: Version) -> None:
+        """It may be applied to every version."""
+
+    def apply(self, version: Version) -> Version:
+        """The version without those SSTs and gone tables."""
+        forgotten = set(self.ids)
+        if forgotten:
+            version = replace(version, dropped=tuple(sst for sst in version.dropped if sst.id not in forgotten))
+        for table_id in self.tables:
+            gone = version.gone.get(table_id)
+            if gone is not None:
+                without = version.with_gone({key: one for key, one in version.gone.items() if key != table_id})
+                # As of the drop: since then nobody begins to read it without a pin, and what a pin kept is done.
+                version = without.with_ssts_dropped(gone.state.levels.ssts(), gone.dropped_ms, gone.dropped_seq)
+        return version
+
+
+class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure", tag_field="type"):
+    """The store's own retention and grace period, which hold for every process that is not told otherwise."""
+
+    retention_ms: int
+    gc_grace_ms: int
+
+    def validate(self, version: Version) -> None:  # noqa: ARG002 -- every version may have them
+        """Raise `InvalidOption` if one is negative."""
+        if self.retention_ms < 0 or self.gc_grace_ms < 0:
+            raise InvalidOption(
+                f"retention {self.retention_ms} ms and grace {self.gc_grace_ms} ms must not be negative"
+            )
+
+    def apply(self, version: Version) -> Version:
+        """The version with these settings."""
+        return replace(version, retention_ms=self.retention_ms, gc_grace_ms=self.gc_grace_ms)
