@@ -154,7 +154,7 @@ def test_no_replica_answers() -> None:
 
 @pytest.mark.parametrize("url", ["tussock://", "tussock://host", "tussock://h:0", "tussock://h:1/x", "tussock://u@h:1"])
 def test_a_url_that_names_no_service(url: str) -> None:
-    with pytest.raises(InvalidOption, match="tussock://host:port") as raised:
+    with pytest.raises(InvalidOption, match="expected HOST:PORT") as raised:
         connect(url)
     assert "u@h" not in str(raised.value)
 
