@@ -21,18 +21,9 @@ PENDING = (
     "operator/",
     "tests/",
     "docs/architecture.md",
-    "docs/decisions/",
     "docs/meta-service.md",
     "docs/operator/reconciliation.md",
-    "docs/operator/resources.md",
     "docs/recipes.md",
-    "docs/spark/",
-    "scripts/",
-    "examples/",
-    "benchmarks/",
-    "charts/",
-    "crds/",
-    "CHANGELOG.md",
 )
 """Folders that are still to be gone through."""
 
