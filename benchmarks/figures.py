@@ -16,7 +16,7 @@ PREPARED = {
 """Stores made once, before all rounds, and which engines need them."""
 
 ROWS_FACTOR = {"prepare_large": 10}
-"""Stores with so many times the rows of the other figures."""
+"""Stores with a multiple of the rows of the other figures."""
 
 MIX_STORE = "prepare_read"
 MIX_WANTED = 1.5
@@ -33,7 +33,7 @@ class Figure:
     """`/s` or `B/s`, of what the title says."""
     engines: tuple[str, ...] = (US, "rocksdict")
     store: str | None = None
-    """The prepared store that the case opens; `None`: an empty folder of its own."""
+    """The prepared store that the case opens; `None`: a new empty folder."""
     changes_store: bool = False
     """Each sample gets a copy."""
     wanted: dict[str, float] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
     python benchmarks/meta_bench.py [--rounds N] [--only CASE ...] [--publish]
 
-Every sample is a process of its own that starts a platform of its own (`meta_cases.py`). Ratios are taken within a
+Every sample is a new process that starts a new platform (`meta_cases.py`). Ratios are taken within a
 sample, where the two sides took turns; the median over the rounds is reported. All numbers go to
 `benchmarks/results/` as JSON.
 """
@@ -99,7 +99,7 @@ CASES = tuple(dict.fromkeys(line.case for line in LINES))
 
 
 def measure(case: str, folder: Path) -> Sample:
-    """One sample of one case, in a process of its own."""
+    """One sample of one case, in a new process."""
     script = ["meta_version.py"] if case == "version" else ["meta_cases.py", case, str(folder)]
     done = subprocess.run([sys.executable, str(HERE / script[0]), *script[1:]], stdout=subprocess.PIPE, check=False)
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The cases of `make bench-meta`, each run in a process of its own: prints one line of JSON.
+"""The cases of `make bench-meta`, each run in a new process: prints one line of JSON.
 
 python benchmarks/meta_cases.py CASE FOLDER
 """
@@ -38,7 +38,7 @@ COMPACTED_RUNS = 4
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value that so many percent do not exceed."""
+    """The value that `percent` percent of them do not exceed."""
     return float(np.percentile(np.asarray(values), percent))
 
 

@@ -50,7 +50,7 @@ def minio(folder: Path) -> Iterator[Minio]:
 
 
 class Process:
-    """One process of ours; its log goes to a file."""
+    """One of our processes; its log goes to a file."""
 
     def __init__(self, log: Path, *command: str) -> None:
         self._log = log

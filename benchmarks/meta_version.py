@@ -60,7 +60,7 @@ class Shop:
 
 
 def big_version(ssts: int, shop: Shop) -> Version:
-    """A version of so many SSTs, and a tenth as many dropped ones."""
+    """A version of `ssts` SSTs, and a tenth as many dropped ones."""
     deep = ssts // 2
     levels = (shop.run(ssts - deep - L0_SSTS, 2, own=True), shop.run(deep, 1, own=True))
     l0 = tuple(Run(ssts=shop.run(L0_SSTS // L0_RUNS, L0_RUNS + 2 - number, own=False)) for number in range(L0_RUNS))

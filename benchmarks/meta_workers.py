@@ -1,4 +1,4 @@
-"""What runs in processes of its own beside the one that measures: writers and subscribers of a platform."""
+"""Separate processes beside the one that measures: writers and subscribers of a platform."""
 
 import json
 import os
@@ -32,9 +32,9 @@ def wait_for_go() -> None:
 
 
 def write(addresses: str, tables: Sequence[str], seconds: float) -> dict[str, Any]:
-    """One writer a table, each a thread: commits of its own epochs, one small SST each, as fast as they go.
+    """One writer a table, each a thread: it commits epochs of one small SST as fast as it can.
 
-    Answers when each commit began, by the monotonic clock that all processes of a machine share, and how long it took.
+    Returns when each commit began, by the monotonic clock that all processes of a machine share, and how long it took.
     """
     with connect(f"tussock://{addresses}") as store:
         took: list[tuple[float, float]] = []

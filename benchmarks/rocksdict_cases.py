@@ -1,7 +1,7 @@
 """The same cases in RocksDB by `rocksdict`, in the fastest way found that gives the same promise.
 
 Writes: raw mode, batches of 10,000, no write-ahead log, then `flush`, which syncs the files before it returns: so
-nothing is durable before the flush and all is after it, as with a commit of ours. With the log it is 10 % slower, and
+nothing is durable before the flush and all is after it, as with our commits. With the log it is 10 % slower, and
 larger write buffers were slower too. Reads: the table is fully compacted, in a block cache of the same size as ours.
 """
 

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [--rows N] [--rounds N] [--folder FOLDER] [--no-spark] [--publish]
 
-Every sample is a process of its own. In each round every figure is measured with each engine, one directly after the
+Every sample is a new process. In each round every figure is measured with each engine, one directly after the
 other; a ratio is taken within a round and the median over the rounds is reported: what else the machine is doing then
 slows both sides alike. All numbers go to `benchmarks/results/` as JSON.
 """
@@ -40,7 +40,7 @@ SPARK_WANTED = 0.8
 ROWS = 1_000_000
 ROUNDS = 5
 MEMORY_FACTOR = 10
-"""Memory is measured with so many times the rows of the other figures."""
+"""Memory is measured with this multiple of the rows of the other figures."""
 
 IMMUTABLE = {".sst", ".data", ".meta"}
 
@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def sample(engine: str, case: str, folder: Path, rows: int) -> dict[str, Any]:
-    """Run one case in a process of its own."""
+    """Run one case in a new process."""
     command = [sys.executable, str(HERE / "measure.py"), engine, case, str(folder), str(rows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

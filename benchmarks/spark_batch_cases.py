@@ -1,4 +1,4 @@
-"""Batch write and batch read from Spark beside Parquet, as functions of a session and a folder; no state of their own.
+"""Batch write and batch read from Spark beside Parquet, as functions of a session and a folder, without state.
 
 The rows have a bigint key in random order, a bigint, a double and a short string. Each run does both sides, one
 directly after the other, so that whatever else the machine does meets both alike; the first run only warms up Java and

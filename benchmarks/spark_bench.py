@@ -2,7 +2,7 @@
 
     python benchmarks/spark_bench.py [--only NAME ...] [--folder FOLDER] [--publish]
 
-Every figure is a process and a session (`local[2]`) of its own, which runs both sides one directly after the other.
+Every figure is a new process with a new session (`local[2]`), which runs both sides one directly after the other.
 State is kept on MinIO and, beside it, on local files; Spark's own is RocksDB on local files with changelog
 checkpointing. A batch's time is Spark's `triggerExecution`; the first batches, which start the workers and find little
 state, are not counted. All seconds go to `benchmarks/results/` as JSON.
@@ -67,7 +67,7 @@ class Figure(NamedTuple):
 
 
 def aggregation(rows: int, keys: int, batches: int, counted: int) -> Callable[[Place], Seconds]:
-    """Count and sum by key; the last `counted` batches of so many."""
+    """Count and sum by key; the last `counted` of `batches` batches."""
 
     def run(place: Place) -> Seconds:
         spark, folder, _ = place
@@ -143,7 +143,7 @@ FIGURES = {
         {"MinIO": 1.0, "local files": 1.0},
     ),
     "per-key": Figure(
-        "logic of one's own by key, 20 k rows a batch, 5 k keys",
+        "custom logic by key, 20 k rows a batch, 5 k keys",
         per_key,
         "transformWithState (Row) on RocksDB",
         {"MinIO": 3.5, "local files": 3.5},
@@ -182,7 +182,7 @@ def measure(name: str, folder: Path) -> Seconds:
 
 
 def sample(name: str, parent: Path) -> Seconds:
-    """Run a figure in a process of its own, in a folder that is deleted after it."""
+    """Run a figure in a new process, in a folder that is deleted after it."""
     folder = Path(tempfile.mkdtemp(dir=parent))
     command = [sys.executable, str(HERE / "spark_bench.py"), "--measure", name, "--folder", str(folder)]
     try:

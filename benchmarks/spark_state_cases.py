@@ -27,14 +27,14 @@ BALANCES = pa.schema([("k", pa.int64()), ("balance", pa.int64()), ("refused", pa
 
 
 def numbers(spark: Any, rows: int, keys: int) -> Any:
-    """A stream of `rows` a batch: `k` out of so many keys, `v` ascending, `x` from -50 to 49."""
+    """A stream of `rows` a batch: `k` out of `keys` keys, `v` ascending, `x` from -50 to 49."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     made = source.option("startTimestamp", 0).load()
     return made.selectExpr(f"pmod(xxhash64(value), {keys}L) k", "value v", "value * 7919 % 100 - 50 x")
 
 
 def batch_seconds(writer: Any, batches: int, folder: Path) -> list[float]:
-    """Run a stream for so many batches; the seconds of each."""
+    """Run a stream for `batches` batches; the seconds of each."""
     checkpoint = tempfile.mkdtemp(dir=folder)
     query = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
     while query.isActive and (query.lastProgress is None or query.lastProgress.batchId < batches):

@@ -161,7 +161,7 @@ def _multi_gets(keys: list[bytes], count: int, kv: Any) -> None:
 
 
 def mixed_reads(folder: Path, rows: int) -> Sample:
-    """Each kind of read alone on a store of its own, then all in turn on one open store; seconds of processor time.
+    """Each kind of read alone on a separate store, then all in turn on one open store; seconds of processor time.
 
     Alone and in turn the middle of some passes counts, after one that is not timed.
     """

@@ -2,9 +2,9 @@
 
     python examples/checkpoint_workers.py
 
-starts a meta service on a fresh store in a temporary folder and two workers as processes of their own, kills one of
+starts a meta service on a fresh store in a temporary folder and two workers as separate processes, kills one of
 them with `kill -9` in the middle and starts it again. Meanwhile a reader looks at snapshots: in each one both halves
-stand at the same checkpoint, and the counts are those of the lines that the halves say they have read. At the end they
+are at the same checkpoint, and the counts are those of the lines that the halves say they have read. At the end they
 are exact, although the killed worker has read some of its lines twice. `docs/checkpoints.md` explains how.
 """
 
@@ -39,7 +39,7 @@ def line(number: int) -> list[str]:
 
 
 def counted(half: int, lines: int) -> Counter[str]:
-    """What is right after so many lines of a half."""
+    """The right counts after the first `lines` lines of a half."""
     return Counter(itertools.chain.from_iterable(line(2 * number + half) for number in range(lines)))
 
 
@@ -77,7 +77,7 @@ class Worker:
 
 
 def work(url: str, half: int, lines: int, pace: float) -> None:
-    """A worker's process: count so many lines of a half, `pace` seconds for each, and leave with all of it saved."""
+    """A worker's process: count `lines` lines of a half, `pace` seconds for each, and leave with all of it saved."""
     with connect(url) as store:
         worker = Worker(store, half)
         with store.join_checkpoint(
@@ -122,7 +122,7 @@ def look(store: StateStore, lines: int) -> tuple[int, int]:
 
 
 def start_service(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A meta service as a process of its own, and the URL of its store."""
+    """A meta service in a separate process, and the URL of its store."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

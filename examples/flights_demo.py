@@ -32,7 +32,7 @@ from tussock.statestore import StateStore, connect
 
 ROOT = Path(__file__).resolve().parent.parent
 RETENTION_SECONDS = 30 * 24 * 3600
-"""How long every epoch stays readable; the store keeps to it from then on, whoever opens it.
+"""How long every epoch stays readable; the store keeps this setting from then on.
 
 Half a year of flights is minutes of the store's own time, so an hour would do; people may look around for longer.
 """
@@ -306,7 +306,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=ROOT / ".cache" / "flights",
         help="folder of events and checkpoint; removed first",
     )
-    parser.add_argument("--days", type=int, default=None, help="only the first so many days of the year")
+    parser.add_argument("--days", type=int, default=None, help="days of the year to use; all if left out")
     parser.add_argument("--batch-days", type=int, default=10, help="days a micro-batch")
     parser.add_argument("--as-of", type=date.fromisoformat, default=date(2013, 6, 30), help="the day to look back to")
     return parser.parse_args(arguments)

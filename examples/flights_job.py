@@ -1,4 +1,4 @@
-"""The flights of 2013 as a job that streams until it is told to stop: the program of `examples/quickstart`.
+"""The flights of 2013 as a job that streams until it is stopped: the program of `examples/kubernetes/quickstart.yaml`.
 
 It is an ordinary PySpark program. A Compute gives it Spark's settings and, in the environment, the store and a writer
 id; elsewhere `PYSPARK_SUBMIT_ARGS`, `TUSSOCK_STORE` and `TUSSOCK_WRITER_ID` do.
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, store_url: str, writer: str) -> None:
 def main(arguments: list[str]) -> None:
     """Parse the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--days", type=int, default=None, help="only the flights of the first so many days")
+    parser.add_argument("--days", type=int, default=None, help="use the flights of this many days; all if left out")
     parser.add_argument("--pace", type=float, default=1.0, help="seconds from one day to the next, at least")
     parser.add_argument("--end", action="store_true", help="end after the last day; else wait to be stopped")
     run(parser.parse_args(arguments), os.environ["TUSSOCK_STORE"], os.environ["TUSSOCK_WRITER_ID"])

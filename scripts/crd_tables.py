@@ -1,6 +1,6 @@
 """The tables of `docs/operator/resources.md`, written from the schemas.
 
-A row is a field. A part that several kinds share has a table of its own, to which their rows link, so nothing is said
+A row is a field. A part that several kinds share has a separate table, to which their rows link, so nothing is said
 twice.
 """
 
@@ -24,7 +24,7 @@ HEADINGS = {
     "podTemplate": "Pod template",
     "conditions": "Conditions",
 }
-"""Parts that have a table of their own, and the heading under which it stands."""
+"""Parts that have their own table, and the heading above it."""
 
 _NOUNS = {
     "name": "name",
@@ -79,7 +79,7 @@ def _rules(node: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _nodes(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Path, schema and default of every field below `schema`, parts with a table of their own as one."""
+    """Path, schema and default of every field below `schema`, parts with their own table as one."""
     for name, field in schema.get("properties", {}).items():
         default = f"`{_yaml(field['default'])}`" if "default" in field else ""
         yield prefix + name, field, "required" if name in schema.get("required", ()) else default

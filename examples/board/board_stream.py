@@ -99,7 +99,7 @@ def totals_of(events: DataFrame) -> DataFrame:
 
 
 def write_batch(numbers: DataFrame, batch: int, store: StateStore, writer: str) -> int:
-    """Write a micro-batch to all three tables in one epoch; answers the epoch."""
+    """Write a micro-batch to all three tables in one epoch; returns the epoch."""
     numbers.persist()
     try:
         events = events_of(numbers)
@@ -123,7 +123,7 @@ def write_batch(numbers: DataFrame, batch: int, store: StateStore, writer: str) 
 
 
 def run(options: argparse.Namespace) -> None:
-    """Stream until the job is stopped, or until there were so many batches."""
+    """Stream until the job is stopped, or until it has done the given number of batches."""
     spark = SparkSession.Builder().appName("tussock board").getOrCreate()
     tussock_spark.register(spark)
     with connect(os.environ["TUSSOCK_STORE"]) as store:
@@ -155,7 +155,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows-per-batch", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=1.0, help="between the starts of two batches")
-    parser.add_argument("--batches", type=int, default=0, help="end after so many; 0: never")
+    parser.add_argument("--batches", type=int, default=0, help="number of batches after which to end; 0: never")
     return parser.parse_args(arguments)
 
 

@@ -16,7 +16,7 @@ from tussock.statestore import StateStore, connect
 CARRIERS = ("AA", "B6", "DL", "EV", "MQ", "UA", "WN")
 ORIGINS = ("EWR", "JFK", "LGA")
 LAG = 40
-"""A flight departs when so many others were scheduled after it, and arrives after so many more."""
+"""A flight departs when this number of others was scheduled after it, and arrives after the same number again."""
 CANCELLED_EVERY = 50
 
 Row = dict[str, Any]
@@ -35,7 +35,7 @@ def events(count: int) -> Iterator[tuple[int, str, int]]:
 
 
 def truth(count: int) -> tuple[dict[int, Row], dict[str, Row]]:
-    """The board by flight, and the totals by carrier, after so many events."""
+    """The board by flight, and the totals by carrier, after `count` events."""
     board: dict[int, Row] = {}
     totals: dict[str, Row] = {}
     for flight, status, delay in events(count):

@@ -63,7 +63,7 @@ def slice_ends(first: date, last: date, days: int) -> list[date]:
 
 
 def write_files(events: pl.DataFrame, folder: Path, ends: list[date]) -> int:
-    """Write one Parquet file for the days up to each of `ends`, in order; answers how many have events.
+    """Write one Parquet file for the days up to each of `ends`, in order; returns how many have events.
 
     Spark takes files by their time of modification, so each is given one a minute after the one before.
     """

@@ -144,7 +144,7 @@ def stream_files(
 
 
 def write_batch(events: DataFrame, batch_id: int, store: StateStore, writer: str | None = None) -> int:
-    """Write one micro-batch to all four tables in one epoch, exactly once; answers the epoch.
+    """Write one micro-batch to all four tables in one epoch, exactly once; returns the epoch.
 
     `writer` is the query's id if not given, which lasts as long as its checkpoint.
     """

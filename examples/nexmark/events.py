@@ -25,12 +25,12 @@ import pyarrow as pa
 __all__ = ["Events", "as_stream", "generate"]
 
 _PEOPLE, _AUCTIONS, _ALL = 1, 3, 50
-"""Of so many events so many are new people and new auctions; the rest are bids."""
+"""Of `_ALL` events, `_PEOPLE` and `_AUCTIONS` are new people and new auctions; the rest are bids."""
 _FIRST_ID = 1000
 _FIRST_CATEGORY, _CATEGORIES = 10, 5
 _IN_FLIGHT, _ACTIVE_PEOPLE, _LEAD = 100, 1000, 10
 _HOT_AUCTIONS, _HOT_SELLERS, _HOT_BIDDERS = 2, 4, 4
-"""One of so many is not hot."""
+"""One in this number is not hot."""
 _HOT_BATCH = 100
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CITIES = (
@@ -102,7 +102,7 @@ def _auctions(event: _Ids, time_us: _Ids, pace: int, random: np.random.Generator
     count = len(event)
     number = _last_auction(event)
     initial = _prices(count, random)
-    # Twice the time in which so many auctions open is the longest, so it is the time on average.
+    # Twice the time in which `_IN_FLIGHT` auctions open is the longest, so that time is the average.
     horizon_us = _IN_FLIGHT * _ALL // _AUCTIONS * pace
     lasts_us = 1000 + random.integers(2 * horizon_us, size=count)
     hot = random.integers(_HOT_SELLERS, size=count) > 0

@@ -1,8 +1,8 @@
 {{/*
 What the operator may do in the namespaces that it serves.
 
-Nobody may grant what he may not do himself: the rights on pods are those of Spark drivers, whose Roles the operator
-makes. Secrets are read since users name theirs, and written for certificates and for managed object stores.
+Nobody may grant rights that they do not have themselves: the rights on pods are those of Spark drivers, whose Roles
+the operator makes. Secrets are read since users name theirs, and written for certificates and for managed object stores.
 */}}
 {{- define "tussock.rules" -}}
 - apiGroups: [tussock.dev]
