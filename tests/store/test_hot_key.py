@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore import InvalidBatch, InvalidOption, StateStore, connect
 from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.sst import merge as merging
@@ -146,7 +147,7 @@ def test_a_scan_of_a_compacted_table_does_not_read_old_versions(monkeypatch: pyt
 
 
 def _fetched(store: StateStore) -> int:
-    counts: Any = store._core.requests.counts()
+    counts: Any = inside.requests(store).counts()
     return sum(size for caller in counts.values() for name, (_, size) in caller.items() if name.startswith("get"))
 
 

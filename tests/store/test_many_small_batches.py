@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore import StateStore, connect
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst import merge as merging
@@ -16,7 +17,7 @@ def rows_of(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:
 
 
 def runs_of(store: StateStore, table: Any) -> int:
-    return len(store._core.buffer.runs(table.spec.id))
+    return len(inside.buffer(store).runs(table.spec.id))
 
 
 def test_runs_in_the_buffer_grow_with_the_logarithm_of_the_batches() -> None:
@@ -56,7 +57,7 @@ def test_what_the_buffer_counts_is_what_it_holds() -> None:
         del parent
         held = pa.total_allocated_bytes() + pa.system_memory_pool().bytes_allocated() - before
         assert held < 2 << 20
-        assert store._core.buffer.nbytes >= held / 2
+        assert inside.buffer(store).nbytes >= held / 2
         assert len(rows_of(table)) == 30
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support import inside
 from support.stores import pairs
 from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect
 from tussock.statestore.contract.records import meta_object, object_sizes
@@ -28,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connect(folder.as_uri(), buffer_bytes=500, compaction=False) as store,
     ):
         patch.setattr(sst_writer, "ONE_OBJECT_BYTES", ONE_OBJECT_BYTES)
-        store._core.backend._log._snapshot_every = 3  # type: ignore[attr-defined]
+        inside.snapshot_every(inside.version_log(inside.backend(store)), 3)
         for name in ("kv", "other"):
             store.create_table(name, block_bytes=512)
         for rows in (OLD, ROWS[:100], ROWS[100:]):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support import inside
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
@@ -51,7 +52,7 @@ def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateSto
 def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
     """No pin writes to the log."""
     with counted.pin_snapshot() as snapshot:
-        keeper = counted._core.backend._keeper  # type: ignore[attr-defined]
+        keeper = inside.pin_keeper(inside.backend(counted))
         assert cost(bucket, keeper.renew) == {"put": 1}
         assert cost(bucket, snapshot.close) == {"delete": 1}
         assert cost(bucket, keeper.renew) == {}

@@ -8,9 +8,10 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
+from support import inside
 from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, Script
 from support.store_model import VALUES, Batch, Model, TableModel, face
-from support.stores import TickingSystem, kill, open_on, sst_objects, without_threads
+from support.stores import TickingSystem, open_on, sst_objects
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
 from tussock.statestore.base.system import System
@@ -67,7 +68,7 @@ class Client:
     @property
     def version(self) -> Any:
         """What this client knows, without a request."""
-        return self.store._core.backend.version()
+        return inside.version(self.store)
 
     def own(self, table_id: int, epoch: int | None) -> list[Batch]:
         """The uncommitted batches that a read at `epoch` sees, oldest first."""
@@ -78,8 +79,7 @@ class Client:
 
     def has_uploads(self) -> bool:
         """Whether rows that are not committed lie in the bucket."""
-        buffers = self.store._core.buffer._epochs.values()
-        return any(run.level for buffer in buffers for runs in buffer.runs.values() for run in runs)
+        return any(True for _ in inside.spilled_runs(self.store))
 
 
 def _script(fault: Fault, calls: int) -> Script:
@@ -132,8 +132,8 @@ class MachineBase(RuleBasedStateMachine):
             self.create_table(0, name, "lz4", None)
 
     def _open_store(self, bucket: ObjectStore, number: int) -> StateStore:
-        store = without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
-        store._core.backend._log._snapshot_every = self.snapshot_every  # type: ignore[attr-defined]
+        store = inside.without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
+        inside.snapshot_every(inside.version_log(inside.backend(store)), self.snapshot_every)
         return store
 
     def _opened(self, number: int) -> Client:
@@ -145,7 +145,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def _renew_pins(self) -> None:
         for client in self.clients:
-            client.store._core.backend._keeper.renew()  # type: ignore[attr-defined]
+            inside.pin_keeper(inside.backend(client.store)).renew()
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):
@@ -223,7 +223,7 @@ class MachineBase(RuleBasedStateMachine):
     def _revive(self, client: Client) -> None:
         """The process has died: its buffer and its pins are gone."""
         note(f"client {client.number} dies and is opened anew")
-        kill(client.store)
+        inside.kill(client.store)
         self.clients[client.number] = self._opened(client.number)
 
     def _observe(self) -> Any:
@@ -232,7 +232,7 @@ class MachineBase(RuleBasedStateMachine):
         try:
             return store.version()
         finally:
-            kill(store)
+            inside.kill(store)
 
     # --- Checks ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class MachineBase(RuleBasedStateMachine):
             return None
         _, found, table_id = answer[0]
         until = client.version.max_committed_epoch if epoch is None else epoch
-        assert epoch is None or epoch >= client.store._core.backend.oldest_readable()
+        assert epoch is None or epoch >= inside.backend(client.store).oldest_readable()
         return found, self.model.tables[table_id].at(until, client.own(table_id, epoch))
 
     def _epoch(self, which: int) -> int | None:
