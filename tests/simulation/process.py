@@ -8,6 +8,7 @@ from simulation.bucket import NodeBucket
 from simulation.oracle import Batch, State
 from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
+from support import inside
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.statestore.client import StateStore
 from tussock.statestore.connection import open_store
@@ -69,16 +70,15 @@ class Process:
                 break
             except ObjectStoreUnavailable:
                 self.system.sleep(1.0)
-        backend: Any = self.store._core.backend
+        backend: Any = inside.backend(self.store)
         backend.config = PICKER
-        backend._log._snapshot_every = self.world.plan.snapshot_every
-        lease = self.world.plan.pin_lease
-        backend._keeper._lease_seconds, backend._keeper._renew_seconds = lease, lease / 3
+        inside.snapshot_every(inside.version_log(backend), self.world.plan.snapshot_every)
+        inside.set_pin_lease(backend, self.world.plan.pin_lease)
         self.check_memory()
 
     def check_memory(self) -> None:
         """What the node believes is what the log says; and it never goes back."""
-        version: Any = self.store._core.backend.version()
+        version: Any = inside.version(self.store)
         if version is self._seen:
             return
         if self._seen is not None and version.seq < self._seen.seq:

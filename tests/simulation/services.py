@@ -8,6 +8,7 @@ from simulation.bucket import NodeBucket
 from simulation.process import PICKER, Process
 from simulation.scheduler import Node
 from simulation.system import SimSystem
+from support import inside
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import InlineSlot, Slot
 from tussock.meta.client.backend import PlatformBackend
@@ -82,7 +83,7 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
         except ObjectStoreUnavailable:
             system.sleep(1.0)
     log: Any = meta.meta.log
-    log._snapshot_every = plan.snapshot_every
+    inside.snapshot_every(log, plan.snapshot_every)
     meta.start()
     world.network.servers[address] = node, meta
 

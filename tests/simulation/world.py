@@ -15,6 +15,7 @@ from simulation.replacing import REPLACED, look_on, replace
 from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
+from support import inside
 from tussock.compactor import executor
 from tussock.meta.compaction.picker import pick
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
@@ -456,8 +457,8 @@ class World:
 
     def _check_compacted(self, process: Process) -> None:
         """Whatever is damaged, compaction gets through with all else."""
-        backend: Any = process.store._core.backend
-        while backend._step():
+        backend: Any = inside.backend(process.store)
+        while inside.step(backend):
             pass
         version = process.store.version()
         for table in self.tables:
