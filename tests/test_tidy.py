@@ -77,8 +77,6 @@ REACHES_LEFT = {
     "tests/meta/test_ssts_in_entries.py": 1,
     "tests/operator/test_lease.py": 1,
     "tests/simulation/planted.py": 14,
-    "tests/statestore/test_shared_buffer.py": 1,
-    "tests/store/test_hot_key.py": 1,
     "tests/support/change_query.py": 5,
 }
 

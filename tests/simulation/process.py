@@ -10,6 +10,7 @@ from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
 from support import inside
 from tussock.meta.compaction.picker import PickerConfig
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.client import StateStore
 from tussock.statestore.connection import open_store
 from tussock.statestore.core import Settings
@@ -24,6 +25,9 @@ __all__ = ["Process"]
 PICKER = PickerConfig(
     base_bytes=2000, level_ratio=2, l0_merge_min=2, l0_small_bytes=200, l0_runs_max=4, l0_stall_runs=24
 )
+
+# The same of SSTs, which commits make of several times the size that compaction does.
+LIMITS = Limits(sst_bytes=2000)
 
 
 class Process:
@@ -59,6 +63,7 @@ class Process:
             cache_bytes=plan.cache_bytes,
             buffer_bytes=plan.buffer_bytes,
             compaction=plan.background_compaction,
+            limits=LIMITS,
         )
 
     def connect(self) -> None:

@@ -20,7 +20,6 @@ from tussock.compactor import executor
 from tussock.meta.compaction.picker import pick
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
 from tussock.meta.version.version import Version
-from tussock.statestore import core
 from tussock.statestore.contract.records import data_object
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import ClockAhead, ObjectStoreUnavailable
@@ -516,11 +515,11 @@ def run_seed(seed: int, *, verbose: Callable[[str], None] | None = None) -> Outc
 def _small_and_silent() -> Iterator[None]:
     """SSTs of a few rows, since trees of them reach what large ones reach; and no logging of what is meant to fail."""
     logger, sizes = logging.getLogger("tussock"), executor.execute.__kwdefaults__
-    before = logger.level, sizes["sst_bytes"], core.COMMIT_SST_BYTES
+    before = logger.level, sizes["sst_bytes"]
     logger.setLevel(logging.CRITICAL + 1)
-    sizes["sst_bytes"], core.COMMIT_SST_BYTES = SST_BYTES, 4 * SST_BYTES
+    sizes["sst_bytes"] = SST_BYTES
     try:
         yield
     finally:
-        level, sizes["sst_bytes"], core.COMMIT_SST_BYTES = before
+        level, sizes["sst_bytes"] = before
         logger.setLevel(level)

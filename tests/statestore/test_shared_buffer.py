@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, to_puts, to_rows
 from support.versions import run, sst
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
@@ -146,10 +147,9 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
         buffer.add(1, 5, rows("b", 5))
 
 
-def test_issued_epochs_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issued_epochs_are_remembered_up_to_a_bound() -> None:
     """Of more the oldest are forgotten, and then refused like any that nobody took."""
-    monkeypatch.setattr("tussock.statestore.write.shared_buffer._ISSUED_MAX", 3)
-    buffer = SharedBuffer(RealSystem())
+    buffer = SharedBuffer(RealSystem(), Limits(issued_epochs=3))
     for epoch in (1, 2, 3, 4):
         buffer.issue(epoch)
     buffer.drop(9)

@@ -14,9 +14,9 @@ from support.store_model import VALUES, Batch, Model, TableModel, face
 from support.stores import TickingSystem, open_on, sst_objects
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.sst import merge as merging
 
 __all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "VALUE", "Client", "Fault", "MachineBase"]
 
@@ -109,7 +109,7 @@ class MachineBase(RuleBasedStateMachine):
     @initialize(
         cache_bytes=st.sampled_from([0, 3000, 1 << 20]),
         buffer_bytes=st.sampled_from([0, 10_000, 1 << 20]),
-        batch_bytes=st.sampled_from([1, 300, merging.BATCH_BYTES]),
+        batch_bytes=st.sampled_from([1, 300, DEFAULT_LIMITS.batch_bytes]),
         snapshot_every=st.sampled_from([2, 5, 64]),
         tables=st.sampled_from([["t0"], ["t0", "typed"], NAMES]),
     )
@@ -117,10 +117,9 @@ class MachineBase(RuleBasedStateMachine):
         self, cache_bytes: int, buffer_bytes: int, batch_bytes: int, snapshot_every: int, tables: list[str]
     ) -> None:
         # What a merge holds and gives out at once: with a tiny bound the versions of a key are many batches.
-        self.patch = pytest.MonkeyPatch()
-        for name in ("BATCH_BYTES", "HELD_BYTES"):
-            self.patch.setattr(merging, name, batch_bytes)
-        self.options = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "gc_grace": self.gc_grace}
+        limits = Limits(batch_bytes=batch_bytes, merge_bytes=batch_bytes)
+        self.options: dict[str, Any] = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "limits": limits}
+        self.options["gc_grace"] = self.gc_grace
         self.snapshot_every = snapshot_every
         self.inner, self.system = self.make_bucket()
         self.model = Model()
@@ -153,7 +152,6 @@ class MachineBase(RuleBasedStateMachine):
         try:
             self._nothing_is_left_over()
         finally:
-            self.patch.undo()
             for client in self.clients:
                 client.bucket.script = None
                 client.store.close()

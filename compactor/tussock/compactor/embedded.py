@@ -74,7 +74,7 @@ class EmbeddedBackend(EmbeddedMeta):
         )
         self.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         bucket = requests.for_caller("compaction")
-        self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
+        self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
         closed = "the store was closed by another thread before it committed; nothing was committed"
         self._prover = StorePool(system, "tussock-prove", _PROOFS_AT_ONCE, closed)

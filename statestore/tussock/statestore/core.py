@@ -12,6 +12,7 @@ import msgspec
 
 from tussock.statestore.base.forks import close_in_child
 from tussock.statestore.base.identity import Access
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
@@ -49,9 +50,6 @@ log = get_logger("tussock.statestore.core")
 
 T = TypeVar("T")
 
-COMMIT_SST_BYTES = 64 << 20
-"""Bytes of an SST before compression, in commits and spills."""
-
 UNCOMMITTED_EPOCH = 1
 """Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
 
@@ -76,6 +74,7 @@ class Settings:
     access: Access = field(default_factory=Access)
     """What is shown to a meta service."""
     max_clock_ahead: float = 3600.0
+    limits: Limits = DEFAULT_LIMITS
 
 
 class TableView(NamedTuple):
@@ -105,7 +104,7 @@ class Core:
         self.backend = backend
         self.requests = requests
         self.uploader = Uploader(requests.for_caller("flush"), system, backend.upload_horizon)
-        self.buffer = SharedBuffer(system)
+        self.buffer = SharedBuffer(system, settings.limits)
         backend.protect(self.buffer.uploads)
         self._spilling = system.lock()
         self._views: dict[int, TableView] = {}
@@ -338,7 +337,9 @@ class Core:
         spec = self._spec(table, epoch)
         # Rows that were written before the table was altered join those after it.
         types = value_schema(spec).types
-        merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs]), None)
+        merged = newest_versions(
+            MergeIterator([[with_types(run, types)] for run in runs], limits=self.settings.limits), None
+        )
         batches = (batch for rows in merged for batch in in_batches(rows.with_epochs(epoch)))
         return self._upload_run(spec, batches, epoch, payloads, payload_bytes_max)
 
@@ -352,7 +353,10 @@ class Core:
         waited: Callable[[float], object] | None = None,
     ) -> Run:
         self.buffer.note_upload(epoch, id_floor(self.system.now_ms()))
-        writer = SstWriter(spec, sst_bytes=COMMIT_SST_BYTES, epoch_inherited=True)
+        limits = self.settings.limits
+        writer = SstWriter(
+            spec, sst_bytes=limits.sst_bytes, epoch_inherited=True, one_object_bytes=limits.one_object_bytes
+        )
         infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max, waited)
         return Run(
             ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)

@@ -380,10 +380,10 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
         open_request=lambda request: _tell_settings(request, settings),
     )
     backend = PlatformBackend(connection, system, settings.deadline)
-    opened = backend.start()
-    bucket = open_session_bucket(connection, opened.store_url, settings.deadline, system)
+    bucket = open_session_bucket(connection, backend.start().store_url, settings.deadline, system)
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
+    opener = requests.opener("read")
+    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, opener, settings.limits)
     return StateStore(Core(settings, system, bucket, requests, sstables, backend))
 
 

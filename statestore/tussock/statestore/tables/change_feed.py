@@ -123,7 +123,7 @@ class ChangeFeed:
         while True:
             try:
                 merged, at_hand = self._merged(view, from_epoch, until, want._replace(start=start))
-                for rows, complete in whole_keys(merged):
+                for rows, complete in whole_keys(merged, self._core.settings.limits.batch_bytes):
                     if complete:
                         changes = self._changes(view, rows, from_epoch, until, want, at_hand=at_hand)
                         if changes is not None:
@@ -177,7 +177,7 @@ class ChangeFeed:
         runs = [ConcatIterator(self._core.sstables, run.ssts, wanted) for run in view.runs]
         read = [at for at, run in enumerate(runs) if run.ssts]
         at_hand = all(run.min_epoch > from_epoch for run in view.runs[: max(read, default=0)])
-        return MergeIterator([runs[at] for at in read]), at_hand
+        return MergeIterator([runs[at] for at in read], limits=self._core.settings.limits), at_hand
 
     def _changes(
         self, view: TableView, rows: Rows, from_epoch: int, until: int, want: FeedRange, *, at_hand: bool

@@ -32,9 +32,6 @@ __all__ = ["TableReader"]
 _TOGETHER = 16
 """From so many keys on they are looked up in own rows together."""
 
-_COLUMN_BYTES_MAX = (1 << 31) - 1
-"""What Arrow's 32-bit offsets can tell apart."""
-
 _FEW_ROWS = 1000
 """A scan limited to fewer rows begins with single blocks."""
 
@@ -288,7 +285,7 @@ class TableReader:
             source = ConcatIterator(self.core.sstables, index.ssts, want)
             if source.ssts:
                 sources.append(source)
-        return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at)
+        return MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=self.core.sstables.limits)
 
     def changes(self, from_epoch: int, to_epoch: int | None) -> list[Rows]:
         """Every committed version with from_epoch < epoch <= to_epoch, by key, newest first within a key."""
@@ -305,7 +302,7 @@ class TableReader:
         def read() -> list[Rows]:
             picked = []
             view = self._view(from_epoch)
-            left = _COLUMN_BYTES_MAX
+            left = self.core.settings.limits.column_bytes
             want = ReadRange(after_epoch=from_epoch, until_epoch=until, types=_types(view, None))
             for rows in distinct_versions(self._merged(want, view, (), until)):
                 epochs = rows.epoch_array()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Container
 from dataclasses import dataclass, field
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import Lock, System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
@@ -34,9 +35,6 @@ _RUN_BYTES_MAX = 64 << 20
 
 _OVERHEAD_BYTES = 1500
 """What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
-
-_ISSUED_MAX = 100_000
-"""Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
 
 
 class BufferedRun:
@@ -84,8 +82,9 @@ class EpochBuffer:
 class SharedBuffer:
     """All uncommitted writes of a client, over its tables and epochs."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, limits: Limits = DEFAULT_LIMITS) -> None:
         self._system = system
+        self._issued_max = limits.issued_epochs
         self._lock = threading.Lock()
         self._epochs: dict[int, EpochBuffer] = {}
         self._issued: dict[int, None] = {}
@@ -115,7 +114,7 @@ class SharedBuffer:
             if epoch in self._issued or epoch in self._epochs or epoch in self._taken:
                 return False
             self._issued[epoch] = None
-            if len(self._issued) > _ISSUED_MAX:
+            if len(self._issued) > self._issued_max:
                 del self._issued[next(iter(self._issued))]
             return True
 
@@ -212,7 +211,7 @@ class SharedBuffer:
             # thread meanwhile, as stamps and epochs come from the same clock, is still to be opened.
             if epoch not in self._epochs and epoch not in self._issued:
                 self._taken[epoch] = None
-                if len(self._taken) > _ISSUED_MAX:
+                if len(self._taken) > self._issued_max:
                     del self._taken[next(iter(self._taken))]
 
     def note_upload(self, epoch: int, sst_id: str) -> None:
