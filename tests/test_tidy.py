@@ -76,7 +76,7 @@ REACHES_LEFT = {
     "tests/meta/test_session_pins.py": 2,
     "tests/meta/test_ssts_in_entries.py": 1,
     "tests/operator/test_lease.py": 1,
-    "tests/simulation/planted.py": 14,
+    "tests/simulation/planted.py": 13,
     "tests/support/change_query.py": 5,
 }
 
@@ -111,7 +111,7 @@ def relative(path: Path) -> str:
 
 
 def module_name(path: Path) -> str:
-    """`statestore/tussock/statestore/core.py` is `tussock.statestore.core`; a package is its folder."""
+    """`statestore/tussock/statestore/client.py` is `tussock.statestore.client`; a package is its folder."""
     parts = path.relative_to(ROOT).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -340,9 +340,9 @@ def test_tests_use_the_public_face() -> None:
     [
         "store._core",
         "store.parts[0]._core.backend",
-        "from tussock.statestore.core import _core",
+        "from tussock.statestore.parts import _core",
         "monkeypatch.setattr(core, '_core', 3)",
-        "monkeypatch.setattr('tussock.statestore.core._core', 3)",
+        "monkeypatch.setattr('tussock.statestore.parts._core', 3)",
         "class Fake:\n    def look(self, store):\n        return store._core",
     ],
 )

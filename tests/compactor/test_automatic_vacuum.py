@@ -4,14 +4,14 @@ from support import inside
 from support.versions import FakeSystem, ModelBucket
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.statestore.buckets.request_counter import RequestCounts
-from tussock.statestore.core import Settings
+from tussock.statestore.settings import StoreSettings
 
 
 def test_the_thread_vacuums_once_per_pause() -> None:
     """Without it bucket and log would only grow; more often than once in five minutes it would find little."""
     system = FakeSystem()
     bucket = ModelBucket(system)
-    backend = EmbeddedBackend(Settings("memory://", gc_grace=0.0), system, RequestCounts(bucket))
+    backend = EmbeddedBackend(StoreSettings("memory://", gc_grace=0.0), system, RequestCounts(bucket))
     backend.close()  # the thread itself is not wanted here, only what it does
     bucket.put("sst/" + "0" * 32 + ".data", b"left by a crash")
     system.forward(269.0)

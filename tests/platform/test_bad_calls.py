@@ -23,8 +23,8 @@ from tussock.meta.version.delta import AdvanceHorizon
 from tussock.statestore import errors
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import SstInfo, data_object, data_path
-from tussock.statestore.core import UNCOMMITTED_EPOCH
 from tussock.statestore.write.sst_ids import new_sst_id
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
 _names = count(1)
 

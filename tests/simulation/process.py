@@ -13,8 +13,8 @@ from tussock.meta.compaction.picker import PickerConfig
 from tussock.statestore.base.limits import Limits
 from tussock.statestore.client import StateStore
 from tussock.statestore.connection import open_store
-from tussock.statestore.core import Settings
 from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.settings import StoreSettings
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -53,10 +53,10 @@ class Process:
         self._seen: Any = None
         self._faces: dict[str, Any] = {}
 
-    def settings(self) -> Settings:
+    def settings(self) -> StoreSettings:
         """The store's options, by the plan."""
         plan = self.world.plan
-        return Settings(
+        return StoreSettings(
             "sim://",
             retention=plan.retention,
             gc_grace=plan.gc_grace,

@@ -18,8 +18,8 @@ from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
-from tussock.statestore.core import Core
 from tussock.statestore.errors import DuplicateName, MetaUnavailable, ObjectStoreUnavailable, SessionExpired
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.sst.reader import Sstables
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class RemoteProcess(Process):
                 self.system.sleep(1.0)
         requests = RequestCounts(self.bucket)
         settings = self.settings()
-        sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, self.system, requests.opener("read"))
-        self.store = StateStore(Core(settings, self.system, self.bucket, requests, sstables, backend))
+        self.store = StateStore(StoreParts(settings, self.system, self.bucket, requests, backend))
         self.check_memory()
 
 

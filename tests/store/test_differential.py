@@ -3,7 +3,7 @@
 import pytest
 
 from support.differential import History
-from tussock.statestore.tables.table_reader import TableReader
+from tussock.statestore.read.table_reader import TableReader
 
 
 @pytest.mark.parametrize("seed", range(101, 104))

@@ -19,67 +19,67 @@ from tussock.statestore.contract.backend import PinInfo
 
 def backend(store: StateStore) -> Any:
     """Who keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
-    return store._core.backend
+    return store._parts.backend
 
 
 def version(store: StateStore) -> Any:
     """What the store knows without a request; the public `version()` makes one, and tests count requests."""
-    return store._core.backend.version()
+    return store._parts.backend.version()
 
 
 def backend_of_table(table: Any) -> Any:
     """The same of a table, where a crash has taken the store that it was opened by."""
-    return table._core.backend
+    return table._parts.backend
 
 
 def parts(store: StateStore) -> dict[str, Any]:
     """All that an open store holds: none of it may show a secret when it is printed."""
-    return vars(store._core)
+    return vars(store._parts)
 
 
 def bucket(store: StateStore) -> Any:
     """The bucket that the store opened by its URL: tests damage and list objects where no URL leads, as in memory."""
-    return store._core.bucket
+    return store._parts.bucket
 
 
 def buffer(store: StateStore) -> Any:
     """The uncommitted rows: how many runs and bytes they take shows only in memory and time, if it goes wrong."""
-    return store._core.buffer
+    return store._parts.writes.buffer
 
 
 def requests(store: StateStore) -> Any:
     """The counts of requests as they are now, by caller; a difference of two is what a test asks for."""
-    return store._core.requests
+    return store._parts.requests
 
 
 def sstables(store: StateStore) -> Any:
     """The cache that the store's reads go through: tests look for what it holds after a read."""
-    return store._core.sstables
+    return store._parts.sstables
 
 
 def uploader(store: StateStore) -> Any:
     """What the store's commits upload with: a test fills its threads."""
-    return store._core.uploader
+    return store._parts.writes.uploader
 
 
 def system(store: StateStore) -> Any:
     """The clocks that the store was opened with, where a fixture opened it."""
-    return store._core.system
+    return store._parts.system
 
 
 def table_runs(store: StateStore, table: Any) -> Any:
     """The runs that a read of the table looks through: that they are built once is seen by their identity only."""
-    return store._core.view(table.spec.id, table.name).runs
+    return store._parts.views.committed(table.spec.id, table.name).runs
 
 
 def writes_at(store: StateStore) -> Iterable[int]:
     """The epochs with rows that are not committed."""
-    return store._core.buffer._epochs
+    return store._parts.writes.buffer._epochs
 
 
 def spilled_runs(store: StateStore) -> Iterator[Any]:
     """The runs of uncommitted rows that lie in the bucket."""
-    for one in store._core.buffer._epochs.values():
+    for one in store._parts.writes.buffer._epochs.values():
         for runs in one.runs.values():
             yield from (run for run in runs if run.level)
 
@@ -98,18 +98,18 @@ def lapse(snapshot: Any) -> None:
 @contextmanager
 def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[None]:
     """Call `act` before each read takes its version: no lock and no request lies there that could be waited for."""
-    core: Any = store._core
-    view = core.view
+    views: Any = store._parts.views
+    committed = views.committed
 
     def after_act(*args: Any, **options: Any) -> Any:
         act()
-        return view(*args, **options)
+        return committed(*args, **options)
 
-    core.view = after_act
+    views.committed = after_act
     try:
         yield
     finally:
-        del core.view
+        del views.committed
 
 
 @contextmanager

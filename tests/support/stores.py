@@ -11,7 +11,7 @@ from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.connection import open_store
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.core import Settings
+from tussock.statestore.settings import StoreSettings
 
 __all__ = ["InlineExecutor", "TickingSystem", "open_on", "pairs", "sst_objects"]
 
@@ -55,7 +55,7 @@ def open_on(
 ) -> StateStore:
     """A store on a bucket object, without background compaction unless asked for."""
     options.setdefault("compaction", False)
-    return open_store(Settings(bucket.url, **options), system, bucket, open_other)
+    return open_store(StoreSettings(bucket.url, **options), system, bucket, open_other)
 
 
 def pairs(batches: Iterable[Any]) -> list[tuple[bytes, bytes]]:

@@ -24,7 +24,6 @@ from tussock.statestore.base.system import System
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.core import Settings
 from tussock.statestore.errors import (
     CorruptSst,
     Fenced,
@@ -36,6 +35,7 @@ from tussock.statestore.errors import (
     TussockError,
     WaitTimeout,
 )
+from tussock.statestore.settings import StoreSettings
 from tussock.statestore.sst.proof import prove_meta
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.uploader import Uploader
@@ -64,7 +64,7 @@ _BUSY_SECONDS_MAX = 600.0
 class EmbeddedBackend(EmbeddedMeta):
     """Meta as a library, and compaction beside it."""
 
-    def __init__(self, settings: Settings, system: System, requests: RequestCounts) -> None:
+    def __init__(self, settings: StoreSettings, system: System, requests: RequestCounts) -> None:
         super().__init__(
             requests.for_caller("meta"),
             system,
@@ -316,6 +316,6 @@ class EmbeddedBackend(EmbeddedMeta):
         return self._closing or (self._worker is not None and self._worker.closing)
 
 
-def open_backend(settings: Settings, system: System, requests: RequestCounts) -> EmbeddedBackend:
+def open_backend(settings: StoreSettings, system: System, requests: RequestCounts) -> EmbeddedBackend:
     """The backend of an embedded store; reads the version log."""
     return EmbeddedBackend(settings, system, requests)

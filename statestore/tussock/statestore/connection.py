@@ -15,9 +15,9 @@ from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.backend import Backend
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.settings import StoreSettings
 
 __all__ = ["connect", "open_store"]
 
@@ -71,7 +71,7 @@ def connect(
     shown["tls_server_name"] = tls_server_name
     if isinstance(url, str) and url.startswith("tussock://"):
         access = access_from(os.environ, **shown)
-        settings = Settings(
+        settings = StoreSettings(
             url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access, limits=limits
         )
         platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
@@ -81,17 +81,14 @@ def connect(
     open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
     bucket = open_one(url)
     common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    settings = Settings(*common, max_clock_ahead=max_clock_ahead, limits=limits)
+    settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits)
     return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
 
 
 def open_store(
-    settings: Settings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
+    settings: StoreSettings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
 ) -> StateStore:
     """Open a store on a bucket that is open already; `open_other` opens the one that it was cloned from, by its URL."""
     requests = RequestCounts(bucket, open_other)
-    sstables = Sstables(
-        requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"), settings.limits
-    )
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
-    return StateStore(Core(settings, system, bucket, requests, sstables, backend))
+    return StateStore(StoreParts(settings, system, bucket, requests, backend))
