@@ -229,13 +229,13 @@ def test_spills_keep_the_order_of_batches() -> None:
     second = level("s")
     assert buffer.spilled(*candidate, second)
     assert shown(buffer) == ["5:d", "5:spilled", "5:spilled"]
-    assert [held.level for held in buffer.runs(1)] == [None, second, first]
+    assert [held.spilled_to for held in buffer.runs(1)] == [None, second, first]
     assert buffer.spilled_ids() == [second.ssts[0].id, first.ssts[0].id]
     runs = buffer.seal(5).runs[1]
     # A sealed epoch whose SSTs got too old has them replaced in place.
     third = level("t")
     assert buffer.spilled(1, 5, (runs[2],), third)
-    assert [held.level for held in buffer.runs(1)] == [None, second, third]
+    assert [held.spilled_to for held in buffer.runs(1)] == [None, second, third]
 
 
 def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:

@@ -81,7 +81,7 @@ def spilled_runs(store: StateStore) -> Iterator[Any]:
     """The runs of uncommitted rows that lie in the bucket."""
     for one in store._parts.writes.buffer._epochs.values():
         for runs in one.runs.values():
-            yield from (run for run in runs if run.level)
+            yield from (run for run in runs if run.spilled_to)
 
 
 def pin_info(snapshot: Any) -> PinInfo:

@@ -174,7 +174,7 @@ class StateStore:
         specs = {name: self._state(name).spec for name in uploads}
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
-            tables={specs[name].id: pack(levels) for name, levels in uploads.items()},
+            tables={specs[name].id: pack(runs) for name, runs in uploads.items()},
             writer=writer,
             batch_id=batch_id,
             expect=self._expected(expect),

@@ -13,7 +13,7 @@ from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
 from tussock.statestore.parts import StoreParts
-from tussock.statestore.read.table_reader import TableReader
+from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
@@ -44,7 +44,7 @@ class RawTable:
         self._parts = parts
         self._pin = pin
         self._views = TableViews(parts.views, spec.id, spec.name, pin)
-        self._reader = TableReader(self._views, parts.sstables)
+        self._reader = KeyReader(self._views, parts.sstables)
 
     @property
     def name(self) -> str:

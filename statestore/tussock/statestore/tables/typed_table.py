@@ -15,7 +15,7 @@ from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatc
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
 from tussock.statestore.parts import StoreParts
-from tussock.statestore.read.table_reader import TableReader
+from tussock.statestore.read.key_reader import KeyReader
 from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.python_values import may_lose, python_value
 from tussock.statestore.rows.rows import Rows
@@ -72,7 +72,7 @@ class TypedTable:
         # The key never changes.
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
         self._views = TableViews(parts.views, spec.id, spec.name, pin)
-        self._reader = TableReader(self._views, parts.sstables)
+        self._reader = KeyReader(self._views, parts.sstables)
 
     @property
     def spec(self) -> TableSpec:

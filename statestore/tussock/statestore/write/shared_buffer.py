@@ -40,13 +40,13 @@ _OVERHEAD_BYTES = 1500
 class BufferedRun:
     """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
 
-    __slots__ = ("block", "epoch", "index", "level", "nbytes", "spilling")
+    __slots__ = ("block", "epoch", "index", "nbytes", "spilled_to", "spilling")
 
-    def __init__(self, epoch: int, rows: Rows | None, level: Run | None = None) -> None:
+    def __init__(self, epoch: int, rows: Rows | None, spilled_to: Run | None = None) -> None:
         self.epoch = epoch
         self.block = CachedBlock(rows) if rows is not None else None
-        self.level = level
-        self.index = RunIndex(level.ssts) if level is not None else None
+        self.spilled_to = spilled_to
+        self.index = RunIndex(spilled_to.ssts) if spilled_to is not None else None
         self.nbytes = rows.nbytes + _OVERHEAD_BYTES if rows is not None else 0
         self.spilling = False
         """Whether it is being written to SSTs, which will stand in the place of just this run."""
@@ -229,7 +229,7 @@ class SharedBuffer:
     def spilled_ids(self) -> list[str]:
         """Ids of the SSTs that uncommitted rows were spilled to."""
         runs = [run for runs in self._by_table.values() for run in runs]
-        return [sst.id for run in runs if run.level is not None for sst in run.level.ssts]
+        return [sst.id for run in runs if run.spilled_to is not None for sst in run.spilled_to.ssts]
 
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
@@ -248,7 +248,7 @@ class SharedBuffer:
                 run.spilling = True
             return best
 
-    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: Run) -> bool:
+    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], spilled_to: Run) -> bool:
         """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
         with self._lock:
             buffer = self._epochs.get(epoch)
@@ -257,7 +257,7 @@ class SharedBuffer:
             kept = buffer.runs[table]
             # Newer runs may have come in front meanwhile; older spills stand behind.
             at = kept.index(runs[0])
-            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, level), *kept[at + len(runs) :])
+            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, spilled_to), *kept[at + len(runs) :])
             self.nbytes -= sum(run.nbytes for run in runs)
             self._publish(table)
             return True

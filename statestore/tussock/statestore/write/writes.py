@@ -73,8 +73,8 @@ class Writes:
                 if candidate is None:
                     break
                 spilled_table, spilled_epoch, runs = candidate
-                level = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
-                self.buffer.spilled(spilled_table, spilled_epoch, runs, level)
+                stored = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
+                self.buffer.spilled(spilled_table, spilled_epoch, runs, stored)
         self.buffer.add(table, epoch, rows)
 
     def upload_rows(
@@ -101,7 +101,7 @@ class Writes:
             if table not in buffer.uploaded:
                 fresh = [run.block.rows for run in runs if run.block is not None]
                 newest = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
-                buffer.uploaded[table] = (*newest, *(run.level for run in runs if run.level is not None))
+                buffer.uploaded[table] = (*newest, *(run.spilled_to for run in runs if run.spilled_to is not None))
         return buffer.uploaded
 
     def renew_uploads(self, buffer: EpochBuffer) -> None:
@@ -113,19 +113,19 @@ class Writes:
         buffer.payloads.clear()
         for table, runs in buffer.runs.items():
             for run in runs:
-                if run.level is None:
+                if run.spilled_to is None:
                     continue
                 spec = self._spec(table, buffer.epoch)
                 want = ReadRange(fill=False, types=value_schema(spec).types)
-                rows = iter(ConcatIterator(self._sstables, run.level.ssts, want))
+                rows = iter(ConcatIterator(self._sstables, run.spilled_to.ssts, want))
                 try:
-                    level = self._upload_run(spec, rows, buffer.epoch)
+                    stored = self._upload_run(spec, rows, buffer.epoch)
                 except ObjectNotFound as error:
                     raise StaleUpload(
                         f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
                         "it again, with a longer gc_grace or a larger buffer_bytes"
                     ) from error
-                self.buffer.spilled(table, buffer.epoch, (run,), level)
+                self.buffer.spilled(table, buffer.epoch, (run,), stored)
 
     def _spec(self, table: int, epoch: int) -> TableSpec:
         state = self._backend.version().tables.get(table)

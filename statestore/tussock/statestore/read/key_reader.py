@@ -25,7 +25,7 @@ from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.sst.writer import value_schema
 from tussock.statestore.write.shared_buffer import BufferedRun
 
-__all__ = ["TableReader"]
+__all__ = ["KeyReader"]
 
 _TOGETHER = 16
 """From so many keys on they are looked up in own rows together."""
@@ -64,7 +64,7 @@ def _picked(rows: Rows, want: ReadRange) -> Rows:
     return with_types(rows.with_columns(stored), want.types)
 
 
-class TableReader:
+class KeyReader:
     """Point, range and change reads of one table, at the latest epoch or at a pinned one."""
 
     def __init__(self, views: TableViews, sstables: Sstables) -> None:
