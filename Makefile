@@ -30,7 +30,7 @@ test: setup lint ## Lint, then the everyday tests, in WORKERS=3 processes; what 
 	@echo "Running the everyday tests"
 	@$(PYTHON) -m pytest --everyday --numprocesses $(or $(WORKERS),3)
 
-test-all: setup lint build-cluster ## Lint, then every test: Kubernetes and programs with a Spark of their own, too
+test-all: setup lint build-cluster ## Lint, then every test: Kubernetes and programs that start their own Spark, too
 	@echo "Running all tests"
 	@TUSSOCK_LONG_TESTS=1 $(PYTHON) -m pytest --numprocesses $(or $(WORKERS),3)
 

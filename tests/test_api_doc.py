@@ -11,6 +11,7 @@ import pytest
 
 import tussock.statestore
 from tussock.statestore import errors
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.backend import BackupInfo, ClockRepair, PinInfo, VacuumReport, VersionView
 from tussock.statestore.contract.barriers import BarrierEvent
 from tussock.statestore.contract.records import Run, SstInfo, TableLevels, TableSpec, TableState
@@ -23,6 +24,7 @@ RECORDS: list[type[msgspec.Struct]] = [
     BarrierEvent,
     BackupInfo,
     ClockRepair,
+    Limits,
     PinInfo,
     Renumbered,
     SstInfo,

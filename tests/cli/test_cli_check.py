@@ -24,10 +24,10 @@ from tussock.meta.log.format import (
 )
 from tussock.meta.version.deltas.commits import CommitEpoch
 from tussock.statestore import connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.backend import PinInfo
 from tussock.statestore.format import bloom
 from tussock.statestore.format.meta import BlockIndex, SstMeta, encode_meta
-from tussock.statestore.sst import writer as sst_writer
 
 COMMITS = 74
 MARKED = 10
@@ -39,8 +39,7 @@ PIN = f"pins/{1:020d}-{'ab' * 8}"
 def _sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with every kind of object: entries on both sides of a snapshot, a marker, a pin, SSTs of all kinds."""
     folder = tmp_path_factory.mktemp("check") / "store"
-    with pytest.MonkeyPatch.context() as patch, connect(folder.as_uri(), compaction=False) as store:
-        patch.setattr(sst_writer, "ONE_OBJECT_BYTES", 300)
+    with connect(folder.as_uri(), compaction=False, limits=Limits(one_object_bytes=300)) as store:
         kv = store.create_table("kv", block_bytes=512)
         small = store.create_table("small")
         orders = store.create_table("orders", schema=ORDERS, primary_key=["day", "id"], distribution_key=["day"])

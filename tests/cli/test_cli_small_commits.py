@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support import inside
 from support.command import Tussock
 from support.platforms import QUIET, Platform
 from tussock.meta.version.version import Version
@@ -57,16 +58,16 @@ def test_a_small_commit_is_one_create_and_its_first_read_one_get(platform: Platf
     """The writer asks the bucket for nothing; a reader asks for no more of the entry than the SST."""
     writer = platform.connect()
     commit(writer, *ROWS)  # by now the leader has listed the markers
-    before, own = requests(platform.leader.requests), requests(writer._core.requests)
+    before, own = requests(platform.leader.requests), requests(inside.requests(writer))
     commit(writer, *ROWS)
     spent = requests(platform.leader.requests) - before
     del spent["put"]  # of the lease, which is renewed
     assert spent == {"create": 1}
-    assert requests(writer._core.requests) == own
+    assert requests(inside.requests(writer)) == own
     reader = platform.connect()
     assert reader.table("kv").get(b"07") == b"v" * 50
-    assert requests(reader._core.requests) == {"get_range": 1}
-    ((_, moved),) = [ops["get_range"] for ops in reader._core.requests.counts().values() if "get_range" in ops]
+    assert requests(inside.requests(reader)) == {"get_range": 1}
+    ((_, moved),) = [ops["get_range"] for ops in inside.requests(reader).counts().values() if "get_range" in ops]
     assert moved == stored_bytes(newest(platform).ssts()[0])
 
 
@@ -76,7 +77,7 @@ def test_clients_are_sent_the_entries_without_the_ssts_in_them(platform: Platfor
     start = newest(platform).seq
     for _ in range(COMMITS):
         commit(store, *[(key, b"x" * 1000) for key, _ in ROWS])
-    pushed = platform.leader.node._feed.after(start)
+    pushed = inside.feed(platform.leader.node).after(start)
     stored = platform.leader.bucket.list("log/")
     assert len(pushed.entries) == COMMITS
     assert all(len(entry) < 1000 for entry in pushed.entries)

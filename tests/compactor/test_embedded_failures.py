@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from support import inside
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.compactor.worker import CompactionWorker
 from tussock.meta.compaction.picker_config import PickerConfig
@@ -25,17 +26,17 @@ def lose_one_sst(store: StateStore) -> None:
     """Delete the blocks of the first SST of `kv` behind the store's back."""
     state = store.version().find_table("kv")
     assert state is not None
-    store._core.bucket.delete([data_path(state.levels.ssts()[0].id)])
+    inside.bucket(store).delete([data_path(state.levels.ssts()[0].id)])
 
 
 def test_a_commit_holds_even_if_the_compaction_within_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit once raised the error of its compaction though the epoch was committed, and its repetition failed."""
     with connect("memory://") as store:
-        backend = store._core.backend
+        backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
         backend.meta.config = PickerConfig(l0_stall_runs=2, l0_merge_min=2)
-        assert backend._worker is not None
-        monkeypatch.setattr(backend._worker, "nudge", lambda: None)
+        assert inside.worker(backend) is not None
+        monkeypatch.setattr(inside.worker(backend), "nudge", lambda: None)
         store.create_table("kv")
         commit(store, b"1")
         lose_one_sst(store)
@@ -82,7 +83,7 @@ def test_a_manual_compaction_that_was_taken_back_is_done_again(monkeypatch: pyte
         store.create_table("kv")
         for value in (b"1", b"2"):
             commit(store, value)
-        backend = store._core.backend
+        backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
         report = backend.meta.own_tasks.report
 
@@ -104,7 +105,7 @@ def test_a_manual_compaction_waits_for_one_that_ends_just_then(monkeypatch: pyte
         store.create_table("kv")
         for value in (b"1", b"2"):
             commit(store, value)
-        backend = store._core.backend
+        backend = inside.backend(store)
         assert isinstance(backend, EmbeddedBackend)
         other = backend.meta.own_tasks.claim("kv", manual=True)
         assert other is not None

@@ -15,12 +15,12 @@ from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, 
 from support.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version.version import CompactionTask
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo, data_path, meta_path
 from tussock.statestore.errors import CorruptSst, ObjectNotFound, ObjectStoreUnavailable
-from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
@@ -30,9 +30,9 @@ from tussock.statestore.write.uploader import Uploader
 class Room:
     """What a task needs, over one bucket."""
 
-    def __init__(self, bucket: ObjectStore | None = None) -> None:
+    def __init__(self, bucket: ObjectStore | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
         self.bucket = bucket or open_bucket("memory://")
-        self.sstables = Sstables(self.bucket, 1 << 20, RealSystem())
+        self.sstables = Sstables(self.bucket, 1 << 20, RealSystem(), limits=limits)
         self.uploader = Uploader(self.bucket, FakeSystem())
         self.asked = 0
         self.cancel_at: int | None = None
@@ -130,9 +130,9 @@ def test_a_key_spilled_twice_within_an_epoch_has_one_row_afterwards(room: Room) 
     assert room.read(room.execute([newer, older], watermark=5, bottom=True)) == [left[0], left[2]]
 
 
-def test_outputs_are_one_sorted_run_of_bounded_ssts(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_one_sorted_run_of_bounded_ssts() -> None:
     """Inputs overlap, outputs do not; each is about as large as asked for."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 2000)
+    room = Room(limits=Limits(segment_bytes=2000))
     runs = [
         store_run(
             room.bucket,
@@ -148,6 +148,7 @@ def test_outputs_are_one_sorted_run_of_bounded_ssts(room: Room, monkeypatch: pyt
     assert all(before.largest < after.smallest for before, after in pairwise(outputs))
     assert room.read(outputs) == [Put(b"%04d" % n, (n - 1) % 3 + 1, b"v" * 30) for n in range(1, 1000)]
     assert max(sum(room.sstables.meta(output).raw_length) for output in outputs) < 8500
+    room.close()
 
 
 def test_inputs_leave_nothing_in_the_block_cache(room: Room) -> None:
@@ -166,9 +167,9 @@ def test_inputs_leave_nothing_in_the_block_cache(room: Room) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 5])
-def test_a_cancelled_task_stops_at_the_next_batch(room: Room, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_a_cancelled_task_stops_at_the_next_batch(at: int) -> None:
     """It says so, its inputs are untouched, and the same task can be run again."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 1000)
+    room = Room(limits=Limits(segment_bytes=1000))
     puts = [Put(b"%04d" % n, 1, b"v" * 30) for n in range(500)]
     run = store_run(room.bucket, puts, block_bytes=300, sst_bytes=3000, epoch=1)
     before = room.objects()
@@ -179,6 +180,7 @@ def test_a_cancelled_task_stops_at_the_next_batch(room: Room, monkeypatch: pytes
     assert before.items() <= room.objects().items()
     room.cancel_at = None
     assert room.read(room.execute([run])) == puts
+    room.close()
 
 
 @pytest.mark.parametrize("part", ["data", "meta"])
@@ -254,12 +256,10 @@ def test_readers_see_no_difference(
     found: list[list[Put]], watermark: int, bottom: bool, block_bytes: int, sst_bytes: int, segment_bytes: int
 ) -> None:
     """At every epoch from the watermark on, whatever the sizes of blocks, segments and SSTs."""
-    room = Room()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
-        inputs = [store_run(room.bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes) for run in found]
-        outputs = room.execute(inputs, watermark=watermark, bottom=bottom, block_bytes=block_bytes, sst_bytes=sst_bytes)
-        left = room.read(outputs)
+    room = Room(limits=Limits(segment_bytes=segment_bytes))
+    inputs = [store_run(room.bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes) for run in found]
+    outputs = room.execute(inputs, watermark=watermark, bottom=bottom, block_bytes=block_bytes, sst_bytes=sst_bytes)
+    left = room.read(outputs)
     room.close()
     assert left == ordered(left)
     assert sum(output.rows for output in outputs) == len(left)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from support.stores import TickingSystem, kill, open_on, sst_objects
+from support import inside
+from support.stores import TickingSystem, open_on, sst_objects
 from support.versions import ModelBucket
 from tussock.compactor import embedded
 from tussock.meta.compaction.picker_config import PickerConfig
@@ -35,7 +36,7 @@ def runs(store: StateStore, table: str) -> int:
 def flip(store: StateStore, table: str) -> tuple[str, bytes]:
     """Damage the first SST of the table; answers its path and what it held."""
     state: Any = store.version().find_table(table)
-    bucket = store._core.bucket
+    bucket = inside.bucket(store)
     path = data_path(state.levels.ssts()[0].id)
     data = bucket.get(path)
     middle = len(data) // 2
@@ -45,26 +46,25 @@ def flip(store: StateStore, table: str) -> tuple[str, bytes]:
 
 def work(store: StateStore) -> None:
     """What the thread does when it is nudged."""
-    backend: Any = store._core.backend
-    while backend._work():
+    backend: Any = inside.backend(store)
+    while inside.work(backend):
         pass
 
 
 def test_a_damaged_sst_does_not_stop_the_compaction_of_other_tables() -> None:
     """Once the task with the highest score failed first in each round, and nothing else was ever compacted."""
     with connect("memory://", retention=0, gc_grace=0) as store:
-        backend: Any = store._core.backend
+        backend: Any = inside.backend(store)
         store.create_table("good")
         store.create_table("bad")
-        store._core.backend._worker.nudge = lambda: None  # type: ignore[attr-defined]
-        for number in range(16):
-            commit(store, "bad", number)
-        flip(store, "bad")
-        del store._core.backend._worker.nudge  # type: ignore[attr-defined]
+        with inside.without_nudges(backend):
+            for number in range(16):
+                commit(store, "bad", number)
+            flip(store, "bad")
         for number in range(MANY):
             commit(store, "good", number)
         idle = threading.Event()
-        backend._worker.nudge()
+        inside.worker(backend).nudge()
         for _ in range(int(SOON / 0.01)):
             if runs(store, "good") < 8:
                 break
@@ -112,16 +112,16 @@ def test_vacuum_runs_by_its_own_clock() -> None:
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, retention=0, gc_grace=0)
-    backend: Any = store._core.backend
+    backend: Any = inside.backend(store)
     for table in ("a", "b", "c"):
         store.create_table(table)
         for number in range(8):
             commit(store, table, number)
-    backend._work()
+    inside.work(backend)
     garbage = {sst.id for sst in store.version().dropped}  # type: ignore[attr-defined]
     assert garbage <= sst_objects(bucket)
     system.forward(400.0)
-    assert backend._work(), "there was something to compact"
+    assert inside.work(backend), "there was something to compact"
     assert not garbage & sst_objects(bucket)
 
 
@@ -129,7 +129,7 @@ def test_a_failing_vacuum_does_not_stop_compaction(monkeypatch: pytest.MonkeyPat
     """And it is tried again soon."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=0, gc_grace=0)
-    backend: Any = store._core.backend
+    backend: Any = inside.backend(store)
     store.create_table("kv")
     for number in range(8):
         commit(store, "kv", number)
@@ -156,9 +156,9 @@ def test_a_killed_process_holds_its_inputs_for_one_short_lease() -> None:
     killed.create_table("kv")
     for number in range(3):
         commit(killed, "kv", number)
-    backend: Any = killed._core.backend
+    backend: Any = inside.backend(killed)
     task = backend.meta.own_tasks.claim("kv", manual=True)
-    kill(killed)
+    inside.kill(killed)
     began = system.monotonic()
     heir.compact("kv")
     assert runs(heir, "kv") == 1
@@ -176,18 +176,18 @@ def test_a_task_is_renewed_while_its_process_works_on_it() -> None:
     owner.create_table("kv")
     for number in range(3):
         commit(owner, "kv", number)
-    backend: Any = owner._core.backend
+    backend: Any = inside.backend(owner)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     seq = owner.version().seq  # type: ignore[attr-defined]
     for _ in range(12):
         system.forward(10.0)
         backend.meta.own_tasks.renew()
         backend.meta.own_tasks.renew()
-        assert other._core.backend.meta.own_tasks.claim("kv", manual=True) is None  # type: ignore[attr-defined]
+        assert inside.backend(other).meta.own_tasks.claim("kv", manual=True) is None
     assert owner.version().seq - seq == 12  # type: ignore[attr-defined]
     held = owner.version().tasks[task.id]  # type: ignore[attr-defined]
     assert (held.claimed_ms, held.watermark, held.inputs) == (task.claimed_ms, task.watermark, task.inputs)
-    assert backend._execute(task)
+    assert inside.execute(backend, task)
     assert runs(other, "kv") == 1
     assert other.table("kv").get(b"k") == b"2"
 
@@ -199,7 +199,7 @@ def test_only_its_owner_renews_a_task_and_only_its_end() -> None:
     store.create_table("kv")
     for number in range(3):
         commit(store, "kv", number)
-    backend: Any = store._core.backend
+    backend: Any = inside.backend(store)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     version = backend.version()
     ClaimCompaction(task=replace(task, expires_ms=task.expires_ms + 1)).validate(version)
@@ -217,13 +217,13 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
     store.create_table("kv")
     for number in range(3):
         commit(store, "kv", number)
-    backend: Any = store._core.backend
+    backend: Any = inside.backend(store)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)
     other.compact("kv")
     uploaded = sst_objects(bucket)
     backend.refresh()
-    assert not backend._execute(task)
+    assert not inside.execute(backend, task)
     assert sst_objects(bucket) == uploaded
 
 
@@ -232,25 +232,18 @@ def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: p
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS", 600.0)
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
     with connect("memory://", compaction=False) as store:
-        backend: Any = store._core.backend
+        backend: Any = inside.backend(store)
         backend.meta.config = PickerConfig(l0_merge_min=2)
         store.create_table("kv")
         for number in range(4):
             commit(store, "kv", number)
         task = backend.meta.own_tasks.claim()
-        awaited = threading.Event()
-        await_end = backend._await_end
-
-        def awaiting(*args: Any) -> None:
-            awaited.set()
-            await_end(*args)
-
-        monkeypatch.setattr(backend, "_await_end", awaiting)
+        awaited = inside.awaited_end(backend)
         caller = threading.Thread(target=store.compact, args=("kv",))
         caller.start()
         assert awaited.wait(SOON)
         assert backend.meta.own_tasks.claim() is None, "what the caller waits for is not kept from it by a next task"
-        assert backend._execute(task)
+        assert inside.execute(backend, task)
         caller.join(SOON)
         assert not caller.is_alive()
         assert runs(store, "kv") == 1
@@ -264,10 +257,10 @@ def test_a_lease_that_ran_out_is_given_back_by_anyone() -> None:
     owner.create_table("kv")
     for number in range(4):
         commit(owner, "kv", number)
-    backend: Any = owner._core.backend
+    backend: Any = inside.backend(owner)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)
-    assert backend._execute(task), "late, and nobody minded"
+    assert inside.execute(backend, task), "late, and nobody minded"
     commit(owner, "kv", 9)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     system.forward(31.0)

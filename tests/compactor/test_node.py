@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from support import inside
 from support.compactions import Asked
 from support.compactors import start_compactor
 from support.platforms import Platform, Replica
@@ -221,7 +222,7 @@ def test_pause_stops_new_tasks_only(make: Callable[..., Bench]) -> None:
     bench.node(slots=2, gated=True)
     first = bench.ask()
     eventually(lambda: len(bench.tasks()) == 1)
-    connection = bench.store._core.backend._connection
+    connection = inside.connection(inside.backend(bench.store))
     connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=True, reason="maintenance"))
     second = bench.ask("other")
     for gate in bench.gates:
@@ -273,7 +274,7 @@ def test_a_stuck_task_is_taken_back_and_its_late_report_refused(
         gate.open.set()
         eventually(lambda: "compaction task lost" in caplog.text or "compaction task refused" in caplog.text)
     assert "no progress for" in caplog.text
-    assert bench.store._core.backend.refresh().find_table("kv").levels == done
+    assert inside.backend(bench.store).refresh().find_table("kv").levels == done
 
 
 def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Bench]) -> None:
@@ -297,10 +298,10 @@ def test_a_report_for_a_task_that_is_not_held_is_fenced(make: Callable[..., Benc
         # To return what one does not have is no error, and changes nothing.
         intruder.call("ReturnTask", pb.ReturnTaskRequest(session_id=intruder.session_id, task_id=task_id))
     with pytest.raises((SessionExpired, AccessDenied)):
-        intruder._transport(bench.platform.leader.address).call(
+        inside.transport(intruder, bench.platform.leader.address).call(
             METHODS["ReportTask"], pb.ReportTaskRequest(session_id="0" * 32, task_id=task.id), 5.0
         )
-    holder = bench.nodes[0]._connection
+    holder = inside.connection(bench.nodes[0])
     foreign = pb.SstInfo(id="f" * 32, smallest=b"zzz", largest=b"zzzz", rows=1)
     with pytest.raises(InvalidBatch, match="holds keys or epochs that no input had"):
         holder.call(
@@ -323,12 +324,12 @@ def test_a_task_survives_a_change_of_leader(make: Callable[..., Bench]) -> None:
     assert bench.gates[0].entered.wait(WAIT_SECONDS)
     (task,) = bench.tasks().values()
     old = bench.platform.leader
-    bench.nodes[0]._connection._addresses.append(bench.platform.replicas[1].address)
-    bench.store._core.backend._connection._addresses.append(bench.platform.replicas[1].address)
+    inside.add_address(bench.nodes[0], bench.platform.replicas[1].address)
+    inside.add_address(inside.backend(bench.store), bench.platform.replicas[1].address)
     old.stop(drain=False)
     bench.platform.replicas.remove(old)
     bench.platform.wait_for_leader()
-    eventually(lambda: bench.platform.leader.node.leadership.scheduler._schedule.rows_read().keys() == {task.id})
+    eventually(lambda: inside.assignments(bench.platform.leader.node).rows_read().keys() == {task.id})
     bench.gates[0].open.set()
     eventually(lambda: task.id not in bench.tasks())
     live = bench.platform.leader.node.meta.version().live_sst_ids()
@@ -409,6 +410,6 @@ def test_writers_wait_for_compaction_and_are_told_why(
         assert caplog.text.count("writes are held back") == 1
         bench.node()
         eventually(lambda: caught_up(lambda: store.commit_epoch(epoch)))
-        eventually(lambda: len(store._core.backend.refresh().find_table("kv").levels.l0) < 3)
+        eventually(lambda: len(inside.backend(store).refresh().find_table("kv").levels.l0) < 3)
         eventually(lambda: caught_up(commit))
     assert store.table("kv").get(b"a") == b"1"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from support import inside
 from support.change_history import Change, History, changes_in
 from support.change_query import Query, close_connections
 from support.platforms import QUIET, Platform
@@ -251,17 +252,17 @@ def test_an_idle_stream_asks_a_meta_service_nothing(url: str) -> None:
         query = Query(platform.url)
         query.drain()
         working = working_store(parse_changes({"store": platform.url, "path": "t"}).address)
-        backend: Any = working._core.backend
+        backend: Any = inside.backend(working)
         asked: list[str] = []
-        call = backend._connection.call
+        call = inside.connection(backend).call
 
         def counted(name: str, *arguments: Any, **more: Any) -> Any:
             asked.append(name)
             return call(name, *arguments, **more)
 
-        backend._connection.call = counted
+        inside.connection(backend).call = counted
         calls, spent = idle(query, lambda: total_requests(working))
-        backend._connection.call = call
+        inside.connection(backend).call = call
         assert calls >= 10
         assert (spent.requests, set(asked) - {"Heartbeat"}) == (0, set())
 

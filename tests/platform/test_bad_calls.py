@@ -23,9 +23,8 @@ from tussock.meta.version.deltas.retention import AdvanceHorizon
 from tussock.statestore import errors
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import SstInfo, data_object, data_path
-from tussock.statestore.core import UNCOMMITTED_EPOCH
-from tussock.statestore.tables.raw_input import raw_rows
 from tussock.statestore.write.sst_ids import new_sst_id
+from tussock.statestore.write.writes import UNCOMMITTED_EPOCH
 
 _names = count(1)
 
@@ -75,10 +74,9 @@ def service() -> Iterator[Service]:
 
 def uploaded(service: Service) -> SstInfo:
     """An SST of the table `kv`, in the bucket and not committed."""
-    core = service.store._core
-    spec = service.store.table("kv").spec
-    (level,) = core.upload_rows(spec, iter([raw_rows([(b"a", b"1"), (b"b", b"2")], "kv")]))
-    return level.ssts[0]
+    (run,) = service.store.table("kv").upload([pa.record_batch({"key": [b"a", b"b"], "value": [b"1", b"2"]})])
+    sst: SstInfo = run.ssts[0]
+    return sst
 
 
 def commit_of(sst: SstInfo, **changes: object) -> pb.CommitRequest:

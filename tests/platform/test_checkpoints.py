@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from support.platforms import Platform
 from support.waiting import eventually
 from tussock.meta.rpc import meta_pb2 as pb
@@ -223,11 +224,11 @@ def test_barrier_waits_for_a_worker_that_restores_its_state(platform: Platform) 
     restoring = store.join_checkpoint(
         "job", participant="b", participants=2, interval=INTERVAL, timeout=3.0, on_barrier=barriers.put
     )
-    began = restoring._epoch
+    began = inside.epoch_of(restoring)
     # It takes longer than a barrier may: the others are told, who restores is not.
     with pytest.raises(CheckpointAborted, match="was not collected"):
         a.write_on("1")
-    eventually(lambda: restoring._epoch != began)
+    eventually(lambda: inside.epoch_of(restoring) != began)
     assert barriers.empty()
     with restoring.writing() as epoch:
         store.table("kv").upsert([(b"b", b"1")], epoch)
@@ -304,8 +305,7 @@ def test_name_is_taken(platform: Platform) -> None:
 def test_successor_waits_for_its_predecessors_session(platform: Platform) -> None:
     """A worker that was killed and started again joins as soon as the session of the dead one has lapsed."""
     a = Worker(platform, "a")
-    connection: Any = a.store._core.backend._connection
-    connection._closed = True  # no heartbeat comes any more, and nothing says goodbye
+    inside.silence(inside.backend(a.store))
     successor = Worker(platform, "a")
     assert successor.checkpoint.epoch > 0
 
@@ -344,12 +344,11 @@ def test_worker_that_slept_past_its_session_is_replaced(platform: Platform) -> N
     """What the sleeper wrote is given up, and it is told that a successor has its place."""
     a, b = Worker(platform, "a"), Worker(platform, "b")
     a.committed_write("1")
-    backend: Any = a.store._core.backend
+    backend: Any = inside.backend(a.store)
     # It sleeps: nothing is heard, neither of others nor of a barrier that it was about to collect.
-    receive, a.checkpoint._receive = a.checkpoint._receive, lambda _: None
-    backend._channels._inboxes["job"] = ("a", a.checkpoint._receive)
+    receive = inside.deafen(backend, "job", "a", a.checkpoint)
     leadership: Any = platform.leader.node.leadership
-    leadership._end(leadership.sessions.get(backend._connection.session_id), "it slept")
+    inside.end_session(leadership, inside.connection(backend).session_id, "it slept")
     successor = Worker(platform, "a")
     with pytest.raises(CheckpointAborted, match="its session ended"):
         b.write_on("given up")
@@ -411,7 +410,7 @@ def test_broken_subscriptions_cost_nothing(platform: Platform) -> None:
     for number in range(20):
         for worker in workers:
             worker.write(str(number))
-            connection: Any = worker.store._core.backend._connection
+            connection: Any = inside.connection(inside.backend(worker.store))
             connection.reconnect()
     leaving = [threading.Thread(target=worker.checkpoint.leave) for worker in workers]
     for thread in leaving:
@@ -443,7 +442,7 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
     ]
     b.store.close()
     (collected,) = leadership.checkpoints.uploads_in_flight()
-    assert collected in leadership._in_flight()
+    assert collected in inside.uploads_in_flight(leadership)
     assert a.store.vacuum().deleted == ()
     go_on.set()
     eventually(lambda: state(a.store)["b"] == "precious")
@@ -456,12 +455,12 @@ def test_vacuum_spares_what_a_dead_worker_had_collected(platform: Platform) -> N
 def test_call_from_another_session_is_fenced(platform: Platform) -> None:
     """Nobody collects for another client's worker, even if it knows the generation."""
     a, other = Worker(platform, "a"), platform.connect()
-    connection: Any = other._core.backend._connection
+    connection: Any = inside.connection(inside.backend(other))
     request = pb.CollectBarrierRequest(
         session_id=connection.session_id,
         job="job",
         participant="a",
-        generation=a.checkpoint._state.generation,
+        generation=inside.generation_of(a.checkpoint),
         barrier=1,
     )
     with pytest.raises(Fenced, match="is gone or was replaced"):

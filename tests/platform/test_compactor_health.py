@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from support import inside
 from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.minio import free_port
 from support.versions import FakeSystem
@@ -76,7 +77,7 @@ def test_ended_threads_are_a_defect_and_a_lapsed_session_is_not() -> None:
     connection.is_alive = False
     assert "the session's threads have ended" in node.defect()
     connection.is_alive = True
-    node._threads = [cast(Any, SimpleNamespace(is_alive=lambda: False))]
+    inside.kill_threads(node)
     assert "the thread of a slot has ended" in node.defect()
 
 

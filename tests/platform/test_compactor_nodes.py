@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support import inside
 from support.compactions import Asked
 from support.meta_process import CompactorProcess, MetaProcess, ServiceProcess
 from support.waiting import eventually
@@ -51,7 +52,7 @@ class Cluster:
             self.store.commit_epoch(epoch)
 
     def runs(self, name: str) -> int:
-        state = self.store._core.backend.refresh().find_table(name)
+        state = inside.backend(self.store).refresh().find_table(name)
         assert state is not None
         return len(state.levels.runs())
 
@@ -152,12 +153,12 @@ def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: 
     impatient.meta.wait_for(event="compaction task taken back", task=task)
     other = impatient.compactor("other")
     asked.wait()
-    levels = impatient.store._core.backend.refresh().find_table("kv").levels
+    levels = inside.backend(impatient.store).refresh().find_table("kv").levels
     os.kill(slot, signal.SIGCONT)
     silent.process.send_signal(signal.SIGCONT)
     lost = ("compaction task lost, its outputs are garbage", "compaction task refused")
     silent.wait_for(lambda line: line["event"] in lost, task=task)
-    assert impatient.store._core.backend.refresh().find_table("kv").levels == levels
+    assert inside.backend(impatient.store).refresh().find_table("kv").levels == levels
     other.terminate()
     assert other.wait() == 0
     impatient.store.compact("kv")
@@ -166,7 +167,7 @@ def test_a_silent_node_loses_its_task_and_its_late_report_is_refused(impatient: 
 
 def test_nodes_join_while_the_platform_runs(cluster: Cluster) -> None:
     """Three tables that wait go to three nodes at once, of which two were not there at first."""
-    connection = cluster.store._core.backend._connection
+    connection = inside.connection(inside.backend(cluster.store))
     nodes = [cluster.compactor("n1")]
     connection.call("PauseCompaction", pb.PauseCompactionRequest(paused=True, reason="the test"))
     tables = ("a", "b", "c")

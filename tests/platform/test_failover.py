@@ -9,6 +9,7 @@ from itertools import count
 import grpc
 import pytest
 
+from support import inside
 from support.platforms import QUIET, Platform, addresses
 from support.stores import pairs
 from support.waiting import WAIT_SECONDS, eventually, is_in_time
@@ -105,7 +106,7 @@ def test_subscribers_follow_to_the_new_leader(platform: Platform) -> None:
 
     def watch() -> None:
         while not stop.is_set():
-            seen.append(reader._core.backend.version().seq)
+            seen.append(inside.version(reader).seq)
             stop.wait(0.002)
 
     watching = threading.Thread(target=watch)
@@ -217,5 +218,5 @@ def test_a_subscription_that_hangs_is_opened_anew() -> None:
             assert session.mailbox is not None
             session.mailbox.on_ready(lambda: None)  # nobody hears of news any more
         epoch = commit(writer, [(b"a", b"2")])
-        backend = reader._core.backend
+        backend = inside.backend(reader)
         eventually(lambda: backend.version().max_committed_epoch == epoch)

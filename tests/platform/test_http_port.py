@@ -17,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 from yarl import URL
 
+from support import inside
 from support.statuses import bare_status
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.authentication import Presented
@@ -189,7 +190,7 @@ def test_liveness_tells_what_a_restart_would_cure() -> None:
             raise Broken
 
         node.meta.refresh = fail  # type: ignore[method-assign]
-        node._tasks["tail"].join(10)
+        inside.join_task(node, "tail", 10)
         ask_node()
         node.close()
         ask_node()

@@ -4,6 +4,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from support import inside
 from support.platforms import Platform
 from support.versions import FakeSystem
 from tussock.meta.rpc import meta_pb2 as pb
@@ -70,10 +71,10 @@ def test_strangers_cannot_fill_the_memory() -> None:
     for number in range(CALLERS_MAX):
         limits.check(f"caller {number}", "Commit")
     limits.check("one more", "Commit")
-    assert len(limits._buckets) == CALLERS_MAX
+    assert inside.callers_known(limits) == CALLERS_MAX
     system.sleep(10)
     limits.check("and one", "Commit")
-    assert len(limits._buckets) == 1
+    assert inside.callers_known(limits) == 1
 
 
 def test_client_waits_as_long_as_it_is_told() -> None:
@@ -115,14 +116,14 @@ def test_large_message_is_not_sent_by_the_client() -> None:
     """Tussock's client knows the limit from its session, and names the size."""
     with Platform("memory://", message_bytes_max=10_000) as platform:
         store = platform.connect()
-        connection = store._core.backend._connection
+        connection = inside.connection(inside.backend(store))
         request = commit(20_000)
         with pytest.raises(MessageTooLarge, match=r"Commit would send 20047 bytes .* takes 10000") as raised:
             connection.call("Commit", request)
         assert raised.value.args[1:] == (20047, 10_000)
         assert b'code="RESOURCE_EXHAUSTED"' not in platform.leader.metrics.render()
         # As if the limit had been lowered since.
-        connection._session.opened.message_bytes_max = 0
+        inside.forget_message_limit(connection)
         with pytest.raises(MessageTooLarge, match="Commit was sent 20047 bytes"):
             connection.call("Commit", request)
         with pytest.raises(MessageTooLarge, match=r"DropTable would send 7000[0-9] bytes"):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from support import inside
 from support.statuses import bare_status
 from support.versions import make_id, run, spec, sst
 from tussock.meta.compaction.picker_config import PickerConfig
@@ -82,7 +83,7 @@ def test_sums_of_a_level_follow_the_level() -> None:
     changed = replace(VERSION, tables={1: smaller})
     assert tables(changed, sums)[0].levels[1].rows == 1000
     tables(replace(VERSION, tables={}), sums)
-    assert sums._known == {}
+    assert inside.tables_known(sums) == {}
 
 
 def test_version_facts() -> None:
@@ -146,7 +147,7 @@ def test_rates_keep_no_more_than_they_tell() -> None:
     rates = Rates(seconds=4)
     for second in range(1000):
         rates.count([commit(1)], float(second))
-    assert len(rates._seconds) <= 2 * 4
+    assert len(inside.seconds_kept(rates)) <= 2 * 4
     assert rates.status(1000.0, 0).epochs == (1, 1, 1, 1)
 
 

@@ -24,7 +24,7 @@ from tussock.meta.server.auth.tokens import create_token, read_tokens
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.base.identity import Access
 from tussock.statestore.base.system import RealSystem
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption, MetaUnavailable, Unauthenticated
 
 # --- Files that are watched ------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
     """Within a second or so; and the very same object comes as long as nothing changed."""
     file, system = tmp_path / "f", FakeSystem()
     file.write_text("old")
-    watched = Watched([str(file)], read, system)
+    watched = WatchedFiles([str(file)], read, system)
     first = watched.current()
     later(system)
     assert watched.current() is first
@@ -65,7 +65,7 @@ def test_change_of_a_link_is_a_change(tmp_path: Path) -> None:
         (tmp_path / name / "f").write_text(name)
         os.utime(tmp_path / name / "f", (1, 1))
     (tmp_path / "data").symlink_to("old")
-    watched = Watched([str(tmp_path / "data" / "f")], read, system)
+    watched = WatchedFiles([str(tmp_path / "data" / "f")], read, system)
     (tmp_path / "turned").symlink_to("new")
     (tmp_path / "turned").rename(tmp_path / "data")
     later(system)
@@ -79,7 +79,7 @@ def test_file_that_cannot_be_used_changes_nothing(
     """The former content stays in force, one line says so, and the next good one is taken."""
     file, system = tmp_path / "f", FakeSystem()
     file.write_text("old")
-    watched = Watched([str(file)], read, system)
+    watched = WatchedFiles([str(file)], read, system)
     spoil(file)
     for _ in range(3):
         later(system)
@@ -93,7 +93,7 @@ def test_file_that_cannot_be_used_changes_nothing(
 def test_file_that_is_missing_at_the_start_is_named(tmp_path: Path) -> None:
     """There is nothing to go on with."""
     with pytest.raises(InvalidOption, match="f cannot be read: No such file"):
-        Watched([str(tmp_path / "f")], read, FakeSystem())
+        WatchedFiles([str(tmp_path / "f")], read, FakeSystem())
 
 
 def test_revoked_token_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:

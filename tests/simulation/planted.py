@@ -23,8 +23,8 @@ from tussock.meta.server import node
 from tussock.meta.server.handlers import commits as server_commits
 from tussock.meta.server.handlers import pins as pinning
 from tussock.meta.version.deltas import commits, tasks, terms
-from tussock.statestore import core, snapshot
-from tussock.statestore.tables import table_reader as reading
+from tussock.statestore import snapshot
+from tussock.statestore.read import table_views
 from tussock.statestore.write import shared_buffer
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -243,18 +243,16 @@ BUGS = [
     Bug(
         "read checked on one version, done on another",
         "an unpinned epoch is read on a version whose compaction has passed it",
-        core.Core.view,
-        "if unpinned is not None:",
-        "if False:",
+        table_views.TableViews.take,
+        "check_unpinned(view.version, epoch)",
+        "pass",
     ),
     Bug(
         "own rows taken after the version",
         "a commit moves rows from the buffer to the version while they are looked for",
-        reading.TableReader._with_view,
-        "    buffered = self.core.buffer.runs(self.table, epoch)\n"
-        "    view = self.core.view(self.table, self.name, epoch)\n",
-        "    view = self.core.view(self.table, self.name, epoch)\n"
-        "    buffered = self.core.buffer.runs(self.table, epoch)\n",
+        table_views.TableViews.take,
+        "    own = self._buffer.runs(self._table, epoch)\n    view = self._views.committed(self._table, self.name)\n",
+        "    view = self._views.committed(self._table, self.name)\n    own = self._buffer.runs(self._table, epoch)\n",
     ),
     Bug(
         "older run of an epoch wins",

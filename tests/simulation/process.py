@@ -8,11 +8,13 @@ from simulation.bucket import NodeBucket
 from simulation.oracle import Batch, State
 from simulation.scheduler import Node, Violation
 from simulation.system import SimSystem
+from support import inside
 from tussock.meta.compaction.picker import PickerConfig
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.client import StateStore
 from tussock.statestore.connection import open_store
-from tussock.statestore.core import Settings
 from tussock.statestore.errors import ObjectStoreUnavailable
+from tussock.statestore.settings import StoreSettings
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -23,6 +25,9 @@ __all__ = ["Process"]
 PICKER = PickerConfig(
     base_bytes=2000, level_ratio=2, l0_merge_min=2, l0_small_bytes=200, l0_runs_max=4, l0_stall_runs=24
 )
+
+# The same of SSTs, which commits make of several times the size that compaction does.
+LIMITS = Limits(sst_bytes=2000)
 
 
 class Process:
@@ -48,16 +53,17 @@ class Process:
         self._seen: Any = None
         self._faces: dict[str, Any] = {}
 
-    def settings(self) -> Settings:
+    def settings(self) -> StoreSettings:
         """The store's options, by the plan."""
         plan = self.world.plan
-        return Settings(
+        return StoreSettings(
             "sim://",
             retention=plan.retention,
             gc_grace=plan.gc_grace,
             cache_bytes=plan.cache_bytes,
             buffer_bytes=plan.buffer_bytes,
             compaction=plan.background_compaction,
+            limits=LIMITS,
         )
 
     def connect(self) -> None:
@@ -69,16 +75,15 @@ class Process:
                 break
             except ObjectStoreUnavailable:
                 self.system.sleep(1.0)
-        backend: Any = self.store._core.backend
+        backend: Any = inside.backend(self.store)
         backend.meta.config = PICKER
-        backend.meta.log._snapshot_every = self.world.plan.snapshot_every
-        lease = self.world.plan.pin_lease
-        backend.meta.pins._lease_seconds, backend.meta.pins._renew_seconds = lease, lease / 3
+        inside.snapshot_every(inside.version_log(backend), self.world.plan.snapshot_every)
+        inside.set_pin_lease(backend, self.world.plan.pin_lease)
         self.check_memory()
 
     def check_memory(self) -> None:
         """What the node believes is what the log says; and it never goes back."""
-        version: Any = self.store._core.backend.version()
+        version: Any = inside.version(self.store)
         if version is self._seen:
             return
         if self._seen is not None and version.seq < self._seen.seq:

@@ -6,6 +6,7 @@ from simulation.oracle import Batch, State
 from simulation.process import Process
 from simulation.scheduler import Violation
 from simulation.workloads import UNAVAILABLE, read_table
+from support import inside
 from tussock.statestore.errors import (
     EpochOutOfOrder,
     EpochTooOld,
@@ -92,7 +93,7 @@ def look_on(process: Process) -> None:
 
 def _expected(process: Process, snapshot: Any) -> State | None:
     """What the table holds in the snapshot; `None`: it is not there."""
-    pin = snapshot._pin.info
+    pin = inside.pin_info(snapshot)
     state = process.oracle.versions[pin.seq].find_table(REPLACED)
     if state is None or state.created_epoch > pin.epoch:
         return None

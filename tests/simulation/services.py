@@ -8,6 +8,7 @@ from simulation.bucket import NodeBucket
 from simulation.process import PICKER, Process
 from simulation.scheduler import Node
 from simulation.system import SimSystem
+from support import inside
 from tussock.compactor.node.node import CompactorNode
 from tussock.compactor.node.slots import InlineSlot, Slot
 from tussock.meta.client.backend import PlatformBackend
@@ -17,8 +18,8 @@ from tussock.meta.server.node import MetaNode
 from tussock.meta.server.settings.node_options import NodeOptions
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
-from tussock.statestore.core import Core
 from tussock.statestore.errors import DuplicateName, MetaUnavailable, ObjectStoreUnavailable, SessionExpired
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.sst.reader import Sstables
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ class RemoteProcess(Process):
                 self.system.sleep(1.0)
         requests = RequestCounts(self.bucket)
         settings = self.settings()
-        sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, self.system, requests.opener("read"))
-        self.store = StateStore(Core(settings, self.system, self.bucket, requests, sstables, backend))
+        self.store = StateStore(StoreParts(settings, self.system, self.bucket, requests, backend))
         self.check_memory()
 
 
@@ -82,7 +82,7 @@ def lead_or_follow(world: "World", node: Node, address: str) -> None:
         except ObjectStoreUnavailable:
             system.sleep(1.0)
     log: Any = meta.meta.log
-    log._snapshot_every = plan.snapshot_every
+    inside.snapshot_every(log, plan.snapshot_every)
     meta.start()
     world.network.servers[address] = node, meta
 

@@ -7,6 +7,7 @@ from typing import Any
 from simulation.oracle import Batch, State
 from simulation.process import Process
 from simulation.scheduler import Violation
+from support import inside
 from tussock.statestore.errors import (
     ClockAhead,
     Conflict,
@@ -327,7 +328,7 @@ def _time_travel(process: Process, table: str) -> None:
     # What this process knows as newest is often just on the edge of what the others still keep.
     # A table that was opened long ago: opening it would have looked for what is new.
     face = process.face(table)
-    known = process.store._core.backend.version().max_committed_epoch
+    known = inside.version(process.store).max_committed_epoch
     epoch = known if known and random.random() < 0.5 else random.choice(oracle.commits[-6:])
     try:
         # The epoch is committed, so own rows are no part of the answer.
@@ -404,8 +405,8 @@ def maintain(process: Process) -> None:
             elif what < 0.75:
                 process.store.compact(random.choice(world.tables))
             elif not process.is_remote:
-                backend: Any = process.store._core.backend
-                while backend._step():
+                backend: Any = inside.backend(process.store)
+                while inside.step(backend):
                     pass
         except (*UNAVAILABLE, WaitTimeout) as error:
             world.check_clock(process, error)

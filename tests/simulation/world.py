@@ -15,11 +15,11 @@ from simulation.replacing import REPLACED, look_on, replace
 from simulation.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
 from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
+from support import inside
 from tussock.compactor import executor
 from tussock.meta.compaction.picker import pick
 from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
 from tussock.meta.version.version import Version
-from tussock.statestore import core
 from tussock.statestore.contract.records import data_object
 from tussock.statestore.epochs import epoch_ms
 from tussock.statestore.errors import ClockAhead, ObjectStoreUnavailable
@@ -456,8 +456,8 @@ class World:
 
     def _check_compacted(self, process: Process) -> None:
         """Whatever is damaged, compaction gets through with all else."""
-        backend: Any = process.store._core.backend
-        while backend._step():
+        backend: Any = inside.backend(process.store)
+        while inside.step(backend):
             pass
         version = process.store.version()
         for table in self.tables:
@@ -515,11 +515,11 @@ def run_seed(seed: int, *, verbose: Callable[[str], None] | None = None) -> Outc
 def _small_and_silent() -> Iterator[None]:
     """SSTs of a few rows, since trees of them reach what large ones reach; and no logging of what is meant to fail."""
     logger, sizes = logging.getLogger("tussock"), executor.execute.__kwdefaults__
-    before = logger.level, sizes["sst_bytes"], core.COMMIT_SST_BYTES
+    before = logger.level, sizes["sst_bytes"]
     logger.setLevel(logging.CRITICAL + 1)
-    sizes["sst_bytes"], core.COMMIT_SST_BYTES = SST_BYTES, 4 * SST_BYTES
+    sizes["sst_bytes"] = SST_BYTES
     try:
         yield
     finally:
-        level, sizes["sst_bytes"], core.COMMIT_SST_BYTES = before
+        level, sizes["sst_bytes"] = before
         logger.setLevel(level)

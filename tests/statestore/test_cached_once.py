@@ -1,13 +1,11 @@
 """A row is in the block cache once: as a block, or in its segment."""
 
-import pytest
-
 from support.ssts import Put, store_run, to_puts
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.reader import Sstables
 
@@ -33,12 +31,11 @@ def test_a_block_of_a_cached_segment_is_no_copy(bucket: ObjectStore, sstables: S
     assert (after.entries, after.bytes - before.bytes) == (before.entries, block.search_bytes)
 
 
-def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore) -> None:
     """Where there is room, or half of it is there: what is cached is not fetched again, and counts once."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 5000)
     run = store_run(bucket, puts(1000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem())
+    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
     meta = sstables.meta(run[0])
     first, last = meta.segments[1], meta.segments[2]
     for block in range(first, last):
@@ -52,14 +49,11 @@ def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore, mon
     sstables.close()
 
 
-def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(
-    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(bucket: ObjectStore) -> None:
     """A hot block stays, and its segment passes by; one that is scanned again takes the block in."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 5000)
     (info,) = store_run(bucket, puts(3000), block_bytes=500)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("get"), 60_000, RealSystem())
+    sstables = Sstables(counts.for_caller("get"), 60_000, RealSystem(), limits=Limits(segment_bytes=5000))
     meta = sstables.meta(info)
     hot = meta.segments[:-1:3]
     for _ in range(3):

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from support import inside
 from tussock.statestore.contract.chunked import CHUNK_MAX, Chunked, lower_bound, upper_bound
 
 LENGTHS = st.one_of(st.integers(0, 3), st.integers(CHUNK_MAX - 2, CHUNK_MAX + 2), st.integers(0, 5 * CHUNK_MAX))
 
 
 def sizes(chunked: Chunked[int]) -> list[int]:
-    return [len(chunk) for chunk in chunked._chunks]
+    return [len(chunk) for chunk in inside.chunks(chunked)]
 
 
 @settings(deadline=None, max_examples=60)
@@ -58,8 +59,8 @@ def test_what_is_not_replaced_is_shared() -> None:
     """A few of a hundred thousand items touch one or two chunks."""
     before = Chunked(range(100_000))
     after = before.replaced(50_000, 50_010, [1, 2, 3])
-    shared = {id(chunk) for chunk in before._chunks} & {id(chunk) for chunk in after._chunks}
-    assert len(shared) >= len(before._chunks) - 2
+    shared = {id(chunk) for chunk in inside.chunks(before)} & {id(chunk) for chunk in inside.chunks(after)}
+    assert len(shared) >= len(inside.chunks(before)) - 2
     assert Chunked.of(before) is before
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from tussock.meta.client.transport import GrpcTransport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
@@ -58,14 +59,22 @@ def _rows(store: StateStore, *, commit: bool) -> Any:
     return kv
 
 
+def read_by_compaction(store: StateStore) -> Any:
+    return inside.execution_tools(inside.backend(store))[0]
+
+
+def written_by_compaction(store: StateStore) -> Any:
+    return inside.execution_tools(inside.backend(store))[1]
+
+
 IN_FLIGHT: dict[str, tuple[Callable[[Any], Any], Callable[[StateStore, Any], object]]] = {
-    "commit": (lambda core: core.uploader, lambda store, _: store.commit_epoch(1)),
-    "scan": (lambda core: core.sstables, lambda _, kv: list(kv.scan())),
-    "scan backwards": (lambda core: core.sstables, lambda _, kv: list(kv.scan(reverse=True))),
-    "change_feed": (lambda core: core.sstables, lambda _, kv: list(kv.change_feed(0))),
-    "changes": (lambda core: core.sstables, lambda _, kv: kv.changes(0)),
-    "compact, as it reads": (lambda core: core.backend._sstables, lambda store, _: store.compact("kv")),
-    "compact, as it uploads": (lambda core: core.backend._uploader, lambda store, _: store.compact("kv")),
+    "commit": (inside.uploader, lambda store, _: store.commit_epoch(1)),
+    "scan": (inside.sstables, lambda _, kv: list(kv.scan())),
+    "scan backwards": (inside.sstables, lambda _, kv: list(kv.scan(reverse=True))),
+    "change_feed": (inside.sstables, lambda _, kv: list(kv.change_feed(0))),
+    "changes": (inside.sstables, lambda _, kv: kv.changes(0)),
+    "compact, as it reads": (read_by_compaction, lambda store, _: store.compact("kv")),
+    "compact, as it uploads": (written_by_compaction, lambda store, _: store.compact("kv")),
 }
 
 
@@ -79,7 +88,7 @@ def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
         # Of one sorted run nothing could change.
         kv.ingest_batch([(b"", b"")], 2)
         store.commit_epoch(2)
-    pool = part(store._core)._pool
+    pool = inside.pool(part(store))
     begun, closed = threading.Event(), threading.Event()
 
     def busy() -> None:
@@ -113,19 +122,20 @@ def test_a_compaction_that_a_close_cuts_short_says_so() -> None:
     kv = _rows(store, commit=True)
     kv.ingest_batch([(b"", b"")], 2)
     store.commit_epoch(2)
-    backend: Any = store._core.backend
-    reading = backend._sstables.meta
+    backend: Any = inside.backend(store)
+    sstables, _ = inside.execution_tools(backend)
+    reading = sstables.meta
     ending: list[threading.Thread] = []
 
     def meta(sst: Any) -> Any:
         if not ending:
             ending.append(threading.Thread(target=store.close))
             ending[0].start()
-            while not backend._is_closing():
+            while not inside.is_closing(backend):
                 threading.Event().wait(0.001)
         return reading(sst)
 
-    backend._sstables.meta = meta
+    sstables.meta = meta
     with pytest.raises(StoreClosed, match=r"'kv' was compacted|closed by another thread"):
         store.compact("kv")
     ending[0].join(30)

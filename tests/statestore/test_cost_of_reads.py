@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from support import inside
 from support.ssts import Put, store_run
 from tussock.statestore import connect
 from tussock.statestore.contract.object_store import ObjectStore
@@ -109,13 +110,13 @@ def test_runs_that_a_commit_left_alone_are_not_prepared_again() -> None:
             epoch = store.new_epoch()
             kv.ingest_batch([(b"a", value)], epoch)
             store.commit_epoch(epoch)
-            return store._core.view(kv.spec.id, "kv").runs
+            return inside.table_runs(store, kv)
 
         first = commit(b"1")
         second = commit(b"2")
         assert [id(run) for run in second[1:]] == [id(run) for run in first]
         store.compact("kv")
         assert kv.get(b"a") == b"2"
-        after = store._core.view(kv.spec.id, "kv").runs
+        after = inside.table_runs(store, kv)
         assert len(after) == 1
         assert commit(b"3")[1] is after[0]

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, ordered, store_run, to_puts, to_rows, visible
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.rows.rows import Rows
-from tussock.statestore.sst import merge as merging
 from tussock.statestore.sst.iterators import (
     BlockIterator,
     ConcatIterator,
@@ -218,11 +217,9 @@ def test_start_in_the_middle_of_a_merge(in_memory: bool) -> None:
 
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_versions_of_one_key_over_many_blocks(
-    bucket: ObjectStore, sstables: Sstables, monkeypatch: pytest.MonkeyPatch, reverse: bool, few: bool
-) -> None:
+def test_versions_of_one_key_over_many_blocks(bucket: ObjectStore, reverse: bool, few: bool) -> None:
     """A reader at any epoch finds the right one of 300 versions across block borders, with neighbours on both sides."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 400)
+    sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=400))
     puts = [Put(b"a", 5, b"a"), *(Put(b"k", epoch, b"%d" % epoch) for epoch in range(600, 0, -2)), Put(b"z", 5, b"z")]
     run = store_run(bucket, puts, block_bytes=100)
     assert sstables.meta(run[0]).blocks > 20
@@ -232,6 +229,7 @@ def test_versions_of_one_key_over_many_blocks(
             rows = UserIterator(MergeIterator([ConcatIterator(sstables, run, want)], reverse=reverse), epoch)
             seen = [put for batch in rows for put in to_puts(batch)]
             assert sorted(seen) == sorted(visible([puts], epoch, start=start, end=end))
+    sstables.close()
 
 
 def test_a_prefix_of_ff_bytes_has_no_upper_bound(in_memory: bool) -> None:
@@ -272,11 +270,9 @@ def test_block_iterator_gives_one_block(bucket: ObjectStore, sstables: Sstables)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_sstable_iterator_gives_all_blocks_in_order(
-    bucket: ObjectStore, sstables: Sstables, monkeypatch: pytest.MonkeyPatch, reverse: bool
-) -> None:
+def test_sstable_iterator_gives_all_blocks_in_order(bucket: ObjectStore, reverse: bool) -> None:
     """Batches by ascending or descending key, the rows inside ascending."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 1000)
+    sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=1000))
     puts = [Put(b"%03d" % n, 1, b"v" * 30) for n in range(200)]
     run = store_run(bucket, puts, block_bytes=300)
     batches = [to_puts(rows) for rows in SSTableIterator(sstables, run[0], ReadRange(reverse=reverse))]
@@ -284,6 +280,7 @@ def test_sstable_iterator_gives_all_blocks_in_order(
     if reverse:
         batches.reverse()
     assert [put for batch in batches for put in batch] == puts
+    sstables.close()
 
 
 def test_concat_iterator_opens_only_ssts_in_the_range(bucket: ObjectStore) -> None:
@@ -401,16 +398,17 @@ def test_scans_equal_the_model(data: st.DataObject, runs: list[list[Put]]) -> No
     newest_at = epoch if newest_only else None
     want = ReadRange(start, end, reverse, columns, few, fill, newest_at=newest_at, step_bytes=step_bytes)
     expected = visible(runs, epoch, start=start, end=end, reverse=reverse, limit=limit)
-    sstables = Sstables(bucket, cache_bytes, RealSystem())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
-        patch.setattr(sst_meta, "SEGMENT_BYTES_MAX", 4 * segment_bytes)
-        patch.setattr(merging, "BATCH_BYTES", batch_bytes)
-        patch.setattr(merging, "HELD_BYTES", held_bytes)
-        for _ in range(2):
-            assert scan(runs, buffered, stored, sstables, want, epoch, limit) == [
-                (put.key, put.epoch, put.value if columns != [] else b"") for put in expected
-            ]
+    limits = Limits(
+        segment_bytes=segment_bytes,
+        segment_bytes_max=4 * segment_bytes,
+        batch_bytes=batch_bytes,
+        merge_bytes=held_bytes,
+    )
+    sstables = Sstables(bucket, cache_bytes, RealSystem(), limits=limits)
+    for _ in range(2):
+        assert scan(runs, buffered, stored, sstables, want, epoch, limit) == [
+            (put.key, put.epoch, put.value if columns != [] else b"") for put in expected
+        ]
     sstables.close()
 
 
@@ -427,7 +425,7 @@ def scan(
     cut = [to_rows(run).between(want.start, want.end).with_columns(want.columns) for run in everything[:buffered]]
     sources: list[list[Rows] | ConcatIterator] = [[rows] for rows in cut if len(rows)]
     sources += [ConcatIterator(sstables, run, want) for run in stored]
-    parts = list(MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at))
+    parts = list(MergeIterator(sources, reverse=want.reverse, newest_at=want.newest_at, limits=sstables.limits))
     edges = [(rows.key(0), rows.key(len(rows) - 1)) for rows in (parts[::-1] if want.reverse else parts)]
     assert all(
         before[1] < after[0] or (before[1] == after[0] and not want.reverse) for before, after in pairwise(edges)

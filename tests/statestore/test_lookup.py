@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.ssts import Put, newest, ordered, store_run, to_puts, to_rows
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.format import meta as sst_meta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.lookup_many import Hits, find_many, locate
@@ -49,11 +49,9 @@ def find_all(sstables: Sstables, runs: list[RunIndex], keys: list[bytes], epoch:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 64 << 10])
-def test_a_key_of_many_versions(
-    bucket: ObjectStore, sstables: Sstables, monkeypatch: pytest.MonkeyPatch, block_bytes: int
-) -> None:
+def test_a_key_of_many_versions(bucket: ObjectStore, block_bytes: int) -> None:
     """At every epoch the right version, over block borders, with neighbours that share its blocks."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 300)
+    sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=300))
     puts = [Put(key, epoch, b"%s%d" % (key, epoch)) for key in (b"j", b"k", b"l") for epoch in range(120, 0, -2)]
     runs = [RunIndex(store_run(bucket, puts, block_bytes=block_bytes))]
     keys = [b"k", b"i", b"l", b"k\0", b"j", b"k"]
@@ -62,6 +60,7 @@ def test_a_key_of_many_versions(
         assert find_one(sstables, runs, b"k", epoch) == expected.get(b"k")
         assert find_one(sstables, runs, b"l", epoch) == expected.get(b"l")
         assert find_all(sstables, runs, keys, epoch) == [expected.get(key) for key in keys]
+    sstables.close()
 
 
 def test_a_delete_is_found_like_any_row(bucket: ObjectStore, sstables: Sstables) -> None:
@@ -215,12 +214,10 @@ def test_lookups_equal_the_model(data: st.DataObject, drawn: tuple[list[list[Put
     bucket = open_bucket("memory://")
     indexes = [RunIndex(store_run(bucket, run, block_bytes=block_bytes, sst_bytes=sst_bytes)) for run in runs]
     expected = newest(runs, epoch)
-    sstables = Sstables(bucket, cache_bytes, RealSystem())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sst_meta, "SEGMENT_BYTES", segment_bytes)
-        for _ in range(2):
-            assert [find_one(sstables, indexes, key, epoch) for key in wanted] == [expected.get(key) for key in wanted]
-            assert find_all(sstables, indexes, wanted, epoch) == [expected.get(key) for key in wanted]
+    sstables = Sstables(bucket, cache_bytes, RealSystem(), limits=Limits(segment_bytes=segment_bytes))
+    for _ in range(2):
+        assert [find_one(sstables, indexes, key, epoch) for key in wanted] == [expected.get(key) for key in wanted]
+        assert find_all(sstables, indexes, wanted, epoch) == [expected.get(key) for key in wanted]
     sstables.close()
 
 

@@ -1,18 +1,16 @@
 """A read stays on one version, also where it takes several ranges or outlives its pin."""
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from support import inside
 from tussock.statestore import InvalidOption, SnapshotExpired, connect
-from tussock.statestore.tables.table_reader import TableReader
 
 SCHEMA = pa.schema([("shop", pa.string()), ("item", pa.int64()), ("count", pa.int64())])
 
 
-def test_read_by_prefix_shows_a_commit_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_by_prefix_shows_a_commit_whole_or_not_at_all() -> None:
     """The virtual nodes of a prefix were once read on a version each, so a commit between two of them was seen half."""
     with connect("memory://") as store:
         stock = store.create_table("stock", schema=SCHEMA, primary_key=["shop", "item"])
@@ -24,21 +22,19 @@ def test_read_by_prefix_shows_a_commit_whole_or_not_at_all(monkeypatch: pytest.M
 
         write(1)
         made = 0
-        visible = TableReader._visible
 
-        def visible_with_a_commit_between(self: TableReader, *args: object) -> object:
+        def write_in_the_middle() -> None:
             nonlocal made
             made += 1
             if made == 100:
                 write(2)
-            return visible(self, *args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(TableReader, "_visible", visible_with_a_commit_between)
-        counts = [count for batch in stock.read(prefix=("a",)) for count in batch["count"].to_pylist()]
+        with inside.before_each_range(stock, write_in_the_middle):
+            counts = [count for batch in stock.read(prefix=("a",)) for count in batch["count"].to_pylist()]
         assert counts == [1] * 200
 
 
-def test_read_checks_its_pin_on_the_version_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_checks_its_pin_on_the_version_that_it_reads() -> None:
     """A lease that lapsed after the read began is noticed before a row of a later version is shown."""
     with connect("memory://") as store:
         kv = store.create_table("kv")
@@ -47,15 +43,10 @@ def test_read_checks_its_pin_on_the_version_that_it_reads(monkeypatch: pytest.Mo
         store.commit_epoch(epoch)
         with store.pin_snapshot() as snapshot:
             table = snapshot.table("kv")
-            pin = snapshot._pin._pin
-            view = store._core.view
-
-            def view_after_a_long_sleep(*args: Any, **options: Any) -> object:
-                pin.deadline = 0.0  # type: ignore[attr-defined]
-                return view(*args, **options)
-
-            monkeypatch.setattr(store._core, "view", view_after_a_long_sleep)
-            with pytest.raises(SnapshotExpired, match="not renewed"):
+            with (
+                inside.before_each_view(store, lambda: inside.lapse(snapshot)),
+                pytest.raises(SnapshotExpired, match="not renewed"),
+            ):
                 table.get(b"k")
 
 

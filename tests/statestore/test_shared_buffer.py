@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from support.ssts import Put, to_puts, to_rows
 from support.versions import run, sst
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
@@ -146,10 +147,9 @@ def test_an_issued_epoch_stays_usable_after_later_ones() -> None:
         buffer.add(1, 5, rows("b", 5))
 
 
-def test_issued_epochs_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issued_epochs_are_remembered_up_to_a_bound() -> None:
     """Of more the oldest are forgotten, and then refused like any that nobody took."""
-    monkeypatch.setattr("tussock.statestore.write.shared_buffer._ISSUED_MAX", 3)
-    buffer = SharedBuffer(RealSystem())
+    buffer = SharedBuffer(RealSystem(), Limits(issued_epochs=3))
     for epoch in (1, 2, 3, 4):
         buffer.issue(epoch)
     buffer.drop(9)
@@ -229,13 +229,13 @@ def test_spills_keep_the_order_of_batches() -> None:
     second = level("s")
     assert buffer.spilled(*candidate, second)
     assert shown(buffer) == ["5:d", "5:spilled", "5:spilled"]
-    assert [held.level for held in buffer.runs(1)] == [None, second, first]
+    assert [held.spilled_to for held in buffer.runs(1)] == [None, second, first]
     assert buffer.spilled_ids() == [second.ssts[0].id, first.ssts[0].id]
     runs = buffer.seal(5).runs[1]
     # A sealed epoch whose SSTs got too old has them replaced in place.
     third = level("t")
     assert buffer.spilled(1, 5, (runs[2],), third)
-    assert [held.level for held in buffer.runs(1)] == [None, second, third]
+    assert [held.spilled_to for held in buffer.runs(1)] == [None, second, third]
 
 
 def test_a_spill_of_a_dropped_epoch_changes_nothing() -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.faulty_bucket import FaultyBucket
 from support.ssts import Put, raw_spec, store_run, to_puts, to_rows
 from support.versions import FakeSystem
+from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import SstInfo, data_path, meta_object, meta_path, object_sizes
 from tussock.statestore.errors import CorruptSst
@@ -15,7 +16,7 @@ from tussock.statestore.format.meta import META_LENGTH
 from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
 from tussock.statestore.sst.lookup import RunIndex, find
 from tussock.statestore.sst.reader import Sstables
-from tussock.statestore.sst.writer import ONE_OBJECT_BYTES, SstWriter
+from tussock.statestore.sst.writer import SstWriter
 from tussock.statestore.write.uploader import Uploader
 
 PUTS = [Put(b"%04d" % at, 5, b"value %d" % at) for at in range(300)]
@@ -65,7 +66,7 @@ def test_an_upload_is_one_object_up_to_the_bound(bucket: FaultyBucket, one_objec
 
 def test_the_bound_is_what_was_measured() -> None:
     """As decision 0014 and the page on formats say."""
-    assert ONE_OBJECT_BYTES == 256 << 10
+    assert DEFAULT_LIMITS.one_object_bytes == 256 << 10
 
 
 READS: dict[str, Callable[[Sstables, SstInfo], object]] = {

@@ -14,6 +14,7 @@ from crc32c import crc32c
 from support.faulty_bucket import Call, Fate, FaultyBucket
 from support.ssts import Put, ordered, raw_spec, store_run, store_ssts, to_puts, to_rows
 from support.versions import FakeSystem
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import RequestCounts, open_bucket
 from tussock.statestore.contract.object_store import ObjectStore
@@ -186,12 +187,10 @@ def test_every_key_is_in_the_filter(bucket: ObjectStore, sstables: Sstables) -> 
     assert absent < 0.02 * 1000 * len(run)
 
 
-def test_segments_hold_two_mebibytes_and_never_part_a_key(
-    bucket: ObjectStore, sstables: Sstables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segments_hold_two_mebibytes_and_never_part_a_key(bucket: ObjectStore) -> None:
     """Their borders stand at blocks that begin with a new key."""
-    assert sst_meta.SEGMENT_BYTES == 2 << 20
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 700)
+    assert Limits().segment_bytes == 2 << 20
+    sstables = Sstables(bucket, 1 << 20, RealSystem(), limits=Limits(segment_bytes=700))
     batch = puts(40, versions=9)
     run = store_run(bucket, batch, block_bytes=200)
     meta = sstables.meta(run[0])
@@ -203,6 +202,7 @@ def test_segments_hold_two_mebibytes_and_never_part_a_key(
     for block in range(meta.blocks):
         segment = meta.segment_numbers[block]
         assert borders[segment] <= block < borders[segment + 1]
+    sstables.close()
 
 
 def test_blocks_are_found_by_key(bucket: ObjectStore, sstables: Sstables) -> None:
@@ -227,12 +227,11 @@ def test_blocks_are_found_by_key(bucket: ObjectStore, sstables: Sstables) -> Non
 # --- Requests and caches. -----------------------------------------------------------------------------------------
 
 
-def test_a_segment_is_one_request(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_one_request(bucket: ObjectStore) -> None:
     """A scan asks once for each meta and each segment; a second scan asks for nothing."""
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 5000)
     run = store_run(bucket, puts(1000), block_bytes=500, sst_bytes=20_000)
     counts = RequestCounts(bucket)
-    sstables = Sstables(counts.for_caller("scan"), 10 << 20, RealSystem())
+    sstables = Sstables(counts.for_caller("scan"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
     read_all(sstables, run)
     segments = sum(len(sstables.meta(info).segments) - 1 for info in run)
     asked = counts.counts()["scan"]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.base.system import RealSystem
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.contract.records import SstInfo, data_path, meta_path
@@ -188,4 +189,4 @@ def test_numbers_on_disk_are_in_the_document() -> None:
         assert f"| {number} | `{name}` |" in DOCUMENT
     assert "`TSKM`" in DOCUMENT
     assert "`TSKD`" in DOCUMENT
-    assert f"{sst_meta.SEGMENT_BYTES >> 20} MiB" in DOCUMENT
+    assert f"{DEFAULT_LIMITS.segment_bytes >> 20} MiB" in DOCUMENT

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from support import inside
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls
 from support.stores import TickingSystem, open_on
 from support.versions import ModelBucket
@@ -124,7 +125,7 @@ def test_rows_of_one_epoch_may_be_written_before_and_after(bucket_url: str) -> N
         epoch = store.new_epoch()
         for start in range(0, 400, 100):
             table.upsert([old_row(number) for number in range(start, start + 100)], epoch)
-        assert store._core.buffer.spilled_ids(), "the buffer is so small that rows were spilled"
+        assert inside.buffer(store).spilled_ids(), "the buffer is so small that rows were spilled"
         assert store.alter_table("orders", add=ADD, widen=WIDEN).schema.equals(NEW)
         table.upsert([new_row(number) for number in range(0, 400, 8)], epoch)
         wanted = [new_row(number) if number % 8 == 0 else widened(old_row(number)) for number in range(400)]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support import inside
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on
 from support.versions import ModelBucket
@@ -41,8 +42,8 @@ def test_the_largest_epoch_does_not_end_the_store(store: StateStore) -> None:
     """It is refused, its rows wait to be given up, and small numbers go on as if nothing had been."""
     kv = store.create_table("kv")
     _commit(store, b"1", 1)
-    for epoch in (MAX_EPOCH, MAX_EPOCH, epoch_at_ms(store._core.system.now_ms() + 2 * 3600_000)):
-        if epoch != MAX_EPOCH or not store._core.buffer.runs(kv.spec.id):
+    for epoch in (MAX_EPOCH, MAX_EPOCH, epoch_at_ms(inside.system(store).now_ms() + 2 * 3600_000)):
+        if epoch != MAX_EPOCH or not inside.buffer(store).runs(kv.spec.id):
             kv.ingest_batch([(b"k", b"ahead")], epoch)
         with pytest.raises(ClockAhead, match=rf"epoch {epoch} .*ahead of the clock of .*nothing was stored"):
             store.commit_epoch(epoch)
@@ -109,7 +110,7 @@ def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: 
             store.commit_uploaded({}, "writer", 1)
         wrong.wall_ms -= YEARS_MS
         assert store.commit_epoch(1) == 1
-        assert store.commit_uploaded({}, "writer", 1) < epoch_at_ms(right._core.system.now_ms() + 3600_000)
+        assert store.commit_uploaded({}, "writer", 1) < epoch_at_ms(inside.system(right).now_ms() + 3600_000)
     assert right.table("kv").get(b"00001", epoch=1) == rows[1][1]
 
 

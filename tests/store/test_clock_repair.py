@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support import inside
 from support.faulty_bucket import Crash, Fate, FaultyBucket, where
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
@@ -209,7 +210,7 @@ def test_a_pin_by_a_clock_that_was_ahead_ends(old: StateStore, bucket: ModelBuck
     bucket.objects[pin] = bucket.objects[pin][0], system.now_ms()
     with pytest.raises(InvalidOption, match="holds a snapshot"):
         repaired(bucket)
-    old._core.backend.meta.pins.abandon_all()  # type: ignore[attr-defined]
+    inside.backend(old).meta.pins.abandon_all()
     system.forward(200)
     repaired(bucket)
     assert [one.id for one in old.pins()] == [pin.removeprefix("pins/")]
@@ -281,7 +282,7 @@ def test_running_compactions_are_given_up(old: StateStore, bucket: ModelBucket) 
     """A late report changes nothing."""
     for number in range(3):
         commit(old, b"%d" % number, MAX_EPOCH - 10 + number)
-    backend: Any = old._core.backend
+    backend: Any = inside.backend(old)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     repaired(bucket)
     with pytest.raises(Fenced):
@@ -384,7 +385,7 @@ def test_every_kept_epoch_reads_as_before(steps: list[Any], kept: bool) -> None:
             store.create_table(name)
         committed = [_step(store, number, *step) for number, step in enumerate(steps)]
         version = version_of(bucket)
-        oldest = store._core.backend.oldest_readable()
+        oldest = inside.backend(store).oldest_readable()
         epochs = sorted({epoch for epoch in committed if epoch and epoch >= oldest})
         before = {epoch: _content(store, epoch) for epoch in epochs}
         newest = _content(store, None)
@@ -411,7 +412,7 @@ def _named(version: Version) -> set[int]:
 
 
 def _step(store: StateStore, number: int, what: str, on: Any, rows: Any) -> int | None:
-    store._core.system.forward(1)  # type: ignore[attr-defined]
+    inside.system(store).forward(1)
     if what == "compact" and on in store.tables():
         store.compact(on)
     elif what == "drop" and on in store.tables():

@@ -3,7 +3,7 @@
 import pytest
 
 from support.differential import History
-from tussock.statestore.tables.table_reader import TableReader
+from tussock.statestore.read.key_reader import KeyReader
 
 
 @pytest.mark.parametrize("seed", range(101, 104))
@@ -14,7 +14,7 @@ def test_random_operations_answer_what_plain_dicts_do(seed: int) -> None:
 
 def test_a_wrong_answer_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the comparison could be of nothing."""
-    found = TableReader.find
-    monkeypatch.setattr(TableReader, "find", lambda reader, key, epoch: found(reader, key + b"\0", epoch))
+    found = KeyReader.find
+    monkeypatch.setattr(KeyReader, "find", lambda reader, key, epoch: found(reader, key + b"\0", epoch))
     with pytest.raises(AssertionError, match=r"seed 101, operation \d+, after .*'_get'\]"):
         History(101).run(500)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from support.stores import TickingSystem, open_on, pairs, sst_objects, without_threads
+from support import inside
+from support.stores import TickingSystem, open_on, pairs, sst_objects
 from support.versions import ModelBucket
 from tussock.statestore import StateStore, TableNotFound
 
@@ -83,7 +84,7 @@ def test_a_dropped_table_goes_with_its_last_pin() -> None:
     """While one is there its objects stay whatever the grace period; then nothing of it is left, nor in the version."""
     system = TickingSystem()
     bucket = ModelBucket(system)
-    store = without_threads(open_on(bucket, system, gc_grace=0))
+    store = inside.without_threads(open_on(bucket, system, gc_grace=0))
     store.create_table("kv")
     _written(store, "kv", (b"a", b"old"))
     objects = sst_objects(bucket)

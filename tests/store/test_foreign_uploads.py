@@ -112,7 +112,7 @@ def test_the_proof_of_an_upload_costs_one_request_and_no_blocks(store: StateStor
         for operation in ("get", "get_range"):
             (now, bytes_now), (then, bytes_then) = (
                 operations.get(operation, (0, 0)),
-                before[caller].get(operation, (0, 0)),
+                before.get(caller, {}).get(operation, (0, 0)),
             )
             requests, size = requests + now - then, size + bytes_now - bytes_then
     assert requests <= len(ssts) + 1

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.statestore import InvalidOption, SnapshotExpired, StateStore, StoreClosed, connect
@@ -62,10 +63,10 @@ def test_a_pin_during_a_compaction_reads_the_same() -> None:
         kv = store.create_table("kv")
         commit(store, [(b"a", b"1"), (b"b", b"1")])
         epoch = commit(store, [(b"a", b"2"), (b"b", None)])
-        task = store._core.backend.meta.own_tasks.claim("kv", manual=True)  # type: ignore[attr-defined]
+        task = inside.backend(store).meta.own_tasks.claim("kv", manual=True)
         with store.pin_snapshot() as snapshot:
             commit(store, [(b"a", b"3"), (b"b", b"3")])
-            store._core.backend._execute(task)  # type: ignore[attr-defined]
+            inside.execute(inside.backend(store), task)
             store.vacuum()
             assert snapshot.epoch == epoch
             assert pairs(snapshot.table("kv").scan()) == [(b"a", b"2")]
@@ -132,8 +133,7 @@ def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() 
     # Within the quarter of a second in which a read trusts the version that it knows, the old SSTs are still there.
     assert kv.get(b"a", epoch=old) == b"1"
     for read in reads:
-        patient._core.backend.meta.synced_at -= 1
-        patient._core.backend.meta.log._version = None  # type: ignore[attr-defined]
+        inside.forget_version(inside.backend(patient))
         with pytest.raises(SnapshotExpired, match=str(oldest)):
             read()
 
@@ -163,7 +163,7 @@ def test_what_a_pin_holds_outlives_the_retention_and_goes_when_it_is_closed() ->
     """Reads through it are exact for hours; afterwards they say that it was closed, and compaction may pass it."""
     system = TickingSystem()
     store = open_on(ModelBucket(system), system, retention=10, gc_grace=0)
-    system.on_tick.append(store._core.backend.meta.pins.renew)  # type: ignore[attr-defined]
+    system.on_tick.append(inside.pin_keeper(inside.backend(store)).renew)
     kv = store.create_table("kv")
     old = commit(store, [(b"a", b"1")])
     snapshot = store.pin_snapshot()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from support import inside
 from support.faulty_bucket import Crash, Fate, FaultyBucket, at_calls, where
-from support.stores import TickingSystem, kill, open_on, pairs
+from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.statestore import (
     Conflict,
@@ -200,7 +201,7 @@ def test_a_crash_at_any_call_of_a_commit_leaves_all_of_it_or_nothing() -> None:
                     return
             except Crash:
                 pass
-            kill(store)
+            inside.kill(store)
             again = open_on(inner, system)
             happened = again.committed_batch("w", 1)
             assert [again.table(name).changes(0).num_rows for name in ("x", "y")] == ([2, 2] if happened else [0, 0])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.statestore import CorruptSst, StateStore, connect
@@ -14,7 +15,7 @@ def full_keys(store: StateStore, table: str = "kv") -> list[tuple[bytes, int, by
     """(key, epoch, value or `None` for a delete) of every row in the table's only SST, in the order on disk."""
     state: Any = store.version().find_table(table)
     (sst,) = state.levels.ssts()
-    tables = store._core.sstables
+    tables = inside.sstables(store)
     meta = tables.meta(sst)
     found = []
     for block in range(meta.blocks):
@@ -82,8 +83,8 @@ def test_deletes_vanish_only_at_the_bottom() -> None:
     store.compact("kv")
     for epoch in range(2, 6):
         commit(store, epoch, [(b"a", None), (b"c", b"%d" % epoch)])
-    backend: Any = store._core.backend
-    assert backend._step(), "four small runs are worth a merge inside L0"
+    backend: Any = inside.backend(store)
+    assert inside.step(backend), "four small runs are worth a merge inside L0"
     upper = store.version().find_table("kv").levels.l0  # type: ignore[union-attr]
     assert [sst.deletes for sub in upper for sst in sub.ssts] == [1], "not at the bottom: the delete has to hide a@1"
     assert pairs(kv.scan()) == [(b"b", b"2"), (b"c", b"5")]
@@ -159,10 +160,10 @@ def test_compacting_twice_at_once_does_the_work_once() -> None:
     kv = slow.create_table("kv")
     commit(slow, 1, [(b"a", b"1")])
     commit(slow, 2, [(b"a", b"2")])
-    backend: Any = slow._core.backend
+    backend: Any = inside.backend(slow)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     fast.compact("kv")
     version = fast.version()
-    backend._execute(task)
+    inside.execute(backend, task)
     assert slow.version().tables == version.tables, "the late report changed nothing"
     assert kv.get(b"a") == b"2"

@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, at_calls, where
-from support.stores import TickingSystem, kill, open_on, pairs, sst_objects
+from support.stores import TickingSystem, open_on, pairs, sst_objects
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StaleUpload, StateStore, connect
 
@@ -33,11 +34,11 @@ def test_vacuum_leaves_exactly_what_the_version_names(bucket_url: str) -> None:
         assert gone.upload([_batch(b"never committed")])
         store.compact("kv")
         store.drop_table("gone")
-        assert sst_objects(store._core.bucket) - live(store)
+        assert sst_objects(inside.bucket(store)) - live(store)
         # The orphan's id is of this machine's clock, its age by that of the bucket, which may lag a little.
-        store._core.system.sleep(0.05)
+        inside.system(store).sleep(0.05)
         report = store.vacuum()
-        assert sst_objects(store._core.bucket) == live(store)
+        assert sst_objects(inside.bucket(store)) == live(store)
         assert report.bytes_freed > 0
         # Over a meta service the SSTs of small commits lie in log entries, which are too young to go.
         assert len(report.deleted) == (1 if bucket_url.startswith("tussock://") else 6)
@@ -223,11 +224,11 @@ def test_a_long_compaction_is_not_locked_out() -> None:
         system.forward(18)
         other.vacuum()
 
-    backend: Any = store._core.backend
+    backend: Any = inside.backend(store)
     before = live(store)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     bucket.stall(lambda call: call.operation == "create", vacuum)
-    backend._execute(task)
+    inside.execute(backend, task)
     assert not live(store) & before
     assert live(store) <= sst_objects(bucket)
     assert kv.get(b"a") == b"2"
@@ -251,7 +252,7 @@ def test_a_vacuum_that_dies_anywhere_leaves_garbage_only(fate: Fate) -> None:
         reached = len(bucket.calls) + call
         with contextlib.suppress(Crash, ObjectStoreUnavailable):
             store.vacuum()
-        kill(store)
+        inside.kill(store)
         again = open_on(inner, system, retention=0, gc_grace=0)
         assert pairs(again.table("kv").scan()) == [(b"a", b"2"), (b"b", b"b")]
         again.vacuum()
@@ -287,4 +288,4 @@ def test_without_grace_what_was_just_replaced_goes_at_once(bucket_url: str) -> N
             commit(store, [(b"a", b"again")])
             store.compact("kv")
             store.vacuum()
-            assert sst_objects(store._core.bucket) == live(store)
+            assert sst_objects(inside.bucket(store)) == live(store)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
@@ -23,9 +24,9 @@ def commit(store: StateStore, rows: list[tuple[bytes, bytes | None]], table: str
 
 
 def merged(store: StateStore, task: Any) -> Any:
-    backend: Any = store._core.backend
+    sstables, uploader = inside.execution_tools(inside.backend(store))
     spec = store.version().tables[task.table_id].spec
-    return execute(backend._sstables, backend._uploader, spec, task, cancelled=lambda: False)
+    return execute(sstables, uploader, spec, task, cancelled=lambda: False)
 
 
 def test_a_compaction_that_was_taken_over_cannot_report() -> None:
@@ -36,7 +37,7 @@ def test_a_compaction_that_was_taken_over_cannot_report() -> None:
     stalled.create_table("kv")
     commit(stalled, [(b"a", b"1"), (b"b", b"1")])
     commit(stalled, [(b"a", b"2")])
-    backend: Any = stalled._core.backend
+    backend: Any = inside.backend(stalled)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     outputs = merged(stalled, task)
     taker.compact("kv")
@@ -56,7 +57,7 @@ def test_a_compaction_of_a_table_that_was_dropped_and_made_again_cannot_report()
     stalled.create_table("kv")
     commit(stalled, [(b"a", b"1")])
     commit(stalled, [(b"a", b"2")])
-    backend: Any = stalled._core.backend
+    backend: Any = inside.backend(stalled)
     task = backend.meta.own_tasks.claim("kv", manual=True)
     outputs = merged(stalled, task)
     other.drop_table("kv")
@@ -101,7 +102,7 @@ def test_a_writer_that_slept_through_a_truncation_does_not_write_into_the_past()
     bucket = FaultyBucket(inner)
     slow, fast = open_on(bucket, system, gc_grace=0), open_on(inner, system, gc_grace=0)
     slow.create_table("kv")
-    fast._core.backend.meta.log._snapshot_every = 2  # type: ignore[attr-defined]
+    inside.snapshot_every(inside.version_log(inside.backend(fast)), 2)
     commit(slow, [(b"a", b"0")])
     epoch = slow.new_epoch()
     slow.table("kv").ingest_batch([(b"a", b"slow")], epoch)

@@ -7,21 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore import InvalidBatch, InvalidOption, StateStore, connect
-from tussock.statestore.format import meta as sst_meta
-from tussock.statestore.sst import merge as merging
-from tussock.statestore.tables import table_reader as reading
+from tussock.statestore.base.limits import Limits
 
 VERSIONS = 60
 
 
-@pytest.fixture
-def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is held together is some hundred bytes: a few versions."""
-    for name in ("BATCH_BYTES", "HELD_BYTES"):
-        monkeypatch.setattr(merging, name, 700)
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", 500)
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES_MAX", 1000)
+SMALL = Limits(batch_bytes=700, merge_bytes=700, segment_bytes=500, segment_bytes_max=1000)
+"""All that is held together is some hundred bytes: a few versions."""
 
 
 def value(number: int) -> bytes:
@@ -52,11 +46,9 @@ def expected(newest: int) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(
-    small_bounds: None, compacted: bool
-) -> None:
+def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(compacted: bool) -> None:
     """Scans both ways with limits and bounds, `get` and `multi_get`, at every epoch."""
-    with connect("memory://", compaction=False, cache_bytes=0) as store:
+    with connect("memory://", compaction=False, cache_bytes=0, limits=SMALL) as store:
         table, epochs = written(store)
         if compacted:
             store.compact("kv")
@@ -77,9 +69,9 @@ def test_reads_see_the_right_version_of_a_key_whose_versions_fill_many_batches(
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(small_bounds: None, compacted: bool) -> None:
+def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(compacted: bool) -> None:
     """`change_feed` ascends by epoch within the key and pairs each change with what it replaced; `changes` has all."""
-    with connect("memory://", compaction=False) as store:
+    with connect("memory://", compaction=False, limits=SMALL) as store:
         table, epochs = written(store)
         if compacted:
             store.compact("kv")
@@ -104,10 +96,10 @@ def test_changes_of_a_key_whose_versions_fill_many_batches_come_in_order(small_b
             assert table.change_epochs(low) == epochs[after:]
 
 
-def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_to(small_bounds: None) -> None:
+def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_to() -> None:
     """With no retention the newest version stays, and a delete goes for good."""
     for last in (VERSIONS - 1, 6):
-        with connect("memory://", compaction=False, retention=0) as store:
+        with connect("memory://", compaction=False, retention=0, limits=SMALL) as store:
             table = store.create_table("kv", block_bytes=256)
             for number in range(last + 1):
                 epoch = store.new_epoch()
@@ -119,10 +111,9 @@ def test_compaction_keeps_of_a_key_whose_versions_fill_many_batches_what_it_has_
             assert sum(sst.rows for sst in state.levels.ssts()) <= 1
 
 
-def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_no_batch_can_hold_are_refused_by_table_and_key() -> None:
     """And the error says what to call instead."""
-    monkeypatch.setattr(reading, "_COLUMN_BYTES_MAX", 2000)
-    with connect("memory://", compaction=False) as store:
+    with connect("memory://", compaction=False, limits=Limits(column_bytes=2000)) as store:
         table, epochs = written(store)
         with pytest.raises(InvalidOption, match=r"table 'kv': changes from 0 to .* key b'(a|hot).*change_feed\(\)"):
             table.changes(0)
@@ -146,7 +137,7 @@ def test_a_scan_of_a_compacted_table_does_not_read_old_versions(monkeypatch: pyt
 
 
 def _fetched(store: StateStore) -> int:
-    counts: Any = store._core.requests.counts()
+    counts: Any = inside.requests(store).counts()
     return sum(size for caller in counts.values() for name, (_, size) in caller.items() if name.startswith("get"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support import inside
 from support.stores import pairs
 from tussock.statestore import StateStore, StoreClosed
 
@@ -16,8 +17,7 @@ ROWS = 5000
 
 def _renew(store: StateStore) -> None:
     """What the store does by itself every few seconds, for as long as it has pins."""
-    backend: Any = store._core.backend
-    (backend.meta.pins.renew if hasattr(backend, "meta") else backend._pins.release_forgotten)()
+    inside.renew_pins(inside.backend(store))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 
+from support import inside
 from support.stores import TickingSystem, open_on, pairs, sst_objects
 from support.versions import ModelBucket, live_objects
 from tussock.meta.compaction.picker import PickerConfig
@@ -26,7 +27,7 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
             kv.ingest_batch(sorted(rows.items()), epoch)
             committed = store.commit_epoch(epoch, writer="stream", batch_id=at)
             model.update(rows)
-            levels = store._core.backend.version().find_table("kv").levels  # type: ignore[union-attr]
+            levels = inside.version(store).find_table("kv").levels
             most = max(most, len(levels.l0))
             if at % 100 == 0:
                 history[committed] = dict(model)
@@ -36,7 +37,7 @@ def test_a_thousand_small_commits_leave_a_tidy_store(kind: str, tmp_path: object
             assert dict(pairs(kv.scan(epoch=epoch))) == expected
         store.compact("kv")
         store.vacuum()
-        objects = [info.path for info in store._core.bucket.list("sst/")]
+        objects = [info.path for info in inside.bucket(store).list("sst/")]
         assert set(objects) == live_objects(store.version())  # type: ignore[arg-type]
         assert len(objects) <= 8
         assert pairs(kv.scan()) == sorted(model.items())
@@ -55,7 +56,7 @@ def test_log_and_version_stay_bounded_over_a_long_stream() -> None:
         kv.ingest_batch([(b"%02d" % (at % KEYS), b"%d" % at)], epoch)
         store.commit_epoch(epoch)
         system.forward(1)
-        store._core.backend._step()  # type: ignore[attr-defined]
+        inside.step(inside.backend(store))
         if at % 100 == 99:
             store.vacuum()
     entries = list(bucket.list("log/"))

@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support import inside
 from tussock.statestore import StateStore, connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.sst import merge as merging
 
@@ -16,7 +18,7 @@ def rows_of(table: Any, **options: Any) -> list[tuple[bytes, bytes]]:
 
 
 def runs_of(store: StateStore, table: Any) -> int:
-    return len(store._core.buffer.runs(table.spec.id))
+    return len(inside.buffer(store).runs(table.spec.id))
 
 
 def test_runs_in_the_buffer_grow_with_the_logarithm_of_the_batches() -> None:
@@ -56,7 +58,7 @@ def test_what_the_buffer_counts_is_what_it_holds() -> None:
         del parent
         held = pa.total_allocated_bytes() + pa.system_memory_pool().bytes_allocated() - before
         assert held < 2 << 20
-        assert store._core.buffer.nbytes >= held / 2
+        assert inside.buffer(store).nbytes >= held / 2
         assert len(rows_of(table)) == 30
 
 
@@ -84,14 +86,12 @@ def test_runs_that_are_at_an_end_take_one_step(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_writes_and_reads_are_those_of_a_dict(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_any_writes_and_reads_are_those_of_a_dict(seed: int) -> None:
     """Seeded: tiny and large batches, several epochs, spills, commits, compactions, any scan, bounds of any size."""
     dice = random.Random(seed)
-    bound = dice.choice([1, 2000, 1 << 20])
-    monkeypatch.setattr(merging, "BATCH_BYTES", bound)
-    monkeypatch.setattr(merging, "HELD_BYTES", dice.choice([1, 2000, 1 << 20]))
+    limits = Limits(batch_bytes=dice.choice([1, 2000, 1 << 20]), merge_bytes=dice.choice([1, 2000, 1 << 20]))
     options: dict[str, Any] = {"buffer_bytes": dice.choice([0, 20_000, 1 << 20]), "cache_bytes": dice.choice([0, 9000])}
-    with connect("memory://", compaction=False, **options) as store:
+    with connect("memory://", compaction=False, limits=limits, **options) as store:
         table = store.create_table("kv", block_bytes=dice.choice([256, 1024]))
         model: dict[bytes, bytes] = {}
         history: list[tuple[int, dict[bytes, bytes]]] = []

@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tussock.statestore import RawTable, StateStore, connect
-from tussock.statestore import core as store_core
-from tussock.statestore.format import meta as sst_meta
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.sst import lookup_many
 
 Kind = Callable[[RawTable], object]
@@ -63,15 +63,15 @@ def test_what_fits_into_the_cache_is_fetched_once_whatever_kinds_of_reads_come(f
 def test_every_read_agrees_with_a_dict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny blocks, segments, SSTs and caches; at the newest and at old epochs; own rows, spilled ones and compacted."""
     made = random.Random(seed)
-    monkeypatch.setattr(sst_meta, "SEGMENT_BYTES", made.choice([1, 900, 4000, 1 << 20]))
-    monkeypatch.setattr(store_core, "COMMIT_SST_BYTES", made.choice([1000, 20_000, 1 << 20]))
+    limits = Limits(segment_bytes=made.choice([1, 900, 4000, 1 << 20]), sst_bytes=made.choice([1000, 20_000, 1 << 20]))
     for limit in ("_AS_SINGLE_GETS", "_MANY_KEYS", "_MANY_KEYS_OF_SEVERAL_WIDTHS", "FEW_KEYS", "_HASHED_TOGETHER"):
         monkeypatch.setattr(lookup_many, limit, made.choice([1, 4, getattr(lookup_many, limit)]))
     keys = names(400, fixed=made.random() < 0.5)
     history: dict[int, dict[bytes, bytes]] = {}
     rows: dict[bytes, bytes] = {}
     cache_bytes, buffer_bytes = made.choice([0, 3000, 20_000, 1 << 20]), made.choice([2000, 1 << 20])
-    with connect("memory://", compaction=False, cache_bytes=cache_bytes, buffer_bytes=buffer_bytes) as store:
+    options: dict[str, Any] = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "limits": limits}
+    with connect("memory://", compaction=False, **options) as store:
         kv = store.create_table("kv", block_bytes=256, compression=made.choice(["none", "lz4"]))
         for step in range(12):
             epoch = store.new_epoch()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support import inside
 from support.stores import pairs
 from tussock.statestore import CorruptLog, CorruptObject, CorruptSst, StateStore, connect
+from tussock.statestore.base.limits import Limits
 from tussock.statestore.contract.records import meta_object, object_sizes
-from tussock.statestore.sst import writer as sst_writer
 
 ROWS = [(b"%04d" % at, b"value %d" % at * 3) for at in range(300)]
 OLD = [(key, b"old") for key, _ in ROWS[::2]]
@@ -23,12 +24,9 @@ KINDS = ["sst data", "sst meta", "small sst", "log entry", "newest log entry", "
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with every kind of file: two tables, spilled and compacted SSTs, snapshots, a marker, a pin."""
     folder = tmp_path_factory.mktemp("whole")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        connect(folder.as_uri(), buffer_bytes=500, compaction=False) as store,
-    ):
-        patch.setattr(sst_writer, "ONE_OBJECT_BYTES", ONE_OBJECT_BYTES)
-        store._core.backend.meta.log._snapshot_every = 3  # type: ignore[attr-defined]
+    limits = Limits(one_object_bytes=ONE_OBJECT_BYTES)
+    with connect(folder.as_uri(), buffer_bytes=500, compaction=False, limits=limits) as store:
+        inside.snapshot_every(inside.version_log(inside.backend(store)), 3)
         for name in ("kv", "other"):
             store.create_table(name, block_bytes=512)
         for rows in (OLD, ROWS[:100], ROWS[100:]):

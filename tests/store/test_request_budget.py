@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from support import inside
 from support.faulty_bucket import FaultyBucket
 from support.stores import TickingSystem, open_on, pairs
 from support.versions import ModelBucket
 from tussock.statestore import StateStore
-from tussock.statestore.sst import writer as sst_writer
+from tussock.statestore.base.limits import Limits
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateSto
 def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
     """No pin writes to the log."""
     with counted.pin_snapshot() as snapshot:
-        keeper = counted._core.backend.meta.pins  # type: ignore[attr-defined]
+        keeper = inside.pin_keeper(inside.backend(counted))
         assert cost(bucket, keeper.renew) == {"put": 1}
         assert cost(bucket, snapshot.close) == {"delete": 1}
         assert cost(bucket, keeper.renew) == {}
@@ -81,11 +82,10 @@ def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, counted: Stat
     assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2}
 
 
-def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> None:
     """Two objects, of which the large one is not read whole; a key that the filter denies costs no block."""
     system = bucket.inner.system  # type: ignore[attr-defined]
-    monkeypatch.setattr(sst_writer, "ONE_OBJECT_BYTES", 100)
-    writer = open_on(bucket.inner, system)
+    writer = open_on(bucket.inner, system, limits=Limits(one_object_bytes=100))
     kv = writer.create_table("kv")
     for epoch in (1, 2):
         kv.ingest_batch([(b"%03d" % at, b"%d" % epoch) for at in range(100)], epoch)

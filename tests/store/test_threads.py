@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support import inside
 from support.stores import pairs
 from tussock.meta.version.invariants import problems
 from tussock.statestore import StateStore, connect
@@ -127,7 +128,7 @@ def test_a_reader_never_misses_a_row_while_it_moves_from_buffer_to_sst(store: St
                 kv.ingest_batch([(b"k", b"%d" % at)], epoch)
                 if at == 1:
                     # The first epoch, still open, is in the way of the others.
-                    store.commit_epoch(min(store._core.buffer._epochs))
+                    store.commit_epoch(min(inside.writes_at(store)))
                 store.commit_epoch(epoch)
         finally:
             done.set()

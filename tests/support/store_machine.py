@@ -13,6 +13,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from support import inside
 from support.store_machine_base import BATCHES, CLIENTS, FAULTS, INDEX, NAMES, VALUE, Client, Fault, MachineBase
 from support.store_model import TYPED_SCHEMA, Batch, TableModel, face
 from support.stores import TickingSystem
@@ -60,7 +61,7 @@ class StoreMachine(MachineBase):
                     return
             elif state is None:
                 table = create()
-                state = table._core.backend.recent().find_table(name)
+                state = inside.backend_of_table(table).recent().find_table(name)
             table_id = state.spec.id
         else:
             table_id = table.spec.id
@@ -473,8 +474,8 @@ class StoreMachine(MachineBase):
     @rule(number=CLIENTS, fault=FAULTS)
     def compact_in_the_background(self, number: int, fault: Fault | None) -> None:
         client = self.clients[number]
-        backend: Any = client.store._core.backend
-        self._after_upkeep(client, self._attempt(client, fault, backend._step)[0])
+        backend: Any = inside.backend(client.store)
+        self._after_upkeep(client, self._attempt(client, fault, lambda: inside.step(backend))[0])
 
     @rule(number=CLIENTS, fault=FAULTS)
     def vacuum(self, number: int, fault: Fault | None) -> None:

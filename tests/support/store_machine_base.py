@@ -8,14 +8,15 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
+from support import inside
 from support.faulty_bucket import Call, Crash, Fate, FaultyBucket, Script
 from support.store_model import VALUES, Batch, Model, TableModel, face
-from support.stores import TickingSystem, kill, open_on, sst_objects, without_threads
+from support.stores import TickingSystem, open_on, sst_objects
 from support.versions import ModelBucket
 from tussock.statestore import ObjectStoreUnavailable, SnapshotExpired, StateStore, TableNotFound
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.sst import merge as merging
 
 __all__ = ["BATCHES", "CLIENTS", "FAULTS", "INDEX", "NAMES", "VALUE", "Client", "Fault", "MachineBase"]
 
@@ -67,7 +68,7 @@ class Client:
     @property
     def version(self) -> Any:
         """What this client knows, without a request."""
-        return self.store._core.backend.version()
+        return inside.version(self.store)
 
     def own(self, table_id: int, epoch: int | None) -> list[Batch]:
         """The uncommitted batches that a read at `epoch` sees, oldest first."""
@@ -78,8 +79,7 @@ class Client:
 
     def has_uploads(self) -> bool:
         """Whether rows that are not committed lie in the bucket."""
-        buffers = self.store._core.buffer._epochs.values()
-        return any(run.level for buffer in buffers for runs in buffer.runs.values() for run in runs)
+        return any(True for _ in inside.spilled_runs(self.store))
 
 
 def _script(fault: Fault, calls: int) -> Script:
@@ -109,7 +109,7 @@ class MachineBase(RuleBasedStateMachine):
     @initialize(
         cache_bytes=st.sampled_from([0, 3000, 1 << 20]),
         buffer_bytes=st.sampled_from([0, 10_000, 1 << 20]),
-        batch_bytes=st.sampled_from([1, 300, merging.BATCH_BYTES]),
+        batch_bytes=st.sampled_from([1, 300, DEFAULT_LIMITS.batch_bytes]),
         snapshot_every=st.sampled_from([2, 5, 64]),
         tables=st.sampled_from([["t0"], ["t0", "typed"], NAMES]),
     )
@@ -117,10 +117,9 @@ class MachineBase(RuleBasedStateMachine):
         self, cache_bytes: int, buffer_bytes: int, batch_bytes: int, snapshot_every: int, tables: list[str]
     ) -> None:
         # What a merge holds and gives out at once: with a tiny bound the versions of a key are many batches.
-        self.patch = pytest.MonkeyPatch()
-        for name in ("BATCH_BYTES", "HELD_BYTES"):
-            self.patch.setattr(merging, name, batch_bytes)
-        self.options = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "gc_grace": self.gc_grace}
+        limits = Limits(batch_bytes=batch_bytes, merge_bytes=batch_bytes)
+        self.options: dict[str, Any] = {"cache_bytes": cache_bytes, "buffer_bytes": buffer_bytes, "limits": limits}
+        self.options["gc_grace"] = self.gc_grace
         self.snapshot_every = snapshot_every
         self.inner, self.system = self.make_bucket()
         self.model = Model()
@@ -132,8 +131,8 @@ class MachineBase(RuleBasedStateMachine):
             self.create_table(0, name, "lz4", None)
 
     def _open_store(self, bucket: ObjectStore, number: int) -> StateStore:
-        store = without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
-        store._core.backend.meta.log._snapshot_every = self.snapshot_every  # type: ignore[attr-defined]
+        store = inside.without_threads(open_on(bucket, self.system, retention=self._retention(number), **self.options))
+        inside.snapshot_every(inside.version_log(inside.backend(store)), self.snapshot_every)
         return store
 
     def _opened(self, number: int) -> Client:
@@ -145,7 +144,7 @@ class MachineBase(RuleBasedStateMachine):
 
     def _renew_pins(self) -> None:
         for client in self.clients:
-            client.store._core.backend.meta.pins.renew()  # type: ignore[attr-defined]
+            inside.pin_keeper(inside.backend(client.store)).renew()
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):
@@ -153,7 +152,6 @@ class MachineBase(RuleBasedStateMachine):
         try:
             self._nothing_is_left_over()
         finally:
-            self.patch.undo()
             for client in self.clients:
                 client.bucket.script = None
                 client.store.close()
@@ -223,7 +221,7 @@ class MachineBase(RuleBasedStateMachine):
     def _revive(self, client: Client) -> None:
         """The process has died: its buffer and its pins are gone."""
         note(f"client {client.number} dies and is opened anew")
-        kill(client.store)
+        inside.kill(client.store)
         self.clients[client.number] = self._opened(client.number)
 
     def _observe(self) -> Any:
@@ -232,7 +230,7 @@ class MachineBase(RuleBasedStateMachine):
         try:
             return store.version()
         finally:
-            kill(store)
+            inside.kill(store)
 
     # --- Checks ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +270,7 @@ class MachineBase(RuleBasedStateMachine):
             return None
         _, found, table_id = answer[0]
         until = client.version.max_committed_epoch if epoch is None else epoch
-        assert epoch is None or epoch >= client.store._core.backend.oldest_readable()
+        assert epoch is None or epoch >= inside.backend(client.store).oldest_readable()
         return found, self.model.tables[table_id].at(until, client.own(table_id, epoch))
 
     def _epoch(self, which: int) -> int | None:

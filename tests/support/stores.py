@@ -11,9 +11,9 @@ from tussock.statestore.base.system import System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.connection import open_store
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.core import Settings
+from tussock.statestore.settings import StoreSettings
 
-__all__ = ["TickingSystem", "kill", "open_on", "pairs", "sst_objects", "without_threads"]
+__all__ = ["InlineExecutor", "TickingSystem", "open_on", "pairs", "sst_objects"]
 
 TICK_SECONDS = 10
 
@@ -50,34 +50,12 @@ class InlineExecutor(Executor):
         return done
 
 
-def without_threads(store: StateStore) -> StateStore:
-    """The store with its uploads and prefetches done in the caller's thread, and pins renewed by the test only."""
-    backend: Any = store._core.backend
-    backend.meta.pins._renew_seconds = 3600.0
-    for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
-        part._pool._pool.shutdown()
-        part._pool._pool = InlineExecutor()
-    return store
-
-
 def open_on(
     bucket: ObjectStore, system: System, open_other: Callable[[str], ObjectStore] = open_bucket, **options: Any
 ) -> StateStore:
     """A store on a bucket object, without background compaction unless asked for."""
     options.setdefault("compaction", False)
-    return open_store(Settings(bucket.url, **options), system, bucket, open_other)
-
-
-def kill(store: StateStore) -> None:
-    """End a store's threads as the death of its process would: nothing is released, nothing is written."""
-    backend: Any = store._core.backend
-    keeper = backend.meta.pins
-    with keeper._changed:
-        keeper._held.clear()
-        keeper._changed.notify_all()
-    backend._leases.close()
-    for part in (store._core.uploader, store._core.sstables, backend._uploader, backend._sstables):
-        part.close()
+    return open_store(StoreSettings(bucket.url, **options), system, bucket, open_other)
 
 
 def pairs(batches: Iterable[Any]) -> list[tuple[bytes, bytes]]:

@@ -28,7 +28,6 @@ from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.contract.backend import Backend, BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import TableSpec, TableState
-from tussock.statestore.core import Settings
 from tussock.statestore.errors import (
     CorruptSst,
     Fenced,
@@ -40,6 +39,7 @@ from tussock.statestore.errors import (
     TussockError,
     WaitTimeout,
 )
+from tussock.statestore.settings import StoreSettings
 from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.uploader import Uploader
 
@@ -64,7 +64,7 @@ _BUSY_SECONDS_MAX = 600.0
 class EmbeddedBackend:
     """Meta as a library, and compaction beside it; a `Backend`."""
 
-    def __init__(self, settings: Settings, system: System, requests: RequestCounts) -> None:
+    def __init__(self, settings: StoreSettings, system: System, requests: RequestCounts) -> None:
         self.meta = MetaStore(
             requests.for_caller("meta"),
             system,
@@ -74,7 +74,7 @@ class EmbeddedBackend:
         )
         self.meta.log.clock.max_ahead_ms = settings.max_clock_ahead * 1000
         bucket = requests.for_caller("compaction")
-        self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"))
+        self._sstables = Sstables(bucket, _CACHE_BYTES, system, requests.opener("compaction"), settings.limits)
         self._uploader = Uploader(bucket, system, self.upload_horizon)
         self._prover = UploadProver(bucket, system)
         self._clock = system
@@ -369,6 +369,6 @@ class EmbeddedBackend:
         return self._closing or (self._worker is not None and self._worker.closing)
 
 
-def open_backend(settings: Settings, system: System, requests: RequestCounts) -> Backend:
+def open_backend(settings: StoreSettings, system: System, requests: RequestCounts) -> Backend:
     """The backend of an embedded store; reads the version log."""
     return EmbeddedBackend(settings, system, requests)

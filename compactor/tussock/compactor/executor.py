@@ -58,8 +58,9 @@ def execute(
     """
     # Inputs from before the table was altered become rows of its present columns here, if they are merged at all.
     want = ReadRange(start=start, end=end, fill=False, types=value_schema(spec).types).shared_by(len(task.inputs))
-    merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs])
-    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False)
+    merged = MergeIterator([ConcatIterator(sstables, run, want) for run in task.inputs], limits=sstables.limits)
+    one_object_bytes = sstables.limits.one_object_bytes
+    writer = SstWriter(spec, sst_bytes=sst_bytes, epoch_inherited=False, one_object_bytes=one_object_bytes)
     return uploader.upload(writer.write(_retain(merged, task, cancelled, progress)))
 
 

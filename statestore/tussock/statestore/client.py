@@ -20,10 +20,10 @@ from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinIn
 from tussock.statestore.contract.barriers import OnMissing, job_options
 from tussock.statestore.contract.records import Run, TableState, pack
 from tussock.statestore.contract.renumbered import Renumbered
-from tussock.statestore.core import Core
 from tussock.statestore.epochs import MAX_EPOCH, check_epoch, next_epoch
 from tussock.statestore.errors import ClockAhead, Conflict, EpochTooOld, InvalidOption, TableNotFound, WaitTimeout
 from tussock.statestore.format.schema_changes import Columns, columns_of
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.snapshot import Snapshot, open_table
 from tussock.statestore.tables.table_options import table_spec
 
@@ -33,8 +33,8 @@ __all__ = ["StateStore"]
 class StateStore:
     """An open store: tables, epochs, snapshots, upkeep. Made by `connect`; safe to use from several threads."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, parts: StoreParts) -> None:
+        self._parts = parts
         self._newest_epoch = 0
         self._repair: Renumbered | None = None
         """The newest that `_newest_epoch` knows of."""
@@ -59,19 +59,19 @@ class StateStore:
         belongs to. `block_bytes` is the size of a block before compression, `compression` one of none, lz4, zstd.
         Raises `TableExists`, `SchemaMismatch`, `InvalidOption`.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         spec = table_spec(name, schema, primary_key, distribution_key, vnodes, block_bytes, compression)
-        created = self._core.backend.create_table(spec).spec
-        self._core.known.created(created)
-        return open_table(self._core, created)
+        created = self._parts.backend.create_table(spec).spec
+        self._parts.known.created(created)
+        return open_table(self._parts, created)
 
     def table(self, name: str) -> Any:
         """The table of that name, a `RawTable` or a `TypedTable`; `TableNotFound` if there is none."""
-        return open_table(self._core, self._state(name).spec)
+        return open_table(self._parts, self._state(name).spec)
 
     def tables(self) -> list[str]:
         """Names of the tables, sorted."""
-        return sorted(state.spec.name for state in self._core.refresh().tables.values())
+        return sorted(state.spec.name for state in self._parts.views.refresh().tables.values())
 
     def alter_table(self, name: str, *, add: Columns | None = None, widen: Columns | None = None) -> Any:
         """Give a typed table new, nullable columns (`add`) or wider types of value columns (`widen`); answers it.
@@ -80,27 +80,27 @@ class StateStore:
         at any epoch (`docs/evolution.md`). Raises `SchemaMismatch` naming column, old and new type, `InvalidOption` or
         `TableNotFound`; then nothing was altered.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_table(name)
-        state = self._core.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
-        return open_table(self._core, state.spec)
+        state = self._parts.backend.alter_table(name, columns_of(add, "add"), columns_of(widen, "widen"))
+        return open_table(self._parts, state.spec)
 
     def drop_table(self, name: str) -> None:
         """Remove a table and, with the next vacuum, its SSTs; `TableNotFound` if there is none.
 
         Snapshots that are open go on reading it, and its SSTs stay as long as one may.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_table(name)
-        self._core.backend.drop_table(name)
+        self._parts.backend.drop_table(name)
 
     # --- Epochs --------------------------------------------------------------------------------------------------
 
     def new_epoch(self) -> int:
         """An epoch greater than every epoch that this client knows of; `EpochTooOld` if one is the largest there is."""
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         with self._epochs:
-            version = self._core.backend.version()
+            version = self._parts.backend.version()
             if version.renumbered != self._repair:
                 self._newest_epoch, self._repair = 0, version.renumbered
             newest = max(self._newest_epoch, version.max_committed_epoch)
@@ -110,9 +110,9 @@ class StateStore:
                     "commit at it was taken, `tussock repair clock` gives it a present number",
                     newest,
                 )
-            epoch = next_epoch(self._core.system.now_ms(), newest)
-            while not self._core.buffer.issue(epoch):
-                epoch = next_epoch(self._core.system.now_ms(), epoch)
+            epoch = next_epoch(self._parts.system.now_ms(), newest)
+            while not self._parts.writes.buffer.issue(epoch):
+                epoch = next_epoch(self._parts.system.now_ms(), epoch)
             self._newest_epoch = epoch
         return epoch
 
@@ -139,7 +139,7 @@ class StateStore:
         epoch, or this machine's clock, is too far ahead of the bucket's; the rows are kept for another try, or
         `abort_epoch`.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_epoch(epoch)
         check_writer(writer, batch_id, generation, source)
         request = CommitRequest(
@@ -150,7 +150,7 @@ class StateStore:
             generation=generation,
             source=source,
         )
-        return self._committed(lambda: commit_epoch(self._core, request), expect)
+        return self._committed(lambda: commit_epoch(self._parts, request), expect)
 
     def commit_uploaded(
         self,
@@ -168,13 +168,13 @@ class StateStore:
         as their key ranges allow. Raises `StaleUpload` if they are so old that vacuum may have deleted them, and
         `InvalidBatch` if an SST is not there, or not of the table that it is named for.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_uploaded(uploads)
         check_writer(writer, batch_id, generation, source)
         specs = {name: self._state(name).spec for name in uploads}
         request = CommitRequest(
             epoch=self.new_epoch() if epoch is None else check_epoch(epoch),
-            tables={specs[name].id: pack(levels) for name, levels in uploads.items()},
+            tables={specs[name].id: pack(runs) for name, runs in uploads.items()},
             writer=writer,
             batch_id=batch_id,
             expect=self._expected(expect),
@@ -182,7 +182,7 @@ class StateStore:
             source=source,
             uploaded=True,
         )
-        return self._committed(lambda: commit_uploads(self._core, request, specs, uploads), expect)
+        return self._committed(lambda: commit_uploads(self._parts, request, specs, uploads), expect)
 
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
@@ -190,46 +190,46 @@ class StateStore:
         Commits that name an older one are refused with `Fenced` from now on, whoever makes them; those that name none
         are not held to it. Each call begins a new generation.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_writer(name, 0)
-        return self._core.backend.open_writer(name)
+        return self._parts.backend.open_writer(name)
 
     def abort_epoch(self, epoch: int) -> None:
         """Give up what this client wrote at `epoch`; the epoch cannot be used again."""
-        self._core.check_usable()
-        self._core.buffer.drop(check_epoch(epoch))
+        self._parts.lifetime.check_usable()
+        self._parts.writes.buffer.drop(check_epoch(epoch))
 
     def committed_batch(self, writer: str, batch_id: int, source: str | None = None) -> int | None:
         """The epoch that holds this (writer, batch), or `None` if it is not committed; `Fenced` as a commit raises it.
 
         Batches older than the writer's newest sixteen are answered by the oldest epoch of those, which holds them, too.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_writer(writer, batch_id, source=source)
-        self._core.refresh()
-        return self._core.backend.committed_batch(writer, batch_id, source, ())
+        self._parts.views.refresh()
+        return self._parts.backend.committed_batch(writer, batch_id, source, ())
 
     @property
     def committed_epoch(self) -> int:
         """The newest committed epoch of the store; 0 if nothing was committed."""
-        return self._core.refresh().max_committed_epoch
+        return self._parts.views.refresh().max_committed_epoch
 
     def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
         """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after so many seconds."""
         if type(epoch) is not int or epoch:
             check_epoch(epoch)
         check_timeout(timeout)
-        deadline = self._core.system.monotonic() + timeout
-        version = self._core.refresh()
+        deadline = self._parts.system.monotonic() + timeout
+        version = self._parts.views.refresh()
         while (newest := version.max_committed_epoch) < epoch:
-            left = deadline - self._core.system.monotonic()
+            left = deadline - self._parts.system.monotonic()
             if left <= 0:
                 raise WaitTimeout(
                     f"epoch {epoch} was not committed within {timeout} s; the newest committed epoch is {newest}",
                     epoch,
                     newest,
                 )
-            version = self._core.backend.await_change(version.seq, left)
+            version = self._parts.backend.await_change(version.seq, left)
 
     def join_checkpoint(
         self,
@@ -252,7 +252,7 @@ class StateStore:
         callbacks get a `BarrierEvent`, in the store's own thread. Raises `DuplicateName` if a live worker has the
         name, `InvalidOption` if the others run with other options or the store is embedded.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         if participant is None and isinstance(on_missing, str) and on_missing == "wait":
             raise InvalidOption(
                 f"job {job!r}: with on_missing='wait' a participant needs a name that its successor has"
@@ -260,54 +260,54 @@ class StateStore:
         options = job_options(job, participants, interval, timeout, on_missing)
         if participant is not None:
             check_name(participant, f"job {job!r}: participant", 255)
-        name = participant if participant is not None else self._core.system.random_bytes(8).hex()
-        return Checkpoint(self._core, job, name, options, (on_barrier, on_committed, on_restore))
+        name = participant if participant is not None else self._parts.system.random_bytes(8).hex()
+        return Checkpoint(self._parts, job, name, options, (on_barrier, on_committed, on_restore))
 
     # --- Snapshots -----------------------------------------------------------------------------------------------
 
     def pin_snapshot(self, epoch: int | None = None) -> Snapshot:
         """Pin the newest committed epoch, or `epoch`; `SnapshotExpired` if that is no longer kept."""
-        self._core.check_usable()
-        if epoch is not None and check_epoch(epoch) > self._core.refresh().max_committed_epoch:
+        self._parts.lifetime.check_usable()
+        if epoch is not None and check_epoch(epoch) > self._parts.views.refresh().max_committed_epoch:
             raise InvalidOption(
                 f"epoch {epoch} is not committed: the newest committed epoch is {self.committed_epoch}; "
                 "a snapshot has to stay the same, so wait_epoch() for it first"
             )
-        return Snapshot(self._core, self._core.backend.pin(epoch))
+        return Snapshot(self._parts, self._parts.backend.pin(epoch))
 
     def pins(self) -> list[PinInfo]:
         """All live pins on the store, whoever holds them."""
-        self._core.check_usable()
-        return self._core.backend.pins()
+        self._parts.lifetime.check_usable()
+        return self._parts.backend.pins()
 
     # --- Upkeep --------------------------------------------------------------------------------------------------
 
     def version(self) -> VersionView:
         """The newest version: tables with their levels and SSTs, committed epoch, ledger; an immutable value."""
-        return self._core.refresh()
+        return self._parts.views.refresh()
 
     def recent_version(self) -> VersionView:
         """The version as known here, at most about a quarter of a second old: few requests however often one asks."""
-        self._core.check_usable()
-        return self._core.backend.recent()
+        self._parts.lifetime.check_usable()
+        return self._parts.backend.recent()
 
     def compact(self, table: str) -> None:
         """Merge the table into one sorted run at its bottom, dropping what no reader may ask for; waits for it."""
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_table(table)
-        if self._core.refresh().find_table(table) is None:
+        if self._parts.views.refresh().find_table(table) is None:
             raise TableNotFound(f"no table {table!r} in the store at {self.url}; it has {self.tables()}", table)
-        self._core.backend.compact(table)
+        self._parts.backend.compact(table)
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
         """Delete objects that no version and no pin can reach and that are older than the grace period.
 
         What this client has uploaded and not yet committed stays, whatever the grace period.
         """
-        self._core.check_usable()
-        report = self._core.backend.vacuum(dry_run=dry_run)
+        self._parts.lifetime.check_usable()
+        report = self._parts.backend.vacuum(dry_run=dry_run)
         if not dry_run:
-            self._core.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
+            self._parts.sstables.forget({path.split("/")[-1].split(".")[0] for path, _ in report.deleted})
         return report
 
     def backup(self, name: str, comment: str = "") -> BackupInfo:
@@ -315,35 +315,35 @@ class StateStore:
 
         After `ObjectStoreUnavailable` the same call can be repeated.
         """
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_name(name, "backup name", 1 << 16)
         if type(comment) is not str or comment:
             check_name(comment, "comment of a backup", 1 << 16)
-        return self._core.backend.create_backup(name, comment)
+        return self._parts.backend.create_backup(name, comment)
 
     def backups(self) -> list[BackupInfo]:
         """All backups, and holds of clones of this store, by name, with the bytes that only each one keeps."""
-        self._core.check_usable()
-        return self._core.backend.list_backups()
+        self._parts.lifetime.check_usable()
+        return self._parts.backend.list_backups()
 
     def delete_backup(self, name: str) -> None:
         """Let go of a backup; what only it kept goes with the next vacuum. `BackupNotFound` if there is none."""
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_name(name, "backup name", 1 << 16)
-        self._core.backend.delete_backup(name)
+        self._parts.backend.delete_backup(name)
 
     def requests(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Requests and bytes so far, per caller and operation: what this client costs."""
-        return self._core.requests.counts()
+        return self._parts.requests.counts()
 
     @property
     def url(self) -> str:
         """Where the store is, without credentials."""
-        return self._core.settings.url
+        return self._parts.settings.url
 
     def close(self) -> None:
         """Stop background work and let go of pins; uncommitted rows are gone. A second call is no error."""
-        self._core.close()
+        self._parts.close()
 
     def __enter__(self) -> "StateStore":
         return self
@@ -354,9 +354,9 @@ class StateStore:
         self.close()
 
     def _state(self, name: str) -> TableState:
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         check_table(name)
-        state = self._core.backend.recent().find_table(name) or self._core.refresh().find_table(name)
+        state = self._parts.backend.recent().find_table(name) or self._parts.views.refresh().find_table(name)
         if state is None:
             raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
         return state
@@ -372,13 +372,13 @@ class StateStore:
             raise
         except Conflict:
             # A retry means the tables that it reads again.
-            self._core.known.renew(expect or (), self._core.backend.version())
+            self._parts.known.renew(expect or (), self._parts.backend.version())
             raise
-        self._core.buffer.note_committed(epoch)
+        self._parts.writes.buffer.note_committed(epoch)
         with self._epochs:
             self._newest_epoch = max(self._newest_epoch, epoch)
         return epoch
 
     def _expected(self, expect: Mapping[str, int] | None) -> dict[int, int]:
         check_expected(expect)
-        return {self._core.known.meant(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}
+        return {self._parts.known.meant(self._state(name), epoch): epoch for name, epoch in (expect or {}).items()}

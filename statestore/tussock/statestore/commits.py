@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from tussock.statestore.contract.backend import CommitRequest
 from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
-from tussock.statestore.core import Core
 from tussock.statestore.errors import (
     ClockAhead,
     Conflict,
@@ -16,6 +15,7 @@ from tussock.statestore.errors import (
     StaleUpload,
     TableNotFound,
 )
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.write.shared_buffer import EpochBuffer
 
 __all__ = ["check_uploaded", "commit_epoch", "commit_uploads", "known_commit"]
@@ -32,63 +32,63 @@ def check_uploaded(uploads: object) -> None:
             raise InvalidOption(f"uploads has {name!r}: {runs!r:.100}; expected what upload() answered")
 
 
-def known_commit(core: Core, request: CommitRequest) -> int | None:
+def known_commit(parts: StoreParts, request: CommitRequest) -> int | None:
     """The epoch that holds the request's (writer, batch) already; `None` if it is not known to be committed.
 
     So the rows of a repeated batch, which are in the buffer, are not uploaded again. `Fenced` as a commit raises it.
     """
     if request.writer is None or request.batch_id is None:
         return None
-    rows_in = core.buffer.tables_of(request.epoch)
-    known = core.backend.committed_batch(request.writer, request.batch_id, request.source, rows_in)
+    rows_in = parts.writes.buffer.tables_of(request.epoch)
+    known = parts.backend.committed_batch(request.writer, request.batch_id, request.source, rows_in)
     if known is None or request.generation is None:
         return known
     # A writer that was replaced is to learn of it, even where its batch holds: the commit is repeated without rows, on
     # the newest version.
-    core.backend.refresh()
-    return core.backend.commit(request)
+    parts.backend.refresh()
+    return parts.backend.commit(request)
 
 
-def commit_epoch(core: Core, request: CommitRequest) -> int:
+def commit_epoch(parts: StoreParts, request: CommitRequest) -> int:
     """Seal the request's epoch and commit what the shared buffer has of it; see `StateStore.commit_epoch`."""
     try:
-        known = known_commit(core, request)
+        known = known_commit(parts, request)
         if known is not None:
-            core.buffer.drop(request.epoch)
+            parts.writes.buffer.drop(request.epoch)
             return known
-        buffer = core.buffer.seal(request.epoch)
+        buffer = parts.writes.buffer.seal(request.epoch)
         with buffer.committing:
             # Another thread may have committed the epoch while this one waited for it.
-            core.buffer.check_held(buffer)
-            return _commit_buffer(core, buffer, request)
+            parts.writes.buffer.check_held(buffer)
+            return _commit_buffer(parts, buffer, request)
     except (Conflict, Fenced, TableNotFound):
         # This commit can never succeed; its rows must not shadow what others committed.
-        core.buffer.drop(request.epoch)
+        parts.writes.buffer.drop(request.epoch)
         raise
     except ClockAhead:
-        core.buffer.refuse(request.epoch)
+        parts.writes.buffer.refuse(request.epoch)
         raise
 
 
-def _commit_buffer(core: Core, buffer: EpochBuffer, request: CommitRequest) -> int:
+def _commit_buffer(parts: StoreParts, buffer: EpochBuffer, request: CommitRequest) -> int:
     """Upload a sealed epoch and commit it as `request`, which has no tables yet; then drop it from the buffer."""
     for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
         try:
-            tables = core.upload_epoch(buffer, payload_bytes_max=core.backend.payload_bytes_max)
-            committed = core.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
+            tables = parts.writes.upload_epoch(buffer, payload_bytes_max=parts.backend.payload_bytes_max)
+            committed = parts.backend.commit(replace(request, tables=dict(tables), payloads=dict(buffer.payloads)))
             break
         except StaleUpload:
             # The upload took longer than the grace period, and vacuum took it for garbage: do it again.
             if attempt == _UPLOAD_ATTEMPTS:
                 raise
-            core.renew_uploads(buffer)
-    core.buffer.note_committed(committed)
-    core.buffer.drop(buffer.epoch)
+            parts.writes.renew_uploads(buffer)
+    parts.writes.buffer.note_committed(committed)
+    parts.writes.buffer.drop(buffer.epoch)
     return committed
 
 
 def commit_uploads(
-    core: Core, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[Run]]
+    parts: StoreParts, request: CommitRequest, specs: Mapping[str, TableSpec], uploads: Mapping[str, Sequence[Run]]
 ) -> int:
     """Commit `request`, which has these runs in these tables; see `StateStore.commit_uploaded`."""
     foreign = [
@@ -98,12 +98,12 @@ def commit_uploads(
         if isinstance(run, UploadedRun) and run.ssts and run.table_id not in (0, specs[name].id)
     ]
     if not foreign:
-        return core.backend.commit(request)
+        return parts.backend.commit(request)
     if request.writer is not None and request.batch_id is not None:
         # A batch that was committed may be repeated after its table was dropped and created again.
-        core.refresh()
+        parts.views.refresh()
         meant = {run.table_id for runs in uploads.values() for run in runs if isinstance(run, UploadedRun) and run.ssts}
-        known = core.backend.committed_batch(request.writer, request.batch_id, request.source, meant)
+        known = parts.backend.committed_batch(request.writer, request.batch_id, request.source, meant)
         if known is not None:
             return known
     run, spec = foreign[0]

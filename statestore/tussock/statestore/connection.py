@@ -8,15 +8,16 @@ from typing import Any
 
 from tussock.statestore.base.arguments import check_flag, check_limits
 from tussock.statestore.base.identity import access_from
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits, check_sizes
 from tussock.statestore.base.system import RealSystem, System
 from tussock.statestore.buckets import open_bucket
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.backend import Backend
 from tussock.statestore.contract.object_store import ObjectStore
-from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import InvalidOption
-from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.settings import StoreSettings
 
 __all__ = ["connect", "open_store"]
 
@@ -42,6 +43,7 @@ def connect(
     tls_key: str | None = None,
     tls_server_name: str | None = None,
     system: System | None = None,
+    limits: Limits | None = None,
 ) -> StateStore:
     """Open the store at `url`, creating it if the place is empty.
 
@@ -55,11 +57,13 @@ def connect(
     others; `max_clock_ahead`: seconds by which this machine's clock, or an epoch, may be ahead of the bucket's, else
     `ClockAhead` (a meta service has its own). `token`, `tls_ca`, `tls_cert`, `tls_key` and `tls_server_name` say who
     calls a meta service, and which one it must be; without them the environment does (`access.py`). `system` replaces
-    clocks and randomness.
+    clocks and randomness, `limits` the sizes that tests and small machines shrink (`limits.py`).
 
     Raises `InvalidOption`, `ObjectStoreUnavailable` or `MetaUnavailable`.
     """
     check_flag(compaction, "compaction")
+    limits = DEFAULT_LIMITS if limits is None else limits
+    check_sizes(limits)
     seconds = {"deadline": deadline, "max_clock_ahead": max_clock_ahead}
     check_limits({"retention": retention, "gc_grace": gc_grace}, seconds, cache_bytes, buffer_bytes)
     system = system or RealSystem()
@@ -67,7 +71,9 @@ def connect(
     shown["tls_server_name"] = tls_server_name
     if isinstance(url, str) and url.startswith("tussock://"):
         access = access_from(os.environ, **shown)
-        settings = Settings(url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access)
+        settings = StoreSettings(
+            url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction, access, limits=limits
+        )
         platform: StateStore = importlib.import_module(_PLATFORM).open_store(settings, system)
         return platform
     if given := sorted(name for name, value in shown.items() if value is not None):
@@ -75,15 +81,14 @@ def connect(
     open_one = functools.partial(open_bucket, deadline_seconds=deadline, system=system)
     bucket = open_one(url)
     common = (bucket.url, retention, gc_grace, cache_bytes, buffer_bytes, deadline, compaction)
-    settings = Settings(*common, max_clock_ahead=max_clock_ahead)
+    settings = StoreSettings(*common, max_clock_ahead=max_clock_ahead, limits=limits)
     return open_store(settings, system, bucket, functools.partial(open_one, make_folder=False))
 
 
 def open_store(
-    settings: Settings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
+    settings: StoreSettings, system: System, bucket: Any, open_other: Callable[[str], ObjectStore] = open_bucket
 ) -> StateStore:
     """Open a store on a bucket that is open already; `open_other` opens the one that it was cloned from, by its URL."""
     requests = RequestCounts(bucket, open_other)
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
     backend: Backend = importlib.import_module(_EMBEDDED).open_backend(settings, system, requests)
-    return StateStore(Core(settings, system, bucket, requests, sstables, backend))
+    return StateStore(StoreParts(settings, system, bucket, requests, backend))

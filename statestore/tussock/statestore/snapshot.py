@@ -6,18 +6,18 @@ from types import TracebackType
 from tussock.statestore.base.arguments import check_table
 from tussock.statestore.contract.backend import PinHandle, PinInfo, VersionView
 from tussock.statestore.contract.records import TableSpec, TableState
-from tussock.statestore.core import Core
 from tussock.statestore.errors import TableNotFound
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.tables.raw_table import RawTable
 from tussock.statestore.tables.typed_table import TypedTable
 
 __all__ = ["Snapshot", "open_table", "table_at"]
 
 
-def open_table(core: Core, spec: TableSpec, pin: PinHandle | None = None) -> RawTable | TypedTable:
+def open_table(parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> RawTable | TypedTable:
     """The table as its kind wants to be used."""
-    core.known.opened(spec)
-    return RawTable(core, spec, pin) if spec.schema is None else TypedTable(core, spec, pin)
+    parts.known.opened(spec)
+    return RawTable(parts, spec, pin) if spec.schema is None else TypedTable(parts, spec, pin)
 
 
 def table_at(version: VersionView, name: str, epoch: int, seq: int) -> TableState | None:
@@ -69,8 +69,8 @@ class Snapshot:
     is closed at the next renewal, with a warning in the log.
     """
 
-    def __init__(self, core: Core, pin: PinHandle) -> None:
-        self._core = core
+    def __init__(self, parts: StoreParts, pin: PinHandle) -> None:
+        self._parts = parts
         self._pin = _SharedPin(pin)
 
     @property
@@ -85,27 +85,27 @@ class Snapshot:
         was asked for by its number that is so while an older snapshot keeps the table, too.
         """
         check_table(name)
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         self._pin.check()
         pin = self._pin.info
-        version = self._core.backend.recent()
+        version = self._parts.backend.recent()
         state = table_at(version, name, pin.epoch, pin.seq) if version.seq >= pin.seq else None
         if state is None:
-            state = table_at(self._core.refresh(), name, pin.epoch, pin.seq)
+            state = table_at(self._parts.views.refresh(), name, pin.epoch, pin.seq)
         if state is None:
             raise TableNotFound(
-                f"no table {name!r} in the store at {self._core.settings.url} as of this snapshot, epoch {pin.epoch}; "
+                f"no table {name!r} in the store at {self._parts.settings.url} as of this snapshot, epoch {pin.epoch}; "
                 "a table that was created later is read outside of it, or in a newer one",
                 name,
             )
-        return open_table(self._core, state.spec, self._pin)
+        return open_table(self._parts, state.spec, self._pin)
 
     def close(self) -> None:
         """Let go of the epoch; reads through this snapshot then raise `StoreClosed`.
 
         In a process that was forked off nothing happens: the pin is the other one's.
         """
-        if not self._core.is_inherited:
+        if not self._parts.lifetime.is_inherited:
             self._pin.release()
 
     def __enter__(self) -> "Snapshot":

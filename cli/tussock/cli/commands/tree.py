@@ -171,7 +171,7 @@ def _levels_grid(tables: Iterable[TableState]) -> Any:
 def _levels(levels: TableLevels) -> Iterator[tuple[int, list[SstInfo]]]:
     """The levels that are not empty, L0 with all its runs together."""
     if levels.l0:
-        yield 0, [sst for sub in levels.l0 for sst in sub.ssts]
+        yield 0, [sst for run in levels.l0 for sst in run.ssts]
     for level, run in enumerate(levels.levels, start=1):
         if run:
             yield level, list(run)

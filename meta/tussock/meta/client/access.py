@@ -16,7 +16,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
 from tussock.statestore.base.identity import SYSTEM_CA, Access
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["dial_with"]
@@ -40,7 +40,7 @@ def dial_with(access: Access, system: System) -> Dial:
             return grpc.ssl_channel_credentials(ca)
         return grpc.ssl_channel_credentials(ca, Path(access.tls_key).read_bytes(), Path(access.tls_cert).read_bytes())
 
-    files = Watched(paths, load, system)
+    files = WatchedFiles(paths, load, system)
     name = access.tls_server_name
     return lambda address: _Renewed(files, lambda credentials: GrpcTransport(address, credentials, metadata, name))
 
@@ -55,14 +55,14 @@ def _token(access: Access, system: System) -> Callable[[], str]:
             raise InvalidOption(f"{paths[0]} does not hold a token, and nothing else", paths[0])
         return token
 
-    return Watched([access.token_file], load, system).current
+    return WatchedFiles([access.token_file], load, system).current
 
 
 class _Renewed:
     """A transport that is made anew when the certificates change. Safe to share between threads."""
 
     def __init__(
-        self, files: Watched[grpc.ChannelCredentials], make: Callable[[grpc.ChannelCredentials], Transport]
+        self, files: WatchedFiles[grpc.ChannelCredentials], make: Callable[[grpc.ChannelCredentials], Transport]
     ) -> None:
         self._files = files
         self._make = make

@@ -38,7 +38,6 @@ from tussock.statestore.client import StateStore
 from tussock.statestore.contract.backend import BackupInfo, CommitRequest, PinInfo, VacuumReport
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
 from tussock.statestore.contract.records import TableSpec, TableState
-from tussock.statestore.core import Core, Settings
 from tussock.statestore.errors import (
     BackupNotFound,
     Conflict,
@@ -54,7 +53,8 @@ from tussock.statestore.errors import (
     WaitTimeout,
     WriteStalled,
 )
-from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.settings import StoreSettings
 
 __all__ = ["PlatformBackend", "open_store"]
 
@@ -369,7 +369,7 @@ class PlatformBackend:
         return answer.retry_after_ms
 
 
-def open_store(settings: Settings, system: System, dial: Dial | None = None) -> StateStore:
+def open_store(settings: StoreSettings, system: System, dial: Dial | None = None) -> StateStore:
     """Open the store that the meta service at `settings.url` keeps; its bucket is the one that the service names."""
     connection = MetaConnection(
         addresses_in(settings.url),
@@ -380,14 +380,12 @@ def open_store(settings: Settings, system: System, dial: Dial | None = None) -> 
         first_request=lambda request: _tell_settings(request, settings),
     )
     backend = PlatformBackend(connection, system, settings.deadline)
-    opened = backend.start()
-    bucket = open_session_bucket(connection, opened.store_url, settings.deadline, system)
+    bucket = open_session_bucket(connection, backend.start().store_url, settings.deadline, system)
     requests = RequestCounts(bucket, lambda url: open_session_bucket(connection, url, settings.deadline, system))
-    sstables = Sstables(requests.for_caller("read"), settings.cache_bytes, system, requests.opener("read"))
-    return StateStore(Core(settings, system, bucket, requests, sstables, backend))
+    return StateStore(StoreParts(settings, system, bucket, requests, backend))
 
 
-def _tell_settings(request: pb.OpenSessionRequest, settings: Settings) -> None:
+def _tell_settings(request: pb.OpenSessionRequest, settings: StoreSettings) -> None:
     if settings.retention is not None:
         request.retention_ms = int(settings.retention * 1000)
     if settings.gc_grace is not None:

@@ -36,7 +36,7 @@ class Stall(NamedTuple):
 def write_stall(state: TableState, config: PickerConfig) -> Stall | None:
     """Whether, for how long and why writes to the table are held back; `None` if they are not."""
     l0 = state.levels.l0
-    ssts = [sst for sub in l0 for sst in sub.ssts]
+    ssts = [sst for run in l0 for sst in run.ssts]
     measures = [
         (len(l0) / config.l0_stall_runs, f"{len(l0)} uncompacted runs", f"{config.l0_stall_runs}"),
         (len(ssts) / config.l0_stall_files, f"{len(ssts)} uncompacted files", f"{config.l0_stall_files}"),

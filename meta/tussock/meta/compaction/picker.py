@@ -102,7 +102,7 @@ def _pick_one(table: Table, candidate: Candidate, config: PickerConfig, watermar
 
 def _l0_candidates(table: Table, config: PickerConfig) -> Iterator[Candidate]:
     l0 = table.state.levels.l0
-    idle = [sst for sub in l0 for sst in sub.ssts if sst.id not in table.busy]
+    idle = [sst for run in l0 for sst in run.ssts if sst.id not in table.busy]
     if not idle:
         return
     size = total_bytes(idle)

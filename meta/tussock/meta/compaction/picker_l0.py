@@ -14,8 +14,8 @@ SEEDS_MAX = 64
 def pick_intra_l0(table: Table, config: PickerConfig) -> Pick | None:
     """The longest window of neighbouring idle runs of similar size; of equally long ones the oldest."""
     l0 = table.state.levels.l0
-    sizes = [max(total_bytes(sub.ssts), config.l0_small_bytes) for sub in l0]
-    idle = [_is_idle(table, sub) for sub in l0]
+    sizes = [max(total_bytes(run.ssts), config.l0_small_bytes) for run in l0]
+    idle = [_is_idle(table, run) for run in l0]
     best: range | None = None
     for start in range(len(l0) - 1, -1, -1):  # from the oldest: a later window must be longer to win
         window = _window_down_from(start, sizes, idle, config)
@@ -32,11 +32,11 @@ def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:
     """The oldest runs with what they overlap in L1: whole runs if that can be, else single files."""
     l0 = table.state.levels.l0
     runs: list[tuple[SstInfo, ...]] = []
-    for sub in reversed(l0):
+    for run in reversed(l0):
         taken = sum(total_bytes(run) for run in runs)
-        if not _is_idle(table, sub) or (runs and taken + total_bytes(sub.ssts) > config.task_bytes_max // 2):
+        if not _is_idle(table, run) or (runs and taken + total_bytes(run.ssts) > config.task_bytes_max // 2):
             break
-        runs.insert(0, sub.ssts)
+        runs.insert(0, run.ssts)
     while runs:
         flat = [sst for run in runs for sst in run]
         overlap = table.free_overlap(flat, 1)
@@ -48,8 +48,8 @@ def pick_l0_to_base(table: Table, config: PickerConfig) -> Pick | None:
     return _pick_files(table, config)
 
 
-def _is_idle(table: Table, sub: Run) -> bool:
-    return not any(sst.id in table.busy for sst in sub.ssts)
+def _is_idle(table: Table, run: Run) -> bool:
+    return not any(sst.id in table.busy for sst in run.ssts)
 
 
 def _window_down_from(start: int, sizes: Sequence[int], idle: Sequence[bool], config: PickerConfig) -> range:

@@ -72,7 +72,7 @@ def total_bytes(ssts: Iterable[SstInfo]) -> int:
 
 def ranks(levels: TableLevels) -> dict[str, int]:
     """SST id -> rank, for all SSTs of a table."""
-    found = {sst.id: rank for rank, sub in enumerate(levels.l0) for sst in sub.ssts}
+    found = {sst.id: rank for rank, run in enumerate(levels.l0) for sst in run.ssts}
     for number, level in enumerate(levels.levels, start=1):
         found.update((sst.id, len(levels.l0) + number) for sst in level)
     return found
@@ -80,8 +80,8 @@ def ranks(levels: TableLevels) -> dict[str, int]:
 
 def ranked_runs(levels: TableLevels) -> Iterator[tuple[int, Sequence[SstInfo]]]:
     """The sorted runs that are not empty, newest first, each with its rank."""
-    for rank, sub in enumerate(levels.l0):
-        yield rank, sub.ssts
+    for rank, run in enumerate(levels.l0):
+        yield rank, run.ssts
     for number, level in enumerate(levels.levels, start=1):
         if level:
             yield len(levels.l0) + number, level
@@ -119,7 +119,7 @@ def target_rank(levels: TableLevels, input_ranks: Iterable[int], target_level: i
 
 def older_overlap(levels: TableLevels, sst: SstInfo, after: int, upto: int | None = None) -> list[SstInfo]:
     """SSTs that overlap `sst` in runs of a rank above `after`, up to and including rank `upto` (default: all)."""
-    runs: list[Sequence[SstInfo]] = [*(sub.ssts for sub in levels.l0), (), *levels.levels]
+    runs: list[Sequence[SstInfo]] = [*(run.ssts for run in levels.l0), (), *levels.levels]
     bounds = (sst.smallest, sst.largest)
     return [
         older for run in runs[after + 1 : None if upto is None else upto + 1] for older in overlap_in_run(run, bounds)

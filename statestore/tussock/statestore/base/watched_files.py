@@ -13,7 +13,7 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import System
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["Watched"]
+__all__ = ["WatchedFiles"]
 
 log = get_logger("tussock.files")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Stamps = list[tuple[int, int, int]]
 
 
-class Watched(Generic[T]):
+class WatchedFiles(Generic[T]):
     """What some files say. Safe to share between threads."""
 
     def __init__(self, paths: Sequence[str], load: Callable[[Sequence[str]], T], system: System) -> None:

@@ -22,7 +22,7 @@ from obstore.store import ObjectStore as LibraryStore
 from tussock.statestore.base.arguments import check_seconds
 from tussock.statestore.base.forks import ForkGuard
 from tussock.statestore.base.system import RealSystem, System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.buckets.credentials import (
     FOLDER_VARIABLE,
     CredentialSource,
@@ -176,6 +176,6 @@ def _current(
 ) -> Callable[[], LibraryStore]:
     """The store to ask next: another one whenever the files of `folder` have changed."""
     if folder:
-        return Watched(setting_files(folder), lambda _: opened({**settings_in(folder), **options}), system).current
+        return WatchedFiles(setting_files(folder), lambda _: opened({**settings_in(folder), **options}), system).current
     store = opened(options)
     return lambda: store

@@ -16,7 +16,6 @@ from tussock.statestore.base.logs import get_logger
 from tussock.statestore.base.system import Condition
 from tussock.statestore.checkpoint.participant import Participant, Todo, react
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
-from tussock.statestore.core import Core
 from tussock.statestore.errors import (
     CheckpointAborted,
     DuplicateName,
@@ -28,6 +27,7 @@ from tussock.statestore.errors import (
     TussockError,
     WaitTimeout,
 )
+from tussock.statestore.parts import StoreParts
 from tussock.statestore.write.shared_buffer import EpochBuffer
 
 __all__ = ["Callback", "Checkpoint"]
@@ -45,7 +45,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        core: Core,
+        parts: StoreParts,
         job: str,
         participant: str,
         options: JobOptions,
@@ -54,9 +54,9 @@ class Checkpoint:
         """Join; `callbacks`: on barrier, on committed, on restore."""
         self.job = job
         self.participant = participant
-        self._core = core
+        self._parts = parts
         self._on_barrier, self._on_committed, self._on_restore = callbacks
-        self._changed = core.system.condition()
+        self._changed = parts.system.condition()
         self._inbox: deque[BarrierEvent | None] = deque()
         self._state = Participant()
         self._joined = 0
@@ -79,10 +79,10 @@ class Checkpoint:
         self._saved = False
         self._closed = False
         self._failed: BaseException | None = None
-        self._channel = core.backend.barrier_channel(job, participant, options, self._receive)
+        self._channel = parts.backend.barrier_channel(job, participant, options, self._receive)
         try:
             self._join()
-            core.system.spawn("tussock-checkpoint", self._run)
+            parts.system.spawn("tussock-checkpoint", self._run)
             self._await_start()
         except BaseException:
             self.abandon("it could not start")
@@ -111,7 +111,7 @@ class Checkpoint:
         event.
         """
         with self._own_lock():
-            self._changed.wait_for(lambda: not self._ending or self._failed is not None or self._core.closed)
+            self._changed.wait_for(lambda: not self._ending or self._failed is not None or self._parts.lifetime.closed)
             epoch = self._usable_epoch()
             self._writers += 1
         try:
@@ -174,26 +174,26 @@ class Checkpoint:
         self.leave() if error is None else self.abandon(f"{type(error).__name__}: {error}")
 
     def _own_lock(self) -> Condition:
-        self._core.check_process()
+        self._parts.lifetime.check_process()
         return self._changed
 
     # --- Beginning ------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         """Join; a predecessor of the same name that died is waited for until its session lapses, or the deadline."""
-        deadline = self._core.system.monotonic() + self._core.settings.deadline
+        deadline = self._parts.system.monotonic() + self._parts.settings.deadline
         while True:
             try:
                 self._joined = self._channel.join(0)
                 return
             except DuplicateName:
-                if self._core.system.monotonic() + _PREDECESSOR_PAUSE_SECONDS > deadline:
+                if self._parts.system.monotonic() + _PREDECESSOR_PAUSE_SECONDS > deadline:
                     raise
-                self._core.system.sleep(_PREDECESSOR_PAUSE_SECONDS)
+                self._parts.system.sleep(_PREDECESSOR_PAUSE_SECONDS)
 
     def _await_start(self) -> None:
         """Return when told where to write."""
-        patience = self._core.settings.deadline
+        patience = self._parts.settings.deadline
         with self._changed:
             started = self._changed.wait_for(lambda: self._epoch > 0 or self._failed is not None, patience)
             self._check_usable()
@@ -226,7 +226,7 @@ class Checkpoint:
                 return
             except (MetaUnavailable, ObjectStoreUnavailable) as error:
                 log.warning("a barrier waits", job=self.job, participant=self.participant, error=str(error))
-                self._core.system.sleep(_PAUSE_SECONDS)
+                self._parts.system.sleep(_PAUSE_SECONDS)
                 self._receive(None)
             except Exception as error:
                 log.exception("a participant failed", job=self.job, participant=self.participant)
@@ -245,7 +245,7 @@ class Checkpoint:
     def _do(self, todo: Todo) -> None:
         event = todo.event
         if todo.what == "start":
-            self._core.await_epoch(event.committed_epoch)
+            self._parts.views.await_epoch(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
             self._tell(self._on_restore, event)
             self._go_on(self._state.epoch)
@@ -255,8 +255,8 @@ class Checkpoint:
             if self._barrier is None:
                 self._deliver(event)
         elif todo.what == "committed":
-            self._core.await_epoch(event.committed_epoch)
-            self._core.buffer.drop(event.epoch)
+            self._parts.views.await_epoch(event.committed_epoch)
+            self._parts.writes.buffer.drop(event.epoch)
             with self._changed:
                 self._committed_epoch = event.committed_epoch
                 self._saved = self._saved or self._leaving == event.barrier
@@ -276,14 +276,14 @@ class Checkpoint:
             if self._leaving == 0:
                 self._leaving = event.barrier
             self._tell(self._on_barrier, event)
-            self._sealed = self._core.buffer.seal(event.epoch)
+            self._sealed = self._parts.writes.buffer.seal(event.epoch)
             self._go_on(event.next_epoch)
         self._deliver(event)
 
     def _deliver(self, event: BarrierEvent) -> None:
         """Upload what the barrier's epoch holds, unless that is done, and collect."""
         assert self._sealed is not None, "a barrier is passed before it is collected"
-        tables = self._core.upload_epoch(self._sealed)
+        tables = self._parts.writes.upload_epoch(self._sealed)
         try:
             self._channel.collect(self._state.generation, event.barrier, tables)
         except Fenced as error:
@@ -294,10 +294,10 @@ class Checkpoint:
     def _abort(self, event: BarrierEvent, epochs: tuple[int, ...]) -> None:
         with self._held():
             for epoch in epochs:
-                self._core.buffer.drop(epoch)
+                self._parts.writes.buffer.drop(epoch)
             self._sealed = self._barrier = None
             # The worker reads its state back, so the newest checkpoint has to be here.
-            self._core.await_epoch(event.committed_epoch)
+            self._parts.views.await_epoch(event.committed_epoch)
             self._committed_epoch = event.committed_epoch
             self._tell(self._on_restore, event)
             self._go_on(event.next_epoch)
@@ -335,7 +335,7 @@ class Checkpoint:
                 self._changed.notify_all()
 
     def _go_on(self, epoch: int) -> None:
-        self._core.buffer.issue(epoch)
+        self._parts.writes.buffer.issue(epoch)
         with self._changed:
             self._epoch = epoch
             self._changed.notify_all()
@@ -353,7 +353,7 @@ class Checkpoint:
     # --- Ends -----------------------------------------------------------------------------------------------------
 
     def _over(self) -> bool:
-        return self._closed or self._core.closed
+        return self._closed or self._parts.lifetime.closed
 
     def _left(self) -> bool:
         return self._saved or self._aborted is not None or self._failed is not None or self._over()
@@ -370,7 +370,7 @@ class Checkpoint:
         """Raise what the worker has to know; the caller holds the condition."""
         if self._failed is not None:
             raise self._failed
-        self._core.check_usable()
+        self._parts.lifetime.check_usable()
         if self._closed:
             raise StoreClosed(f"job {self.job!r}: participant {self.participant!r} has left; join again")
         if self._aborted is not None:
@@ -387,7 +387,7 @@ class Checkpoint:
         generation = max(self._state.generation, self._joined)
         for epoch in (self._state.ended, self._state.epoch):
             if epoch:
-                self._core.buffer.drop(epoch)
+                self._parts.writes.buffer.drop(epoch)
         if generation:
             try:
                 self._channel.leave(generation, done=done, reason=reason)

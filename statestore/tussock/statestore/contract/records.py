@@ -130,7 +130,7 @@ class TableLevels(msgspec.Struct, frozen=True, kw_only=True):
 
     def runs(self) -> list[Sequence[SstInfo]]:
         """All sorted runs that are not empty, newest first."""
-        return [*(sub.ssts for sub in self.l0), *(level for level in self.levels if level)]
+        return [*(run.ssts for run in self.l0), *(level for level in self.levels if level)]
 
     def ssts(self) -> list[SstInfo]:
         """All SSTs, newest run first."""

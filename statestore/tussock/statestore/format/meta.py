@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.errors import CorruptSst
 from tussock.statestore.format.bloom import Bloom
 
@@ -28,7 +29,6 @@ __all__ = [
     "DATA_HEADER",
     "META_LENGTH",
     "ONE_OBJECT_HEADER",
-    "SEGMENT_BYTES",
     "BlockIndex",
     "LoadedMeta",
     "SstMeta",
@@ -50,13 +50,6 @@ ONE_OBJECT_HEADER = b"TSKD" + struct.pack("<HH", ONE_OBJECT, 0)
 
 META_LENGTH = struct.Struct("<I")
 """The end of such an object: the bytes of its meta, this number included."""
-
-SEGMENT_BYTES = 2 << 20
-"""Consecutive blocks are read, decoded and cached together up to about this size when many of them are wanted."""
-
-
-SEGMENT_BYTES_MAX = 4 * SEGMENT_BYTES
-"""A segment that many versions of one key have made larger than this is read in pieces."""
 
 
 class BlockIndex(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +95,9 @@ def encode_meta(meta: SstMeta, *, in_data: bool = False) -> bytes:
 class LoadedMeta:
     """A decoded meta, with the block index unpacked for searching. What the meta cache holds."""
 
-    def __init__(self, meta: SstMeta, size: int) -> None:
+    def __init__(self, meta: SstMeta, size: int, limits: Limits = DEFAULT_LIMITS) -> None:
         index = meta.index
+        self._limits = limits
         self.id = meta.id
         self.rows = meta.rows
         self.deletes = meta.deletes
@@ -182,7 +176,7 @@ class LoadedMeta:
         """
         borders, size = [0], 0
         for block, length in enumerate(self.raw_length.tolist()):
-            if size and size + length > SEGMENT_BYTES and not self.continues[block]:
+            if size and size + length > self._limits.segment_bytes and not self.continues[block]:
                 borders.append(block)
                 size = 0
             size += length
@@ -196,14 +190,17 @@ class LoadedMeta:
     def is_moderate(self, segment: int) -> bool:
         """Whether the segment may be held as one: the versions of a key can make it larger than memory."""
         first, last = self.segments[segment], self.segments[segment + 1]
-        return last - first == 1 or self.raw_ends[last - 1] - self.raw_ends[first - 1] <= SEGMENT_BYTES_MAX
+        return last - first == 1 or self.raw_ends[last - 1] - self.raw_ends[first - 1] <= self._limits.segment_bytes_max
 
 
-def decode_meta(data: bytes, sst_id: str, where: str) -> LoadedMeta:
-    """Decode a meta of either version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's."""
+def decode_meta(data: bytes, sst_id: str, where: str, limits: Limits = DEFAULT_LIMITS) -> LoadedMeta:
+    """Decode a meta of either version; `CorruptSst` naming `where` if it is damaged, foreign, newer or another's.
+
+    `limits` say how large its segments are.
+    """
     meta = check_meta(data, sst_id, where)
     try:
-        return LoadedMeta(meta, len(data))
+        return LoadedMeta(meta, len(data), limits)
     except (ValueError, pa.ArrowException) as error:
         raise CorruptSst(f"{where}: not a meta of this format: {error}") from error
 

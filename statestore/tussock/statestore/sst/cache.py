@@ -36,7 +36,7 @@ class CacheStats(NamedTuple):
     evictions: int
 
 
-class _Entry:
+class _CacheEntry:
     __slots__ = ("hit", "key", "queue", "size", "value")
 
     def __init__(self, key: tuple[Hashable, ...], value: object, size: int) -> None:
@@ -52,31 +52,31 @@ class _Queue:
     """Entries in order of arrival, and their bytes."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[_CacheEntry] = deque()
         self.count = 0
         self.bytes = 0
 
-    def append(self, entry: _Entry) -> None:
+    def append(self, entry: _CacheEntry) -> None:
         self._entries.append(entry)
         entry.queue = self
         self.count += 1
         self.bytes += entry.size
 
-    def popleft(self) -> _Entry:
+    def popleft(self) -> _CacheEntry:
         while self._entries[0].queue is not self:
             self._entries.popleft()
         entry = self._entries.popleft()
         self._left(entry)
         return entry
 
-    def remove(self, entry: _Entry) -> None:
+    def remove(self, entry: _CacheEntry) -> None:
         """Take an entry out wherever it is, in constant time on average: its place goes later, its value at once."""
         self._left(entry)
         entry.value = None
         if len(self._entries) > 2 * self.count + _PLACES_MIN:
             self._entries = deque(one for one in self._entries if one.queue is self)
 
-    def _left(self, entry: _Entry) -> None:
+    def _left(self, entry: _CacheEntry) -> None:
         entry.queue = None
         self.count -= 1
         self.bytes -= entry.size
@@ -97,7 +97,7 @@ class ByteCache:
         self._capacity = capacity_bytes
         self._small_target = int(capacity_bytes * SMALL_SHARE)
         self._lock = threading.Lock()
-        self._entries: dict[tuple[Hashable, ...], _Entry] = {}
+        self._entries: dict[tuple[Hashable, ...], _CacheEntry] = {}
         self._small = _Queue()
         self._main = _Queue()
         self._gone: dict[tuple[Hashable, ...], int] = {}
@@ -158,7 +158,7 @@ class ByteCache:
             known_size = self._gone.pop(key, None)
             if known_size is not None:
                 self._gone_bytes -= known_size
-            entry = _Entry(key, value, size)
+            entry = _CacheEntry(key, value, size)
             (self._main if used or known_size is not None else self._small).append(entry)
             self._entries[key] = entry
 
@@ -230,14 +230,14 @@ class ByteCache:
                 if from_small:
                     self._remember(entry)
 
-    def _discard(self, entry: _Entry) -> None:
+    def _discard(self, entry: _CacheEntry) -> None:
         """Take out a value that was not evicted, so that its key is not remembered."""
         del self._entries[entry.key]
         queue = entry.queue
         assert queue is not None
         queue.remove(entry)
 
-    def _remember(self, entry: _Entry) -> None:
+    def _remember(self, entry: _CacheEntry) -> None:
         self._gone[entry.key] = entry.size
         self._gone_bytes += entry.size
         while self._gone_bytes > self._capacity:

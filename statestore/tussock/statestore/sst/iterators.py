@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.chunked import lower_bound
 from tussock.statestore.contract.records import SstInfo
-from tussock.statestore.format.meta import SEGMENT_BYTES, LoadedMeta
+from tussock.statestore.format.meta import LoadedMeta
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import with_types
 from tussock.statestore.sst.merge import MergeIterator, MergeSource, UserIterator
@@ -66,7 +67,7 @@ class ReadRange(NamedTuple):
     """Skip blocks and SSTs that hold nothing at or below this epoch."""
     newest_at: int | None = None
     """Of each key only the newest version at or before this epoch is wanted: skip blocks that have nothing else."""
-    step_bytes: int = SEGMENT_BYTES
+    step_bytes: int = DEFAULT_LIMITS.segment_bytes
     """Read about so much at once, before compression; at most a segment."""
     types: Sequence[pa.DataType] | None = None
     """What the columns are now: SSTs from before the table was altered have fewer or narrower ones, which are filled
@@ -77,7 +78,7 @@ class ReadRange(NamedTuple):
 
         So a table with many runs is read in smaller steps, with more requests, and not with more memory.
         """
-        step_bytes = max(min(MERGE_BYTES // max(runs, 1), SEGMENT_BYTES), _STEP_BYTES_MIN)
+        step_bytes = max(min(MERGE_BYTES // max(runs, 1), DEFAULT_LIMITS.segment_bytes), _STEP_BYTES_MIN)
         return self if step_bytes == self.step_bytes else self._replace(step_bytes=step_bytes)
 
 
@@ -162,7 +163,7 @@ class SSTableIterator(MergeSource):
                 yield first, read, is_last
             return
         ahead: deque[tuple[int, Callable[[], Rows], Callable[[], None]]] = deque()
-        prefetch = _PREFETCH if want.step_bytes == SEGMENT_BYTES else 1
+        prefetch = _PREFETCH if want.step_bytes == DEFAULT_LIMITS.segment_bytes else 1
         try:
             for first, last, _ in self._steps(meta):
                 ahead.append((first, *self._submitted(meta, first, last, columns)))

@@ -2,7 +2,7 @@
 
 What is in hand is bounded in bytes, whatever grows: the number of runs, the versions of a key, the size of values.
 Three rules do it. A run whose keys begin behind what is in hand is not opened before there is room, since its first key
-is known without a read. A step that would join more than `BATCH_BYTES` is given out in several batches. And forward
+is known without a read. A step that would join more than a batch may have is given out in several batches. And forward
 **the versions of a key may go on in the next batch**, older ones, so no step has to wait for the last of them: who
 counts on a key as a whole carries over from one batch to the next what it needs (`newest_versions`, `retained`, the
 change feed).
@@ -18,11 +18,10 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.rows.rows import Rows, key_order, repeats
 
 __all__ = [
-    "BATCH_BYTES",
-    "HELD_BYTES",
     "MergeIterator",
     "MergeSource",
     "UserIterator",
@@ -30,12 +29,6 @@ __all__ = [
     "newest_versions",
     "whole_keys",
 ]
-
-BATCH_BYTES = 32 << 20
-"""A merged batch has no more, unless a single row has."""
-
-HELD_BYTES = 64 << 20
-"""Once the inputs hold so much together, another is opened only when nothing else can be given out."""
 
 _KEPT_SHARE = 8
 """What is left in hand of a batch is copied once it is less than one part in so many, so that the batch can go."""
@@ -90,6 +83,7 @@ class _Held:
     """
 
     __slots__ = (
+        "_batch_bytes",
         "_batches",
         "_ended",
         "_following",
@@ -104,8 +98,9 @@ class _Held:
         "rows",
     )
 
-    def __init__(self, run: MergeSource, number: int, *, reverse: bool) -> None:
+    def __init__(self, run: MergeSource, number: int, batch_bytes: int, *, reverse: bool) -> None:
         """`number` is the run's place among the inputs, the newest 0."""
+        self._batch_bytes = batch_bytes
         self._run = run
         self._ended = False
         self._batches = iter(run)
@@ -132,7 +127,7 @@ class _Held:
             if more is not None and not len(self.rows):
                 self._set(more)
                 self._low_water, self._kept = len(more) // 4, self.nbytes
-            elif more is not None and self.nbytes + more.nbytes > BATCH_BYTES:
+            elif more is not None and self.nbytes + more.nbytes > self._batch_bytes:
                 self._following = more
                 self._low_water = 0
             elif more is not None:
@@ -176,11 +171,17 @@ class MergeIterator:
     """
 
     def __init__(
-        self, sources: Sequence[Iterable[Rows]], *, reverse: bool = False, newest_at: int | None = None
+        self,
+        sources: Sequence[Iterable[Rows]],
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        reverse: bool = False,
+        newest_at: int | None = None,
     ) -> None:
         self._runs = [source if isinstance(source, MergeSource) else _InMemory(source) for source in sources]
         self._reverse = reverse
         self._newest_at = newest_at
+        self._limits = limits
 
     def __iter__(self) -> Iterator[Rows]:
         if len(self._runs) == 1:
@@ -191,7 +192,7 @@ class MergeIterator:
         for number, run in enumerate(self._runs):
             if (edge := run.edge) is not None:
                 waiting.append((edge, number))
-            elif (held := _Held(run, number, reverse=self._reverse)).refill():
+            elif (held := _Held(run, number, self._limits.batch_bytes, reverse=self._reverse)).refill():
                 opened.append(held)
         # The next to open stands last. Where keys are equal, forward the newest run has to come first.
         waiting.sort(reverse=not self._reverse)
@@ -206,10 +207,10 @@ class MergeIterator:
     def _open(self, opened: list[_Held], waiting: list[tuple[bytes, int]]) -> None:
         """Open runs while there is room, and until there is something to give out."""
         size = sum(held.nbytes for held in opened)
-        enough = HELD_BYTES
-        while waiting and (size < HELD_BYTES or not self._comes_first(opened, waiting[-1])):
+        enough = self._limits.merge_bytes
+        while waiting and (size < self._limits.merge_bytes or not self._comes_first(opened, waiting[-1])):
             _, number = waiting.pop()
-            held = _Held(self._runs[number], number, reverse=self._reverse)
+            held = _Held(self._runs[number], number, self._limits.batch_bytes, reverse=self._reverse)
             if held.refill():
                 insort(opened, held, key=lambda one: one.number)
                 size += held.nbytes
@@ -217,7 +218,7 @@ class MergeIterator:
                 _drop_superseded(opened, self._newest_at)
                 opened[:] = [held for held in opened if held.refill()]
                 size = sum(held.nbytes for held in opened)
-                enough = max(HELD_BYTES, 2 * size)
+                enough = max(self._limits.merge_bytes, 2 * size)
 
     def _comes_first(self, opened: Sequence[_Held], edge: tuple[bytes, int]) -> bool:
         """Whether some row in hand comes before all of a run that begins at `edge`."""
@@ -263,7 +264,7 @@ class MergeIterator:
 
     def _batches(self, parts: Sequence[Rows]) -> Iterator[Rows]:
         """The parts merged, in as many batches as their bytes ask for."""
-        if sum(part.nbytes for part in parts) <= BATCH_BYTES:
+        if sum(part.nbytes for part in parts) <= self._limits.batch_bytes:
             if parts:
                 yield Rows.merge(parts)
             return
@@ -289,7 +290,7 @@ class MergeIterator:
             yield Rows.merge(parts)
         else:
             for part in parts:
-                rows = max(len(part) * BATCH_BYTES // max(part.nbytes, 1), 1)
+                rows = max(len(part) * self._limits.batch_bytes // max(part.nbytes, 1), 1)
                 for start in range(0, len(part), rows):
                     yield part.slice(start, start + rows)
 
@@ -369,10 +370,10 @@ def distinct_versions(source: Iterable[Rows]) -> Iterator[Rows]:
             yield distinct
 
 
-def whole_keys(source: Iterable[Rows]) -> Iterator[tuple[Rows, bool]]:
+def whole_keys(source: Iterable[Rows], batch_bytes: int) -> Iterator[tuple[Rows, bool]]:
     """Merged rows such that no key goes on in the next batch, and whether they are all of their keys.
 
-    They are not where one key has more than `BATCH_BYTES`: then its newest versions come, and the others are left out.
+    They are not where one key has more than `batch_bytes`: then its newest versions come, and the others are left out.
     """
     held: Rows | None = None
     complete = True
@@ -383,7 +384,7 @@ def whole_keys(source: Iterable[Rows]) -> Iterator[tuple[Rows, bool]]:
             if begin:
                 yield held.slice(0, begin), True
             held = held.slice(begin, len(held))
-            if held.nbytes > BATCH_BYTES:
+            if held.nbytes > batch_bytes:
                 complete = False
             else:
                 held = Rows.concat([held, rows.slice(0, end)])

@@ -17,6 +17,7 @@ A read holds no lock: decoded blocks and metas are immutable, and two threads th
 from collections.abc import Callable, Collection, Sequence
 
 from tussock.statestore import buckets
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.pools import Pending, StorePool
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import ObjectStore
@@ -51,7 +52,7 @@ class Sstables:
 
     `cache_bytes` bounds both caches together. `caller` views of the bucket make the requests, so that they are
     counted for whoever asked. `open_source` opens the bucket of another store, by its URL, of which this store names
-    SSTs because it is a clone; it is asked when the first of them is read.
+    SSTs because it is a clone; it is asked when the first of them is read. `limits` bound what is read at once.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Sstables:
         cache_bytes: int,
         system: System,
         open_source: Callable[[str], ObjectStore] = buckets.open_source,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.bucket = bucket
+        self.limits = limits
         self._open_source = open_source
         self._sources: dict[str, ObjectStore] = {}
         self.metas = ByteCache(max(cache_bytes // _META_SHARE, 1))
@@ -84,7 +87,7 @@ class Sstables:
             else:
                 whole = self.blocks.peek((sst.id, _WHOLE)) or _whole(bucket, path, sst)
                 data = whole[sst.data_bytes :]
-            meta = decode_meta(data, sst.id, where)
+            meta = decode_meta(data, sst.id, where, self.limits)
             if (meta.rows, meta.smallest, meta.largest) != (sst.rows, sst.smallest, sst.largest):
                 raise CorruptSst(f"{where}: its rows or key range are not those that the version names")
             self.metas.put((sst.id,), meta, meta.nbytes)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS
 from tussock.statestore.contract.records import SstInfo, TableSpec, data_path, meta_path
 from tussock.statestore.format import bloom
 from tussock.statestore.format.block import CODECS, encode_block
@@ -19,14 +20,10 @@ from tussock.statestore.format.hashing import hash_keys
 from tussock.statestore.format.meta import DATA_HEADER, ONE_OBJECT_HEADER, BlockIndex, SstMeta, encode_meta
 from tussock.statestore.rows.rows import Rows, binary_buffers, repeats
 
-__all__ = ["BITS_PER_KEY", "ONE_OBJECT_BYTES", "EncodedSst", "SstWriter", "value_schema"]
+__all__ = ["BITS_PER_KEY", "EncodedSst", "SstWriter", "value_schema"]
 
 BITS_PER_KEY = 10
 """Bloom filter bits per row: about 1 % false positives."""
-
-ONE_OBJECT_BYTES = 256 << 10
-"""An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
-read whole sooner than a meta and one block in two requests."""
 
 
 @lru_cache(maxsize=1024)
@@ -100,13 +97,18 @@ class SstWriter:
     """
 
     def __init__(
-        self, spec: TableSpec, *, sst_bytes: int, epoch_inherited: bool, one_object_bytes: int | None = None
+        self,
+        spec: TableSpec,
+        *,
+        sst_bytes: int,
+        epoch_inherited: bool,
+        one_object_bytes: int = DEFAULT_LIMITS.one_object_bytes,
     ) -> None:
         self._codec = CODECS[spec.compression]
         self._block_bytes = spec.block_bytes
         self._sst_bytes = sst_bytes
         self._inherited = epoch_inherited
-        self._one_object_bytes = ONE_OBJECT_BYTES if one_object_bytes is None else one_object_bytes
+        self._one_object_bytes = one_object_bytes
         self._vnodes = spec.vnodes
         self._schema = value_schema(spec)
         self._open = _Accumulator()

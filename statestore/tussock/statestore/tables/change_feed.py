@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.contract.backend import PinHandle
-from tussock.statestore.core import Core, TableView
-from tussock.statestore.epochs import check_position
-from tussock.statestore.errors import InvalidOption, ObjectNotFound, SchemaMismatch
+from tussock.statestore.errors import ObjectNotFound, SchemaMismatch
+from tussock.statestore.read.table_views import TableViews
+from tussock.statestore.read.views import ReadView
 from tussock.statestore.rows.rows import Rows, repeats
 from tussock.statestore.sst.iterators import ConcatIterator, MergeIterator, ReadRange, SSTableIterator
 from tussock.statestore.sst.lookup_many import find_many
 from tussock.statestore.sst.merge import whole_keys
+from tussock.statestore.sst.reader import Sstables
 from tussock.statestore.write.sorted_runs import take_hits
 
 __all__ = ["OPERATIONS", "ChangeFeed", "ChangeRows", "FeedRange"]
@@ -61,11 +61,10 @@ class ChangeRows(NamedTuple):
 class ChangeFeed:
     """The changes of one table; through a pin those after the pinned epoch, whatever the retention."""
 
-    def __init__(self, core: Core, table: int, name: str, pin: PinHandle | None = None) -> None:
-        self._core = core
-        self._table = table
-        self._name = name
-        self._pin = pin
+    def __init__(self, views: TableViews, sstables: Sstables) -> None:
+        self._views = views
+        self._name = views.name
+        self._sstables = sstables
 
     def between(self, from_epoch: int, to_epoch: int | None, want: FeedRange) -> Iterator[ChangeRows]:
         """Changes of from_epoch < epoch <= to_epoch (the newest epoch if `None`), for the keys and columns wanted.
@@ -73,68 +72,42 @@ class ChangeFeed:
         Raises `SnapshotExpired` at once if `from_epoch` is no longer kept, `InvalidOption` if `to_epoch` is not
         committed yet.
         """
-        until = self._until(from_epoch, to_epoch)
-        return self._walk(self._view(from_epoch), from_epoch, until, want)
+        until = self._views.check_feed(from_epoch, to_epoch)
+        return self._walk(self._views.since(from_epoch), from_epoch, until, want)
 
     def epochs(self, from_epoch: int, to_epoch: int | None) -> list[int]:
         """Epochs in the same range that wrote to the table, ascending.
 
         A commit's SST says its epoch; of compacted ones the blocks with epochs in the range are read.
         """
-        until = self._until(from_epoch, to_epoch)
-        view = self._view(from_epoch)
+        until = self._views.check_feed(from_epoch, to_epoch)
+        view = self._views.since(from_epoch)
         while True:
             try:
                 epochs: list[int] = self._epochs(view, from_epoch, until).tolist()
                 return epochs
             except ObjectNotFound as error:
-                view = self._view_after(error, view, from_epoch)
+                view = self._views.since_after(error, view, from_epoch)
 
-    def _until(self, from_epoch: int, to_epoch: int | None) -> int:
-        """The end of the range, after both ends were checked."""
-        newest = self._core.check_committed(self._name, check_position(0 if to_epoch is None else to_epoch, "to_epoch"))
-        until = newest if to_epoch is None else to_epoch
-        if not check_position(from_epoch, "from_epoch") <= until:
-            raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
-        if self._pin is None:
-            self._core.check_readable(from_epoch, pinned=False)
-        elif max(from_epoch, 1) < self._pin.info.epoch:
-            raise InvalidOption(
-                f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"
-            )
-        return until
-
-    def _view(self, from_epoch: int) -> TableView:
-        if self._pin is None:
-            return self._core.view(self._table, self._name, from_epoch)
-        view = self._core.view(self._table, self._name, pinned=True)
-        # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
-        self._pin.check()
-        return view
-
-    def _view_after(self, error: ObjectNotFound, view: TableView, from_epoch: int) -> TableView:
-        """The newest version, when vacuum took an SST of `view`; raises if that version names the lost object, too."""
-        self._core.refresh_after(error, view.version)
-        return self._view(from_epoch)
-
-    def _walk(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:
-        self._core.check_process()  # in a forked process what is to come would be fetched by threads of the parent
+    def _walk(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> Iterator[ChangeRows]:
+        # In a forked process what is to come would be fetched by threads of the parent.
+        self._views.lifetime.check_process()
         start = want.start
         while True:
             try:
                 merged, at_hand = self._merged(view, from_epoch, until, want._replace(start=start))
-                for rows, complete in whole_keys(merged):
+                for rows, complete in whole_keys(merged, self._sstables.limits.batch_bytes):
                     if complete:
                         changes = self._changes(view, rows, from_epoch, until, want, at_hand=at_hand)
                         if changes is not None:
                             yield changes
                     else:
                         yield from self._by_epochs(view, rows, from_epoch, until, want)
-                    self._core.check_process()
+                    self._views.lifetime.check_process()
                     start = rows.key(len(rows) - 1) + b"\0"
                 return
             except ObjectNotFound as error:
-                view = self._view_after(error, view, from_epoch)
+                view = self._views.since_after(error, view, from_epoch)
             except pa.ArrowInvalid as error:
                 raise SchemaMismatch(
                     f"table {self._name!r} was altered while its changes were read, and has values now that the columns"
@@ -142,7 +115,7 @@ class ChangeFeed:
                 ) from error
 
     def _by_epochs(
-        self, view: TableView, some: Rows, from_epoch: int, until: int, want: FeedRange
+        self, view: ReadView, some: Rows, from_epoch: int, until: int, want: FeedRange
     ) -> Iterator[ChangeRows]:
         """The changes of one key that has more versions than a batch may hold, of which `some` are the newest.
 
@@ -160,7 +133,7 @@ class ChangeFeed:
                 yield from self._walk(view, low, high, only)
                 low = high
 
-    def _merged(self, view: TableView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
+    def _merged(self, view: ReadView, from_epoch: int, until: int, want: FeedRange) -> tuple[MergeIterator, bool]:
         """All versions in blocks that may have some of the range.
 
         And whether the version after a change, in this order, is the one that it replaced. It is not where a run
@@ -174,13 +147,13 @@ class ChangeFeed:
             after_epoch=from_epoch,
             until_epoch=until,
         ).shared_by(len(view.runs))
-        runs = [ConcatIterator(self._core.sstables, run.ssts, wanted) for run in view.runs]
+        runs = [ConcatIterator(self._sstables, run.ssts, wanted) for run in view.runs]
         read = [at for at, run in enumerate(runs) if run.ssts]
         at_hand = all(run.min_epoch > from_epoch for run in view.runs[: max(read, default=0)])
-        return MergeIterator([runs[at] for at in read]), at_hand
+        return MergeIterator([runs[at] for at in read], limits=self._sstables.limits), at_hand
 
     def _changes(
-        self, view: TableView, rows: Rows, from_epoch: int, until: int, want: FeedRange, *, at_hand: bool
+        self, view: ReadView, rows: Rows, from_epoch: int, until: int, want: FeedRange, *, at_hand: bool
     ) -> ChangeRows | None:
         """The changes in merged rows, which have all versions of their keys that are in the range.
 
@@ -202,10 +175,10 @@ class ChangeFeed:
         columns = list(known.columns)
         first = np.flatnonzero(fresh & ~has_before)
         if len(first) and from_epoch:
-            hits = find_many(self._core.sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
+            hits = find_many(self._sstables, view.runs, known.keys.take(pa.array(first)), from_epoch)
             image_columns = len(want.columns) if want.before_images else 0
             existed[first], values = take_hits(
-                hits, len(first), want.columns[:image_columns], want.types[:image_columns], self._name
+                hits, len(first), want.columns[:image_columns], want.types[:image_columns], self._views.name
             )
             if want.before_images:
                 columns = [pa.concat_arrays(pair) for pair in zip(columns, values, strict=True)]
@@ -230,7 +203,7 @@ class ChangeFeed:
             known.keys.take(pa.array(at)), [column.take(images) for column in columns], operations[order], epochs[at]
         )
 
-    def _epochs(self, view: TableView, from_epoch: int, until: int) -> npt.NDArray[np.uint64]:
+    def _epochs(self, view: ReadView, from_epoch: int, until: int) -> npt.NDArray[np.uint64]:
         found = [np.zeros(0, np.uint64)]
         want = ReadRange(columns=(), after_epoch=from_epoch, fill=False)
         for sst in (sst for run in view.runs for sst in run.ssts):
@@ -239,6 +212,6 @@ class ChangeFeed:
             if sst.min_epoch == sst.max_epoch:
                 found.append(np.array([sst.min_epoch], np.uint64))
                 continue
-            found += [np.unique(rows.epoch_array()) for rows in SSTableIterator(self._core.sstables, sst, want)]
+            found += [np.unique(rows.epoch_array()) for rows in SSTableIterator(self._sstables, sst, want)]
         epochs = np.unique(np.concatenate(found))
         return epochs[(epochs > np.uint64(from_epoch)) & (epochs <= np.uint64(until))]

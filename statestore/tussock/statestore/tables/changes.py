@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tussock.statestore.base.arguments import check_flag
-from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec
-from tussock.statestore.core import Core
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.rows.wider_types import as_type
 from tussock.statestore.sst.writer import value_schema
@@ -20,9 +18,8 @@ _ADDED = (pa.field("op", pa.string(), nullable=False), pa.field("epoch", pa.uint
 
 
 def change_batches(
-    core: Core,
+    feed: ChangeFeed,
     spec: TableSpec,
-    pin: PinHandle | None,
     epochs: tuple[int, int | None],
     keys: tuple[bytes | None, bytes | None],
     columns: Sequence[str] | None,
@@ -31,14 +28,14 @@ def change_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The changes in `epochs` (from, to] of the encoded `keys` [start, end), with these `columns`, all if `None`.
 
-    The epochs are checked at once; see `ChangeFeed.between`.
+    `feed` is that of the table. The epochs are checked at once; see `ChangeFeed.between`.
     """
     check_flag(before_images, "before_images")
     schema, values = spec.arrow_schema(), value_schema(spec)
     names = picked_columns(columns, schema, spec.name)
     wanted = [at for at, name in enumerate(values.names) if name in names]
     want = FeedRange(*keys, wanted, [values.types[at] for at in wanted], before_images)
-    changes = ChangeFeed(core, spec.id, spec.name, pin).between(*epochs, want)
+    changes = feed.between(*epochs, want)
     added = added_fields(_ADDED, schema)
     target = pa.schema([*(schema.field(name).with_nullable(True) for name in names), *added])
     encoder = KeyEncoder(schema, spec.primary_key, spec.distribution_key, spec.vnodes) if spec.primary_key else None

@@ -9,16 +9,17 @@ import pyarrow.compute as pc
 from tussock.statestore.base.arguments import check_flag
 from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec, UploadedRun
-from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import upper_bound
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.read.key_reader import KeyReader
+from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.tables.change_feed import ChangeFeed
 from tussock.statestore.tables.changes import change_batches
 from tussock.statestore.tables.raw_input import RawBatch, key_array, raw_keys, raw_rows
 from tussock.statestore.tables.reads import check_limit
-from tussock.statestore.tables.table_reader import TableReader
 from tussock.statestore.tables.typed_input import uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
@@ -38,11 +39,12 @@ _CHANGES = pa.schema(
 class RawTable:
     """Reads and writes of one raw table; of a snapshot's, reads only."""
 
-    def __init__(self, core: Core, spec: TableSpec, pin: PinHandle | None = None) -> None:
+    def __init__(self, parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> None:
         self.spec = spec
-        self._core = core
+        self._parts = parts
         self._pin = pin
-        self._reader = TableReader(core, spec.id, spec.name, pin)
+        self._views = TableViews(parts.views, spec.id, spec.name, pin)
+        self._reader = KeyReader(self._views, parts.sstables)
 
     @property
     def name(self) -> str:
@@ -62,15 +64,15 @@ class RawTable:
         operation. Raises `InvalidBatch`, `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
         self._check_writable()
-        self._core.buffer.check_open(check_epoch(epoch))
-        self._core.write(self.spec.id, epoch, raw_rows(rows, self.name))
+        self._parts.writes.buffer.check_open(check_epoch(epoch))
+        self._parts.writes.write(self.spec.id, epoch, raw_rows(rows, self.name))
 
     def upsert(self, rows: pa.RecordBatch | pa.Table, epoch: int) -> None:
         """Write Arrow data `{key, value}` in any order; of several rows with one key the last wins."""
         self._check_writable()
-        self._core.buffer.check_open(check_epoch(epoch))
+        self._parts.writes.buffer.check_open(check_epoch(epoch))
         unsorted = raw_rows(rows, self.name, ordered=False)
-        self._core.write(self.spec.id, epoch, sorted_newest(unsorted))
+        self._parts.writes.write(self.spec.id, epoch, sorted_newest(unsorted))
 
     def upload(
         self, rows: Iterable[pa.RecordBatch], *, waited: Callable[[float], object] | None = None
@@ -81,7 +83,7 @@ class RawTable:
         """
         self._check_writable()
         unsorted = (raw_rows(batch, self.name, ordered=False) for batch in uploaded_batches(rows, self.name))
-        return self._core.upload_rows(self.spec, unsorted, waited)
+        return self._parts.writes.upload_rows(self.spec, unsorted, waited)
 
     def get(self, key: bytes, epoch: int | None = None) -> bytes | None:
         """The value of `key`, at the latest epoch with own writes or as of `epoch`; `None` if there is none."""
@@ -153,16 +155,19 @@ class RawTable:
         """
         self._check_bounds(start, end)
         epochs, keys = (from_epoch, to_epoch), (start, end)
-        return change_batches(self._core, self.spec, self._pin, epochs, keys, None, before_images=before_images)
+        return change_batches(self._feed(), self.spec, epochs, keys, None, before_images=before_images)
 
     def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
         """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
-        return ChangeFeed(self._core, self.spec.id, self.name, self._pin).epochs(from_epoch, to_epoch)
+        return self._feed().epochs(from_epoch, to_epoch)
 
     def _check_bounds(self, *bounds: object) -> None:
         for bound in bounds:
             if bound is not None and not isinstance(bound, bytes):
                 raise SchemaMismatch(f"table {self.name!r}: a bound of a scan is {bound!r}, expected bytes")
+
+    def _feed(self) -> ChangeFeed:
+        return ChangeFeed(self._views, self._parts.sstables)
 
     def _check_writable(self) -> None:
         if self._pin is not None:

@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 
 from tussock.statestore.contract.backend import PinHandle
 from tussock.statestore.contract.records import TableSpec, UploadedRun
-from tussock.statestore.core import Core
 from tussock.statestore.epochs import check_epoch
 from tussock.statestore.errors import InvalidBatch, InvalidOption, SchemaMismatch
 from tussock.statestore.keys.encoding import KeyEncoder
 from tussock.statestore.keys.intervals import Interval
+from tussock.statestore.parts import StoreParts
+from tussock.statestore.read.key_reader import KeyReader
+from tussock.statestore.read.table_views import TableViews
 from tussock.statestore.rows.python_values import may_lose, python_value
 from tussock.statestore.rows.rows import Rows
 from tussock.statestore.rows.wider_types import as_type, with_types
@@ -31,7 +33,6 @@ from tussock.statestore.tables.reads import (
     key_ranges,
     picked_columns,
 )
-from tussock.statestore.tables.table_reader import TableReader
 from tussock.statestore.tables.typed_input import TypedRows, conform, delete_marks, key_rows, uploaded_batches
 from tussock.statestore.write.sorted_runs import commit_order, sorted_newest, take_hits
 
@@ -63,14 +64,15 @@ def _shape_of(spec: TableSpec) -> _Shape:
 class TypedTable:
     """Reads and writes of one typed table; of a snapshot's, reads only."""
 
-    def __init__(self, core: Core, spec: TableSpec, pin: PinHandle | None = None) -> None:
-        self._core = core
+    def __init__(self, parts: StoreParts, spec: TableSpec, pin: PinHandle | None = None) -> None:
+        self._parts = parts
         self._pin = pin
         self._id = spec.id
         self._shape = _shape_of(spec)
         # The key never changes.
         self._encoder = KeyEncoder(self._shape.schema, spec.primary_key, spec.distribution_key, spec.vnodes)
-        self._reader = TableReader(core, spec.id, spec.name, pin)
+        self._views = TableViews(parts.views, spec.id, spec.name, pin)
+        self._reader = KeyReader(self._views, parts.sstables)
 
     @property
     def spec(self) -> TableSpec:
@@ -99,8 +101,8 @@ class TypedTable:
         missing is null. Raises `SchemaMismatch` or `EpochTooOld`; then nothing was stored.
         """
         self._check_writable()
-        self._core.buffer.check_open(check_epoch(epoch))
-        self._core.write(self._id, epoch, sorted_newest(self._encode(rows, self._now())))
+        self._parts.writes.buffer.check_open(check_epoch(epoch))
+        self._parts.writes.write(self._id, epoch, sorted_newest(self._encode(rows, self._now())))
 
     def ingest_batch(self, rows: TypedRows, epoch: int) -> None:
         """Write rows whose primary keys ascend strictly; otherwise `InvalidBatch` names the first that does not.
@@ -109,7 +111,7 @@ class TypedTable:
         would sort it away.
         """
         self._check_writable()
-        self._core.buffer.check_open(check_epoch(epoch))
+        self._parts.writes.buffer.check_open(check_epoch(epoch))
         shape = self._now()
         batch = conform(rows, shape.schema, self.primary_key, self.name)
         # The stored order begins with the virtual node; the caller's is by primary key alone.
@@ -124,16 +126,16 @@ class TypedTable:
                 at,
                 key,
             )
-        self._core.write(self._id, epoch, sorted_newest(self._encode(batch, shape)))
+        self._parts.writes.write(self._id, epoch, sorted_newest(self._encode(batch, shape)))
 
     def delete(self, keys: TypedRows | Sequence[Any], epoch: int) -> None:
         """Delete rows by primary key: Arrow data with the key columns, or a list of key tuples (or of dicts)."""
         self._check_writable()
-        self._core.buffer.check_open(check_epoch(epoch))
+        self._parts.writes.buffer.check_open(check_epoch(epoch))
         encoded = self._encode_keys(keys)
         nulls = tuple(pa.nulls(len(encoded), kind) for kind in self._now().types)
         rows = Rows(encoded, 0, np.ones(len(encoded), np.bool_), nulls)
-        self._core.write(self._id, epoch, sorted_newest(rows))
+        self._parts.writes.write(self._id, epoch, sorted_newest(rows))
 
     def upload(
         self,
@@ -151,7 +153,7 @@ class TypedTable:
         self._check_writable()
         shape = self._now()
         marked = (self._marked(batch, shape, delete_column) for batch in uploaded_batches(rows, self.name))
-        return self._core.upload_rows(shape.spec, marked, waited)
+        return self._parts.writes.upload_rows(shape.spec, marked, waited)
 
     def _marked(self, batch: pa.RecordBatch, shape: _Shape, delete_column: str | None) -> Rows:
         if delete_column is None:
@@ -280,11 +282,11 @@ class TypedTable:
         """
         keys = key_ranges(self._encoder, self._shape.spec.vnodes, None, None, vnodes)[0]
         epochs = from_epoch, to_epoch
-        return change_batches(self._core, self.spec, self._pin, epochs, keys, columns, before_images=before_images)
+        return change_batches(self._feed(), self.spec, epochs, keys, columns, before_images=before_images)
 
     def change_epochs(self, from_epoch: int, to_epoch: int | None = None) -> list[int]:
         """The epochs in (from_epoch, to_epoch] that wrote to the table, ascending; raises as `change_feed` does."""
-        return ChangeFeed(self._core, self.spec.id, self.name, self._pin).epochs(from_epoch, to_epoch)
+        return self._feed().epochs(from_epoch, to_epoch)
 
     def _batches(
         self,
@@ -352,13 +354,16 @@ class TypedTable:
 
     def _now(self) -> _Shape:
         """The table as the newest version known here has it; no request."""
-        state = self._core.backend.version().tables.get(self._id)
+        state = self._parts.backend.version().tables.get(self._id)
         shape = self._shape
         if state is not None and state.spec is not shape.spec:
             same = state.spec.schema == shape.spec.schema
             # The same, if it was loaded anew: remembered, so that it is known at once the next time.
             shape = self._shape = shape._replace(spec=state.spec) if same else _shape_of(state.spec)
         return shape
+
+    def _feed(self) -> ChangeFeed:
+        return ChangeFeed(self._views, self._parts.sstables)
 
     def _check_writable(self) -> None:
         if self._pin is not None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Container
 from dataclasses import dataclass, field
 
+from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
 from tussock.statestore.base.system import Lock, System
 from tussock.statestore.contract.records import Run
 from tussock.statestore.errors import EpochOutOfOrder, EpochTooOld
@@ -35,20 +36,17 @@ _RUN_BYTES_MAX = 64 << 20
 _OVERHEAD_BYTES = 1500
 """What a run takes besides its rows: the objects around them, and buffers of 64 bytes at least."""
 
-_ISSUED_MAX = 100_000
-"""Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
-
 
 class BufferedRun:
     """A sorted run of one table and one epoch: rows in memory, or the SSTs that they were spilled to."""
 
-    __slots__ = ("block", "epoch", "index", "level", "nbytes", "spilling")
+    __slots__ = ("block", "epoch", "index", "nbytes", "spilled_to", "spilling")
 
-    def __init__(self, epoch: int, rows: Rows | None, level: Run | None = None) -> None:
+    def __init__(self, epoch: int, rows: Rows | None, spilled_to: Run | None = None) -> None:
         self.epoch = epoch
         self.block = CachedBlock(rows) if rows is not None else None
-        self.level = level
-        self.index = RunIndex(level.ssts) if level is not None else None
+        self.spilled_to = spilled_to
+        self.index = RunIndex(spilled_to.ssts) if spilled_to is not None else None
         self.nbytes = rows.nbytes + _OVERHEAD_BYTES if rows is not None else 0
         self.spilling = False
         """Whether it is being written to SSTs, which will stand in the place of just this run."""
@@ -84,8 +82,9 @@ class EpochBuffer:
 class SharedBuffer:
     """All uncommitted writes of a client, over its tables and epochs."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, limits: Limits = DEFAULT_LIMITS) -> None:
         self._system = system
+        self._issued_max = limits.issued_epochs
         self._lock = threading.Lock()
         self._epochs: dict[int, EpochBuffer] = {}
         self._issued: dict[int, None] = {}
@@ -115,7 +114,7 @@ class SharedBuffer:
             if epoch in self._issued or epoch in self._epochs or epoch in self._taken:
                 return False
             self._issued[epoch] = None
-            if len(self._issued) > _ISSUED_MAX:
+            if len(self._issued) > self._issued_max:
                 del self._issued[next(iter(self._issued))]
             return True
 
@@ -212,7 +211,7 @@ class SharedBuffer:
             # thread meanwhile, as stamps and epochs come from the same clock, is still to be opened.
             if epoch not in self._epochs and epoch not in self._issued:
                 self._taken[epoch] = None
-                if len(self._taken) > _ISSUED_MAX:
+                if len(self._taken) > self._issued_max:
                     del self._taken[next(iter(self._taken))]
 
     def note_upload(self, epoch: int, sst_id: str) -> None:
@@ -230,7 +229,7 @@ class SharedBuffer:
     def spilled_ids(self) -> list[str]:
         """Ids of the SSTs that uncommitted rows were spilled to."""
         runs = [run for runs in self._by_table.values() for run in runs]
-        return [sst.id for run in runs if run.level is not None for sst in run.level.ssts]
+        return [sst.id for run in runs if run.spilled_to is not None for sst in run.spilled_to.ssts]
 
     def spill_candidate(self, tables: Container[int]) -> tuple[int, int, tuple[BufferedRun, ...]] | None:
         """(table, epoch, in-memory runs) of the open epoch and table, one of `tables`, that hold the most memory."""
@@ -249,7 +248,7 @@ class SharedBuffer:
                 run.spilling = True
             return best
 
-    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], level: Run) -> bool:
+    def spilled(self, table: int, epoch: int, runs: tuple[BufferedRun, ...], spilled_to: Run) -> bool:
         """Put the SSTs in the place of the runs that went into them; `False` if the epoch was dropped meanwhile."""
         with self._lock:
             buffer = self._epochs.get(epoch)
@@ -258,7 +257,7 @@ class SharedBuffer:
             kept = buffer.runs[table]
             # Newer runs may have come in front meanwhile; older spills stand behind.
             at = kept.index(runs[0])
-            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, level), *kept[at + len(runs) :])
+            buffer.runs[table] = (*kept[:at], BufferedRun(epoch, None, spilled_to), *kept[at + len(runs) :])
             self.nbytes -= sum(run.nbytes for run in runs)
             self._publish(table)
             return True

@@ -20,7 +20,7 @@ from tussock.meta.server.auth.caller import ANYONE, Caller
 from tussock.meta.server.auth.certificates import CertificateRules
 from tussock.meta.server.auth.tokens import Token, find_token, read_tokens
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import AccessDenied, Unauthenticated
 
 __all__ = ["Authenticator", "Presented", "authorize"]
@@ -54,9 +54,9 @@ class Authenticator:
         revoked: Sequence[str] = (),
     ) -> None:
         """Reads the file; `InvalidOption` if it, or a pattern, cannot be used."""
-        self._tokens: Watched[tuple[Token, ...]] | None = None
+        self._tokens: WatchedFiles[tuple[Token, ...]] | None = None
         if tokens_file:
-            self._tokens = Watched([tokens_file], read_tokens, system)
+            self._tokens = WatchedFiles([tokens_file], read_tokens, system)
         self._certificates_required = certificates_required
         self._rules = CertificateRules(certificate_roles or {}, revoked)
 

@@ -21,7 +21,7 @@ from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Role
 from tussock.meta.server.settings.model import MetaSettings
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.buckets.credentials import FOLDER_VARIABLE, setting_files, settings_in
 from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
 from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectStoreUnavailable
@@ -105,7 +105,7 @@ def _for_readers(settings: MetaSettings, system: System) -> Callable[[], pb.GetC
     chosen = settings.credentials
     if chosen.reader_folder:
         folder = chosen.reader_folder
-        files = Watched(setting_files(folder), lambda _: _reader_pair(folder), system)
+        files = WatchedFiles(setting_files(folder), lambda _: _reader_pair(folder), system)
 
         def of_files() -> pb.GetCredentialsResponse:
             key, secret = files.current()
@@ -158,7 +158,7 @@ def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) ->
         return key, secret
 
     if folder:
-        return Watched(setting_files(folder), lambda _: told(settings_in(folder)), system).current, RENEW_MS
+        return WatchedFiles(setting_files(folder), lambda _: told(settings_in(folder)), system).current, RENEW_MS
     pair = told({})
     return lambda: pair, 0
 

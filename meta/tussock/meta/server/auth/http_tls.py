@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["http_tls"]
@@ -38,7 +38,7 @@ def http_tls(certificate: str, key: str, client_ca: str, system: System) -> ssl.
             ) from None
         return context
 
-    files = Watched([certificate, key] + [client_ca] * bool(client_ca), load, system)
+    files = WatchedFiles([certificate, key] + [client_ca] * bool(client_ca), load, system)
 
     def newest(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         # OpenSSL asks at each handshake, also of a client that names no server.

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from tussock.statestore.base.system import System
-from tussock.statestore.base.watched_files import Watched
+from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
 
 __all__ = ["server_credentials"]
@@ -23,7 +23,7 @@ def server_credentials(certificate: str, key: str, client_ca: str, system: Syste
     Raises `InvalidOption` if a file cannot be read, or the pair does not fit.
     """
     paths = [certificate, key] + [client_ca] * bool(client_ca)
-    files = Watched(paths, _load, system)
+    files = WatchedFiles(paths, _load, system)
     first = given = files.current()
 
     def newest() -> grpc.ServerCertificateConfiguration | None:

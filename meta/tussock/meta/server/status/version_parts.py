@@ -107,7 +107,7 @@ def _table_status(state: TableState, config: PickerConfig, stall: str, sums: Lev
     spec, tree = state.spec, state.levels
     levels = []
     if tree.l0:
-        levels.append(_level_status(0, len(tree.l0), [sst for sub in tree.l0 for sst in sub.ssts], 0))
+        levels.append(_level_status(0, len(tree.l0), [sst for run in tree.l0 for sst in run.ssts], 0))
     levels += [
         sums.level(spec.id, number, run, config.level_bytes_max(number))
         for number, run in enumerate(tree.levels, start=1)

@@ -25,8 +25,8 @@ from tussock.operator.planning.compute.runs import (
     RESTARTS_ANNOTATION,
     SCHEDULED_ANNOTATION,
     Fate,
+    JobRun,
     Next,
-    Run,
     fate_of,
     free_name,
     is_lost,
@@ -59,7 +59,7 @@ def drive(
     compute: Compute,
     store: str,
     job: Job,
-    runs: Sequence[Run],
+    runs: Sequence[JobRun],
     gates: Gates,
     now: datetime,
     executors: Sequence[Manifest] = (),
@@ -77,7 +77,7 @@ def drive(
     return _living(compute, job, run, gates, now, executors)
 
 
-def _leaving(compute: Compute, job: Job, run: Run) -> Verdict:
+def _leaving(compute: Compute, job: Job, run: JobRun) -> Verdict:
     """A pod takes its time to go, so this is where its deletion by somebody else is told."""
     if run.template == job.template_hash and not compute.spec.suspend:
         told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
@@ -86,7 +86,7 @@ def _leaving(compute: Compute, job: Job, run: Run) -> Verdict:
     return progressing(Reason.DRAINING, told)
 
 
-def _replacing(lost: Sequence[Run], found: Driving) -> Driving:
+def _replacing(lost: Sequence[JobRun], found: Driving) -> Driving:
     """With an event where a driver is started although an older one has not gone."""
     if not lost or not found.actions:
         return found
@@ -147,13 +147,13 @@ def start(
     return Driving(progressing(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(marked(pod)),), status)
 
 
-def stop(run: Run) -> Delete:
+def stop(run: JobRun) -> Delete:
     """End a driver in order, or take away one that has ended."""
     return Delete(Ref("Pod", run.name))
 
 
 def _living(
-    compute: Compute, job: Job, run: Run, gates: Gates, now: datetime, executors: Sequence[Manifest]
+    compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime, executors: Sequence[Manifest]
 ) -> Driving:
     status = living_status(run)
     serving = is_ready_pod(run.body)
@@ -170,7 +170,7 @@ def _living(
     return Driving(verdict, status=status, again_seconds=_LOOK_SECONDS)
 
 
-def ended_status(run: Run, found: Next) -> dict[str, Any]:
+def ended_status(run: JobRun, found: Next) -> dict[str, Any]:
     """The fields of a status that tell of a driver that has ended."""
     status: dict[str, Any] = {
         "driverPod": run.name,
@@ -189,7 +189,7 @@ def ended_status(run: Run, found: Next) -> dict[str, Any]:
     return status
 
 
-def _ended(compute: Compute, job: Job, run: Run, gates: Gates, now: datetime) -> Driving:
+def _ended(compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime) -> Driving:
     found = fate_of(compute, run)
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, Next, Run, stamp
+from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, JobRun, Next, stamp
 from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
 from tussock.operator.resources.compute import Compute
 
@@ -12,7 +12,7 @@ _NOT_ITS_BATCHES = ("comes from", "was never committed", "too old to know")
 """Of a `Fenced` that the store raises where a writer's batches are another query's (`tussock.meta.version.ledger`)."""
 
 
-def last_failure(run: Run) -> dict[str, Any] | None:
+def last_failure(run: JobRun) -> dict[str, Any] | None:
     """What stays of a run that failed, whose pod goes, and with it its log; `None` of one that did not fail."""
     if run.exit_code in (0, DRAINED):
         return None
@@ -34,7 +34,7 @@ def failure(compute: Compute, failures: int, told: str) -> Verdict:
     )
 
 
-def backing_off(compute: Compute, run: Run, found: Next) -> Verdict:
+def backing_off(compute: Compute, run: JobRun, found: Next) -> Verdict:
     """The driver has ended and starts again after a pause."""
     at = stamp(found.at) if found.at else ""
     if run.exit_code in (0, DRAINED):

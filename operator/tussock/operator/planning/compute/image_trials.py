@@ -13,7 +13,7 @@ from tussock.operator.manifests.compute.job import Job
 from tussock.operator.manifests.compute.pods import image_trial, trial_name
 from tussock.operator.planning.compute.drivers import Driving
 from tussock.operator.planning.compute.health import is_ready_pod
-from tussock.operator.planning.compute.runs import Run, has_ended, living_status
+from tussock.operator.planning.compute.runs import JobRun, has_ended, living_status
 from tussock.operator.planning.words.conditions import Reason, progressing, wrong
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.rollout import pod_problem
@@ -27,7 +27,7 @@ LOOK_SECONDS = 15.0
 
 
 def try_image(
-    compute: Compute, store: StoreResource, job: Job, runs: Sequence[Run], trial: Manifest | None, now: datetime
+    compute: Compute, store: StoreResource, job: Job, runs: Sequence[JobRun], trial: Manifest | None, now: datetime
 ) -> Driving | None:
     """What to do before a driver that runs gives way to one of another image; `None` if nothing is in the way."""
     run = next((run for run in runs if not (run.has_ended or run.is_leaving)), None)

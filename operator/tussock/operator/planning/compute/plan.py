@@ -21,7 +21,7 @@ from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
-from tussock.operator.planning.compute.runs import Run, has_ended, run_of, stamp
+from tussock.operator.planning.compute.runs import JobRun, has_ended, run_of, stamp
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
 from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret, secret_version
 from tussock.operator.planning.words.comparison import applies, prunes
@@ -125,7 +125,7 @@ def _driving(
     observed: Observed[ComputeFacts],
     gates: Gates,
     certificate: JobCertificate,
-    runs: Sequence[Run],
+    runs: Sequence[JobRun],
     now: datetime,
 ) -> Driving:
     """What to do with the driver."""
@@ -166,7 +166,7 @@ def _lost_claim(compute: Compute, applied: Sequence[Apply], children: Mapping[Re
     return (Emit("Warning", str(Reason.CHECKPOINT_LOST), told),)
 
 
-def _stopping(runs: Sequence[Run]) -> tuple[Delete, ...]:
+def _stopping(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
     return tuple(stop(run) for run in runs if not run.is_leaving)
 
 
@@ -191,7 +191,11 @@ def _refreshed(
 
 
 def _leaving(
-    compute: Compute, observed: Observed[ComputeFacts], store: StoreResource | None, runs: Sequence[Run], now: datetime
+    compute: Compute,
+    observed: Observed[ComputeFacts],
+    store: StoreResource | None,
+    runs: Sequence[JobRun],
+    now: datetime,
 ) -> Plan:
     """Let drivers end in order; executors go with them, by their owner references. Then let go."""
     if not runs:
@@ -261,5 +265,5 @@ def _role(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
 
 
-def _is_serving(runs: Sequence[Run]) -> bool:
+def _is_serving(runs: Sequence[JobRun]) -> bool:
     return any(is_ready_pod(run.body) and not run.is_leaving for run in runs)

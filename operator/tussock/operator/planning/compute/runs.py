@@ -22,8 +22,8 @@ __all__ = [
     "RESTARTS_ANNOTATION",
     "SCHEDULED_ANNOTATION",
     "Fate",
+    "JobRun",
     "Next",
-    "Run",
     "backoff_seconds",
     "fate_of",
     "free_name",
@@ -55,7 +55,7 @@ _HEALTHY_SECONDS_MIN = 60.0
 """Who ran at least for so long, and for the longest back-off, failed of something new: counting begins anew."""
 
 
-class Run(NamedTuple):
+class JobRun(NamedTuple):
     """One pod of the driver."""
 
     name: str
@@ -101,7 +101,7 @@ def has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def run_of(pod: Manifest) -> Run:
+def run_of(pod: Manifest) -> JobRun:
     """The run that a driver's pod is."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
@@ -112,7 +112,7 @@ def run_of(pod: Manifest) -> Run:
     is_over = has_ended(pod)
     started = state.get("startedAt") or status.get("startTime") or metadata.get("creationTimestamp")
     ended = state.get("finishedAt") or _ready_until(status) or started
-    return Run(
+    return JobRun(
         name=metadata["name"],
         is_leaving=bool(metadata.get("deletionTimestamp")),
         has_ended=is_over,
@@ -129,7 +129,7 @@ def run_of(pod: Manifest) -> Run:
     )
 
 
-def is_lost(run: Run, now: datetime) -> bool:
+def is_lost(run: JobRun, now: datetime) -> bool:
     """Whether a pod that was deleted does not go, though its time is over: nobody hears of its node any more.
 
     Kubernetes leaves such a pod there until the node comes back or a person gives it up.
@@ -138,7 +138,7 @@ def is_lost(run: Run, now: datetime) -> bool:
     return seconds_since(run.body["metadata"].get("deletionTimestamp"), now) > LOST_SECONDS
 
 
-def free_name(compute: Compute, lost: Sequence[Run]) -> str:
+def free_name(compute: Compute, lost: Sequence[JobRun]) -> str:
     """The name of the next driver's pod: the usual one, unless a lost pod has it."""
     name, taken = driver_name(compute.name), {run.name for run in lost}
     return name if name not in taken else next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in taken)
@@ -182,7 +182,7 @@ def backoff_seconds(policy: RestartPolicy, failures: int) -> float:
     return float(min(policy.backoff_seconds * 2.0 ** min(max(failures - 1, 0), 32), policy.max_backoff_seconds))
 
 
-def fate_of(compute: Compute, run: Run) -> Next:
+def fate_of(compute: Compute, run: JobRun) -> Next:
     """What follows the end of a run.
 
     A driver that was told to stop, by a kubelet that shuts its node down for example, has not failed. Nor has one that
@@ -206,7 +206,7 @@ def fate_of(compute: Compute, run: Run) -> Next:
     return Next(Fate.RESTART, failures, ended + timedelta(seconds=backoff_seconds(policy, failures)))
 
 
-def living_status(run: Run) -> dict[str, Any]:
+def living_status(run: JobRun) -> dict[str, Any]:
     """The fields of a status that tell of a driver that runs."""
     status: dict[str, Any] = {
         "driverPod": run.name,

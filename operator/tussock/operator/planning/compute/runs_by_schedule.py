@@ -13,7 +13,7 @@ from tussock.operator.planning.compute.drivers import Driving, ended_status, sta
 from tussock.operator.planning.compute.failures import failure
 from tussock.operator.planning.compute.gates import Gates
 from tussock.operator.planning.compute.health import health_of
-from tussock.operator.planning.compute.runs import Fate, Run, fate_of, free_name, is_lost, living_status, stamp
+from tussock.operator.planning.compute.runs import Fate, JobRun, fate_of, free_name, is_lost, living_status, stamp
 from tussock.operator.planning.schedules import parse_schedule
 from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
 from tussock.operator.planning.words.model import Action, Manifest
@@ -26,7 +26,7 @@ def drive_by_schedule(
     compute: Compute,
     store: str,
     job: Job,
-    runs: Sequence[Run],
+    runs: Sequence[JobRun],
     gates: Gates,
     now: datetime,
     executors: Sequence[Manifest] = (),
@@ -55,7 +55,7 @@ def _due(
     store: str,
     job: Job,
     name: str,
-    runs: Sequence[Run],
+    runs: Sequence[JobRun],
     due: datetime,
     gate: Verdict | None,
     now: datetime,
@@ -79,7 +79,7 @@ def _between(
     store: str,
     job: Job,
     name: str,
-    runs: Sequence[Run],
+    runs: Sequence[JobRun],
     upcoming: datetime,
     gate: Verdict | None,
     now: datetime,

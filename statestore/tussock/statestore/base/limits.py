@@ -1,0 +1,46 @@
+"""`Limits`: sizes that nobody has to choose, and that tests and small machines shrink.
+
+With small ones a few rows make what else takes gigabytes: many segments, a key whose versions fill many batches, an
+SST of two objects. None is stored: a store may be opened with others each time.
+"""
+
+import msgspec
+
+from tussock.statestore.errors import InvalidOption
+
+__all__ = ["DEFAULT_LIMITS", "Limits", "check_sizes"]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much an open store handles at once."""
+
+    segment_bytes: int = 2 << 20
+    """Consecutive blocks are read, decoded and cached together up to about this size when many of them are wanted."""
+    segment_bytes_max: int = 8 << 20
+    """A segment that many versions of one key have made larger than this is read in pieces."""
+    batch_bytes: int = 32 << 20
+    """A merged batch has no more, unless a single row has."""
+    merge_bytes: int = 64 << 20
+    """Once the inputs of a merge hold so much together, another is opened only when nothing else can be given out."""
+    sst_bytes: int = 64 << 20
+    """Bytes of an SST before compression, in commits and spills."""
+    one_object_bytes: int = 256 << 10
+    """An SST with no more data than this is one object. Measured in decision 0014: up to here it is written sooner, and
+    read whole sooner than a meta and one block in two requests."""
+    column_bytes: int = (1 << 31) - 1
+    """What a column of one batch holds at most: Arrow's 32-bit offsets can tell no more apart."""
+    issued_epochs: int = 100_000
+    """Epochs handed out and not yet used that are remembered; older ones are forgotten and then refused."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def check_sizes(limits: object) -> None:
+    """`InvalidOption` unless these are `Limits` of at least 1 each; SSTs of one object may have none at all."""
+    if not isinstance(limits, Limits):
+        raise InvalidOption(f"limits is {limits!r:.100}; expected tussock.statestore.base.limits.Limits")
+    for name in limits.__struct_fields__:
+        size, least = getattr(limits, name), int(name != "one_object_bytes")
+        if type(size) is not int or size < least:
+            raise InvalidOption(f"limits.{name} is {size!r:.100}; expected a number of at least {least}")

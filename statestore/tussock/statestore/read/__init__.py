@@ -1,0 +1,1 @@
+"""What a read sees, and the reads of one table on it."""

@@ -1,0 +1,126 @@
+"""What the reads of one table see, at the latest epoch, at one that is given, or at a pinned one.
+
+A read combines the client's own uncommitted rows with the committed runs of a version; a snapshot's reads leave the
+own rows out. A buffered row wins over a committed one whatever their numbers: its epoch is not final, and its commit
+will put it on top. For the same reason no own row belongs to an epoch at or above which something is committed: its
+commit will be stamped above that, and a read at such an epoch must never change.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tussock.statestore.contract.backend import PinHandle
+from tussock.statestore.contract.readable import check_unpinned
+from tussock.statestore.epochs import check_epoch, check_position
+from tussock.statestore.errors import InvalidOption, ObjectNotFound
+from tussock.statestore.read.views import ReadView, Views
+
+__all__ = ["TableViews"]
+
+T = TypeVar("T")
+
+
+class TableViews:
+    """The views of one table, all through the same pin if there is one."""
+
+    def __init__(self, views: Views, table: int, name: str, pin: PinHandle | None = None) -> None:
+        self.name = name
+        self.lifetime = views.lifetime
+        self._views = views
+        self._buffer = views.buffer
+        self._table = table
+        self._pin = pin
+
+    def checked(self, epoch: int | None) -> int | None:
+        """The epoch to `take` for a read at `epoch`; `None`: the latest, own rows included, or the pinned one.
+
+        Raises `SnapshotExpired` if the epoch is no longer kept, `InvalidOption` if it is not the pinned one.
+        """
+        if self._pin is not None:
+            self._pin.check()
+            if epoch is not None and epoch != self._pin.info.epoch:
+                raise InvalidOption(f"a snapshot reads at its own epoch {self._pin.info.epoch}, not at {epoch}")
+            return self._pin.info.epoch
+        if epoch is not None:
+            self._views.check_readable(check_epoch(epoch), pinned=False)
+        return epoch
+
+    def take(self, epoch: int | None) -> ReadView:
+        """What a read at an epoch that was checked sees.
+
+        A commit adds its rows to the version, then drops them from the buffer. As the version is taken last here, a
+        reader in another thread meets them at least once, and meeting them twice does no harm.
+        """
+        if self._pin is not None:
+            version, state, runs, _, _ = self._pinned(self._pin)
+            return ReadView(version, state, runs, (), epoch)
+        own = self._buffer.runs(self._table, epoch)
+        view = self._views.committed(self._table, self.name)
+        if epoch is None:
+            return ReadView(view.version, view.state, view.runs, own) if own else view
+        check_unpinned(view.version, epoch)
+        if own and epoch <= view.version.max_committed_epoch:
+            own = ()
+        return ReadView(view.version, view.state, view.runs, own, epoch)
+
+    def since(self, epoch: int) -> ReadView:
+        """The committed rows, for changes after `epoch`, which was checked."""
+        if self._pin is not None:
+            return self._pinned(self._pin)
+        view = self._views.committed(self._table, self.name)
+        check_unpinned(view.version, epoch)
+        return view
+
+    def _pinned(self, pin: PinHandle) -> ReadView:
+        view = self._views.committed(self._table, self.name, gone=True)
+        # After the view was taken: if the lease lapsed, compaction may have gone past the epoch in that very version.
+        pin.check()
+        return view
+
+    def resilient(self, read: Callable[[ReadView], T], epoch: int | None) -> T:
+        """Run a read at an epoch that was checked, on newer versions until vacuum leaves its SSTs alone."""
+        return self._views.resilient(lambda: read(self.take(epoch)), epoch, pinned=self._pin is not None)
+
+    def resilient_since(self, read: Callable[[ReadView], T], epoch: int) -> T:
+        """The same for changes after an epoch."""
+        return self._views.resilient(lambda: read(self.since(epoch)), epoch, pinned=False)
+
+    def after(self, error: ObjectNotFound, view: ReadView) -> ReadView:
+        """What a read sees on the newest version, at the epoch that it has, when an SST of its view is gone."""
+        self._views.refresh_after(error, view.version)
+        if view.epoch:
+            self._views.check_readable(view.epoch, pinned=self._pin is not None)
+        return self.take(view.epoch)
+
+    def since_after(self, error: ObjectNotFound, view: ReadView, epoch: int) -> ReadView:
+        """The same for changes after an epoch."""
+        self._views.refresh_after(error, view.version)
+        return self.since(epoch)
+
+    def check_range(self, from_epoch: int, to_epoch: int | None) -> int:
+        """The end of a range of all versions, after both ends were checked; `None` is the newest, or pinned, epoch."""
+        newest = self._pin.info.epoch if self._pin is not None else self._views.backend.recent().max_committed_epoch
+        until = newest if to_epoch is None else check_position(to_epoch, "to_epoch")
+        if not check_position(from_epoch, "from_epoch") <= until:
+            raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
+        self._views.check_committed(self.name, until)
+        # A pin at E keeps, of what lies at or below E, only each key's newest version: it serves no changes below E.
+        # Everything above `from_epoch` is kept if a reader at `from_epoch` is still served.
+        self._views.check_readable(until, pinned=False)
+        self._views.check_readable(from_epoch, pinned=False)
+        return until
+
+    def check_feed(self, from_epoch: int, to_epoch: int | None) -> int:
+        """The end of a range of changes with what was before, whose images at `from_epoch` a pin there keeps, too."""
+        given = check_position(0 if to_epoch is None else to_epoch, "to_epoch")
+        newest = self._views.check_committed(self.name, given)
+        until = newest if to_epoch is None else to_epoch
+        if not check_position(from_epoch, "from_epoch") <= until:
+            raise InvalidOption(f"changes from {from_epoch} to {until}: expected 0 <= from_epoch <= to_epoch")
+        if self._pin is None:
+            self._views.check_readable(from_epoch, pinned=False)
+        elif max(from_epoch, 1) < self._pin.info.epoch:
+            raise InvalidOption(
+                f"changes from {from_epoch}: a snapshot at epoch {self._pin.info.epoch} keeps those after it only"
+            )
+        return until

@@ -1,0 +1,174 @@
+"""Which version a read is done on, and what becomes of the read when vacuum takes an SST of that version.
+
+`TableViews` takes from here what the reads of one table see.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from tussock.statestore.base.lifetime import Lifetime
+from tussock.statestore.base.logs import get_logger
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import Backend, VersionView
+from tussock.statestore.contract.readable import expired
+from tussock.statestore.contract.records import TableState, data_object
+from tussock.statestore.errors import (
+    CorruptSst,
+    InvalidOption,
+    MetaUnavailable,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+    SnapshotExpired,
+    StaleUpload,
+    TableNotFound,
+)
+from tussock.statestore.sst.lookup import RunIndex
+from tussock.statestore.write.shared_buffer import BufferedRun, SharedBuffer
+
+__all__ = ["ReadView", "Views"]
+
+log = get_logger("tussock.statestore.read.views")
+
+T = TypeVar("T")
+
+_PAUSE_SECONDS = 0.2
+"""Between two attempts to learn of a version."""
+
+_MISSING_RETRIES = 20
+"""Versions that one read may try: a slow process under a grace period of seconds needs more than a few."""
+
+
+class ReadView(NamedTuple):
+    """What one read of a table sees. It stays so: a newer version may have lost what is visible at the epoch."""
+
+    version: VersionView
+    state: TableState
+    """The table in that version."""
+    runs: list[RunIndex]
+    """The committed runs, newest first."""
+    own: tuple[BufferedRun, ...] = ()
+    """The client's own uncommitted runs that are visible, newest first."""
+    epoch: int | None = None
+    """Rows up to this one are visible; `None`: all of the version, and all own ones."""
+
+
+class Views:
+    """The versions that the reads of an open store are done on. Safe to use from several threads."""
+
+    def __init__(self, lifetime: Lifetime, url: str, system: System, backend: Backend, buffer: SharedBuffer) -> None:
+        self.lifetime = lifetime
+        self.backend = backend
+        self.buffer = buffer
+        self._url = url
+        self._system = system
+        self._by_table: dict[int, ReadView] = {}
+
+    def refresh(self) -> VersionView:
+        """The newest version there is."""
+        self.lifetime.check_usable()
+        return self.backend.refresh()
+
+    def committed(self, table: int, name: str, *, gone: bool = False) -> ReadView:
+        """The table in a recent version, without own rows, at no epoch yet.
+
+        `TableNotFound` if it was dropped; with `gone`, for readers with a pin, only if no pin needs it any more.
+        """
+        if self.lifetime.closed:
+            self.lifetime.check_usable()
+        version = self.backend.recent()
+        view = self._by_table.get(table)
+        if view is None or view.version is not version:
+            state = version.tables.get(table)
+            if state is None:
+                self._by_table.pop(table, None)
+                dropped = version.gone.get(table) if gone else None
+                if dropped is None:
+                    raise TableNotFound(f"table {name!r} was dropped from the store at {self._url}", name)
+                return ReadView(version, dropped.state, [RunIndex(run) for run in dropped.state.levels.runs()])
+            if view is not None and view.state.levels is state.levels:
+                view = ReadView(version, state, view.runs)
+            else:
+                known = {id(index.source): index for index in view.runs} if view is not None else {}
+                # A run that a commit or a compaction left alone is the very same object.
+                runs = [known.get(id(run)) or RunIndex(run) for run in state.levels.runs()]
+                view = ReadView(version, state, runs)
+            self._by_table[table] = view
+        return view
+
+    def check_readable(self, epoch: int, *, pinned: bool) -> None:
+        """Make sure that `epoch` can be read: known here, and still kept unless a pin keeps it."""
+        if epoch > self.backend.version().max_committed_epoch:
+            self.refresh()
+        if not pinned:
+            oldest = self.backend.oldest_readable()
+            if epoch < oldest:
+                raise expired(epoch, oldest)
+
+    def check_committed(self, table: str, until: int) -> int:
+        """The newest committed epoch; `InvalidOption` if changes of a table up to `until` would miss some to come."""
+        newest = self.backend.recent().max_committed_epoch
+        if until > newest:
+            newest = self.refresh().max_committed_epoch
+        if until > newest:
+            raise InvalidOption(
+                f"table {table!r}: changes up to epoch {until}: the newest committed epoch is {newest}, and what is "
+                "committed until then would be missing; wait_epoch() for it first"
+            )
+        return newest
+
+    def await_epoch(self, epoch: int) -> None:
+        """Return when the version here has the epoch, however long the service or the bucket is away."""
+        pause = _PAUSE_SECONDS / 32
+        while self.backend.version().max_committed_epoch < epoch:
+            try:
+                if self.refresh().max_committed_epoch >= epoch:
+                    return
+            except (MetaUnavailable, ObjectStoreUnavailable) as error:
+                log.warning("a version is waited for", epoch=epoch, error=str(error))
+                pause = _PAUSE_SECONDS
+            self._system.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS)
+
+    def resilient(self, read: Callable[[], T], epoch: int | None, *, pinned: bool) -> T:
+        """Run a read; if an SST has gone since its version, do it again on the newest version.
+
+        Compaction and vacuum may have replaced what an old version names. If the newest version still names a
+        missing object, it was lost: `CorruptSst`. `SnapshotExpired` if versions go faster than they can be read.
+        """
+        for attempt in range(1, _MISSING_RETRIES + 1):
+            before = self.backend.version()
+            try:
+                return read()
+            except ObjectNotFound as error:
+                self.refresh_after(error, before)
+                if attempt == _MISSING_RETRIES:
+                    raise SnapshotExpired(
+                        f"{error}; so it was with {attempt} versions in a row: vacuum deletes what is still read, so "
+                        "raise gc_grace, or pin a snapshot and read there"
+                    ) from error
+                if epoch is not None:
+                    self.check_readable(epoch, pinned=pinned)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def refresh_after(self, error: ObjectNotFound, version: VersionView) -> None:
+        """Learn of the newest version, as an object of `version` has gone; raises if that names it, too, as `lost`."""
+        if self.refresh() is version and (lost := self.lost(error)):
+            raise lost from error
+
+    def lost(self, error: ObjectNotFound) -> CorruptSst | StaleUpload | None:
+        """The error for an object that the newest version, or the shared buffer, names and the bucket does not have.
+
+        `None` if neither does: own rows that were spilled to it were given up, or committed, while they were read, so
+        the read can be done again.
+        """
+        if any(sst_id in str(error) for sst_id in self.buffer.spilled_ids()):
+            return StaleUpload(
+                f"{error}; uncommitted rows were spilled to it, and vacuum took it for garbage: abort the epoch and "
+                "write it again, with a longer gc_grace or a larger buffer_bytes"
+            )
+        version = self.backend.version()
+        states = [*version.tables.values(), *(gone.state for gone in version.gone.values())]
+        ssts = [sst for state in states for sst in state.levels.ssts()]
+        if any((data_object(sst) if sst.entry else sst.id) in str(error) for sst in ssts):
+            return CorruptSst(f"{error}; the newest version names it, so it was deleted by someone else: restore it")
+        return None

@@ -1,0 +1,168 @@
+"""How rows leave a client: into the shared buffer, and as SSTs into the bucket (cf. Hummock's uploader).
+
+Tables write and upload through it, commits and checkpoints upload what an epoch holds.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from tussock.statestore.base.lifetime import Lifetime
+from tussock.statestore.base.system import System
+from tussock.statestore.contract.backend import Backend
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import Run, TableSpec, UploadedRun
+from tussock.statestore.errors import ObjectNotFound, StaleUpload, TableNotFound
+from tussock.statestore.rows.rows import Rows
+from tussock.statestore.rows.wider_types import with_types
+from tussock.statestore.settings import StoreSettings
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.merge import MergeIterator, newest_versions
+from tussock.statestore.sst.reader import Sstables
+from tussock.statestore.sst.writer import SstWriter, value_schema
+from tussock.statestore.write.shared_buffer import EpochBuffer, SharedBuffer
+from tussock.statestore.write.sorted_runs import in_batches, sorted_runs
+from tussock.statestore.write.sst_ids import id_floor
+from tussock.statestore.write.uploader import Uploader
+
+__all__ = ["UNCOMMITTED_EPOCH", "Writes"]
+
+UNCOMMITTED_EPOCH = 1
+"""Stands for the epoch of SSTs that are uploaded before their epoch is known; the commit replaces it."""
+
+
+class Writes:
+    """The uncommitted rows of an open store, and their uploads. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        lifetime: Lifetime,
+        settings: StoreSettings,
+        system: System,
+        backend: Backend,
+        sstables: Sstables,
+        bucket: ObjectStore,
+    ) -> None:
+        """`sstables` reads spilled rows back; uploads go to `bucket`, which counts them as this store's."""
+        self.buffer = SharedBuffer(system, settings.limits)
+        self.uploader = Uploader(bucket, system, backend.upload_horizon)
+        backend.protect(self.buffer.uploads)
+        self._lifetime = lifetime
+        self._buffer_bytes = settings.buffer_bytes
+        self._limits = settings.limits
+        self._system = system
+        self._backend = backend
+        self._sstables = sstables
+        self._spilling = system.lock()
+
+    def write(self, table: int, epoch: int, rows: Rows) -> None:
+        """Buffer a sorted run of unique keys, after spilling others if the buffer would be over its bytes with it.
+
+        Room is made first, so that a spill that fails refuses these rows whole. A run larger than the buffer is held
+        beside it until the next write or its commit.
+        """
+        self._lifetime.check_usable()
+        self.buffer.check_open(epoch)
+        rows = rows.owned()
+        while self.buffer.nbytes and self.buffer.nbytes + rows.nbytes > self._buffer_bytes:
+            # One thread spills, so that no run is uploaded twice; the others wait, which is what a full buffer asks of
+            # writers anyway.
+            with self._spilling:
+                # Rows for a table that was dropped have nowhere to go; they wait for their commit to be refused.
+                candidate = self.buffer.spill_candidate(self._backend.version().tables)
+                if candidate is None:
+                    break
+                spilled_table, spilled_epoch, runs = candidate
+                stored = self._upload(spilled_table, spilled_epoch, [run.block.rows for run in runs if run.block])
+                self.buffer.spilled(spilled_table, spilled_epoch, runs, stored)
+        self.buffer.add(table, epoch, rows)
+
+    def upload_rows(
+        self, spec: TableSpec, parts: Iterator[Rows], waited: Callable[[float], object] | None = None
+    ) -> list[UploadedRun]:
+        """Write rows in any order straight to uncommitted SSTs, past the shared buffer; the sorted runs, newest first.
+
+        A run is cut when `buffer_bytes` of rows are collected: rows that come later win, in a newer run. `waited` is
+        told the seconds that went by waiting for the bucket.
+        """
+        self._lifetime.check_usable()
+        runs: list[UploadedRun] = []
+        for rows in sorted_runs(parts, self._buffer_bytes):
+            run = self._upload_run(spec, rows, UNCOMMITTED_EPOCH, waited=waited)
+            runs.insert(0, UploadedRun(ssts=run.ssts, table_id=spec.id, table=spec.name))
+        return runs
+
+    def upload_epoch(self, buffer: EpochBuffer, *, payload_bytes_max: int = 0) -> dict[int, tuple[Run, ...]]:
+        """Upload what of a sealed epoch is still in memory; per table its sorted runs, newest first.
+
+        Small SSTs, of at most `payload_bytes_max` bytes, go into the buffer's payloads.
+        """
+        for table, runs in buffer.runs.items():
+            if table not in buffer.uploaded:
+                fresh = [run.block.rows for run in runs if run.block is not None]
+                newest = [self._upload(table, buffer.epoch, fresh, buffer.payloads, payload_bytes_max)] if fresh else []
+                buffer.uploaded[table] = (*newest, *(run.spilled_to for run in runs if run.spilled_to is not None))
+        return buffer.uploaded
+
+    def renew_uploads(self, buffer: EpochBuffer) -> None:
+        """Upload a sealed epoch's rows under new ids: the old ones are so old that vacuum may take them.
+
+        Spilled rows are read back from their old SSTs; `StaleUpload` if vacuum was faster.
+        """
+        buffer.uploaded.clear()
+        buffer.payloads.clear()
+        for table, runs in buffer.runs.items():
+            for run in runs:
+                if run.spilled_to is None:
+                    continue
+                spec = self._spec(table, buffer.epoch)
+                want = ReadRange(fill=False, types=value_schema(spec).types)
+                rows = iter(ConcatIterator(self._sstables, run.spilled_to.ssts, want))
+                try:
+                    stored = self._upload_run(spec, rows, buffer.epoch)
+                except ObjectNotFound as error:
+                    raise StaleUpload(
+                        f"epoch {buffer.epoch}: rows that were spilled to {error} are gone; abort the epoch and write "
+                        "it again, with a longer gc_grace or a larger buffer_bytes"
+                    ) from error
+                self.buffer.spilled(table, buffer.epoch, (run,), stored)
+
+    def _spec(self, table: int, epoch: int) -> TableSpec:
+        state = self._backend.version().tables.get(table)
+        if state is None:
+            raise TableNotFound(f"table with id {table} was dropped while epoch {epoch} held rows for it", table)
+        return state.spec
+
+    def _upload(
+        self,
+        table: int,
+        epoch: int,
+        runs: list[Rows],
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+    ) -> Run:
+        spec = self._spec(table, epoch)
+        # Rows that were written before the table was altered join those after it.
+        types = value_schema(spec).types
+        merged = newest_versions(MergeIterator([[with_types(run, types)] for run in runs], limits=self._limits), None)
+        batches = (batch for rows in merged for batch in in_batches(rows.with_epochs(epoch)))
+        return self._upload_run(spec, batches, epoch, payloads, payload_bytes_max)
+
+    def _upload_run(
+        self,
+        spec: TableSpec,
+        batches: Iterable[Rows],
+        epoch: int,
+        payloads: dict[str, bytes] | None = None,
+        payload_bytes_max: int = 0,
+        waited: Callable[[float], object] | None = None,
+    ) -> Run:
+        self.buffer.note_upload(epoch, id_floor(self._system.now_ms()))
+        limits = self._limits
+        writer = SstWriter(
+            spec, sst_bytes=limits.sst_bytes, epoch_inherited=True, one_object_bytes=limits.one_object_bytes
+        )
+        infos = self.uploader.upload(writer.write(batches), payloads, payload_bytes_max, waited)
+        return Run(
+            ssts=tuple(msgspec.structs.replace(sst, epoch=epoch, min_epoch=epoch, max_epoch=epoch) for sst in infos)
+        )

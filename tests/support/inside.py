@@ -1,0 +1,367 @@
+"""The few reaches of the tests into what the product keeps to itself, each with the reason why it stays.
+
+Every other test uses the public face; `test_tidy.py` finds those that do not. A change inside the product is followed
+here, and in no test.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from support.stores import InlineExecutor
+from tussock.statestore import Checkpoint, StateStore
+from tussock.statestore.contract.backend import PinInfo
+
+# --- An open store ----------------------------------------------------------------------------------------------------
+
+
+def backend(store: StateStore) -> Any:
+    """Who keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
+    return store._parts.backend
+
+
+def version(store: StateStore) -> Any:
+    """What the store knows without a request; the public `version()` makes one, and tests count requests."""
+    return store._parts.backend.version()
+
+
+def backend_of_table(table: Any) -> Any:
+    """The same of a table, where a crash has taken the store that it was opened by."""
+    return table._parts.backend
+
+
+def parts(store: StateStore) -> dict[str, Any]:
+    """All that an open store holds: none of it may show a secret when it is printed."""
+    return vars(store._parts)
+
+
+def bucket(store: StateStore) -> Any:
+    """The bucket that the store opened by its URL: tests damage and list objects where no URL leads, as in memory."""
+    return store._parts.bucket
+
+
+def buffer(store: StateStore) -> Any:
+    """The uncommitted rows: how many runs and bytes they take shows only in memory and time, if it goes wrong."""
+    return store._parts.writes.buffer
+
+
+def requests(store: StateStore) -> Any:
+    """The counts of requests as they are now, by caller; a difference of two is what a test asks for."""
+    return store._parts.requests
+
+
+def sstables(store: StateStore) -> Any:
+    """The cache that the store's reads go through: tests look for what it holds after a read."""
+    return store._parts.sstables
+
+
+def uploader(store: StateStore) -> Any:
+    """What the store's commits upload with: a test fills its threads."""
+    return store._parts.writes.uploader
+
+
+def system(store: StateStore) -> Any:
+    """The clocks that the store was opened with, where a fixture opened it."""
+    return store._parts.system
+
+
+def table_runs(store: StateStore, table: Any) -> Any:
+    """The runs that a read of the table looks through: that they are built once is seen by their identity only."""
+    return store._parts.views.committed(table.spec.id, table.name).runs
+
+
+def writes_at(store: StateStore) -> Iterable[int]:
+    """The epochs with rows that are not committed."""
+    return store._parts.writes.buffer._epochs
+
+
+def spilled_runs(store: StateStore) -> Iterator[Any]:
+    """The runs of uncommitted rows that lie in the bucket."""
+    for one in store._parts.writes.buffer._epochs.values():
+        for runs in one.runs.values():
+            yield from (run for run in runs if run.spilled_to)
+
+
+def pin_info(snapshot: Any) -> PinInfo:
+    """The lease behind a snapshot, with the log entry whose tables it shows: the model needs to know both."""
+    info: PinInfo = snapshot._pin.info
+    return info
+
+
+def lapse(snapshot: Any) -> None:
+    """Let the snapshot's lease run out at once, as after a long sleep of the machine."""
+    snapshot._pin._pin.deadline = 0.0
+
+
+@contextmanager
+def before_each_view(store: StateStore, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` before each read takes its version: no lock and no request lies there that could be waited for."""
+    views: Any = store._parts.views
+    committed = views.committed
+
+    def after_act(*args: Any, **options: Any) -> Any:
+        act()
+        return committed(*args, **options)
+
+    views.committed = after_act
+    try:
+        yield
+    finally:
+        del views.committed
+
+
+@contextmanager
+def before_each_range(table: Any, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` before each range of keys of a read is begun: between two of them lies nothing to be waited for."""
+    reader = table._reader
+    visible = reader._visible
+
+    def after_act(*args: Any) -> Any:
+        act()
+        return visible(*args)
+
+    reader._visible = after_act
+    try:
+        yield
+    finally:
+        del reader._visible
+
+
+# --- Threads ----------------------------------------------------------------------------------------------------------
+
+
+def pool(part: Any) -> Any:
+    """The threads of a part that reads or uploads: a test keeps them busy, so that a call is caught in the middle."""
+    return part._pool
+
+
+def _users_of_threads(store: StateStore) -> tuple[Any, ...]:
+    return (uploader(store), sstables(store), *execution_tools(backend(store)))
+
+
+def without_threads(store: StateStore) -> StateStore:
+    """The store with its uploads and prefetches done in the caller's thread, and pins renewed by the test only.
+
+    For runs that have to be the same again from their seed; threads start by themselves otherwise.
+    """
+    pin_keeper(backend(store))._renew_seconds = 3600.0
+    for part in _users_of_threads(store):
+        part._pool._pool.shutdown()
+        part._pool._pool = InlineExecutor()
+    return store
+
+
+def kill(store: StateStore) -> None:
+    """End a store's threads as the death of its process would: nothing is released, nothing is written."""
+    keeper = pin_keeper(backend(store))
+    with keeper._changed:
+        keeper._held.clear()
+        keeper._changed.notify_all()
+    backend(store)._leases.close()
+    for part in _users_of_threads(store):
+        part.close()
+
+
+# --- The embedded backend ---------------------------------------------------------------------------------------------
+
+
+def pin_keeper(embedded: Any) -> Any:
+    """Who renews the pins: a test renews them at the moments that it decides."""
+    return embedded.meta.pins
+
+
+def set_pin_lease(embedded: Any, seconds: float) -> None:
+    """Make pins last so long: the simulator lets them lapse, which a minute's lease would make too rare."""
+    keeper = embedded.meta.pins
+    keeper._lease_seconds, keeper._renew_seconds = seconds, seconds / 3
+
+
+def renew_pins(any_backend: Any) -> None:
+    """What a store does by itself every few seconds for as long as it has pins, whatever its backend."""
+    if hasattr(any_backend, "meta"):
+        any_backend.meta.pins.renew()
+    else:
+        any_backend._pins.release_forgotten()
+
+
+def version_log(embedded: Any) -> Any:
+    """The log: a test looks for what a process knows of it."""
+    return embedded.meta.log
+
+
+def forget_version(embedded: Any) -> None:
+    """Make the process read the log from its newest snapshot again, as after a start."""
+    embedded.meta.synced_at -= 1
+    embedded.meta.log._version = None
+
+
+def snapshot_every(log: Any, entries: int) -> None:
+    """Write a snapshot of the version every so many entries: short histories have some, too."""
+    log._snapshot_every = entries
+
+
+def work(embedded: Any) -> bool:
+    """One turn of the background thread, in the test's own: whether there was something to do."""
+    did: bool = embedded._work()
+    return did
+
+
+def step(embedded: Any) -> bool:
+    """One compaction as the background thread would do it next, if there is one to do."""
+    did: bool = embedded._step()
+    return did
+
+
+def execute(embedded: Any, task: Any) -> bool:
+    """Do a task that was claimed by the test: so time passes, or others act, between claim and report."""
+    done: bool = embedded._execute(task)
+    return done
+
+
+def execution_tools(embedded: Any) -> tuple[Any, Any]:
+    """What a task of the embedded store reads and writes SSTs with."""
+    return embedded._sstables, embedded._uploader
+
+
+def is_closing(embedded: Any) -> bool:
+    """Whether `close` has begun: nothing that it does is seen from outside before it has ended."""
+    closing: bool = embedded._is_closing()
+    return closing
+
+
+def worker(embedded: Any) -> Any:
+    """The background thread, which a test nudges or keeps from being nudged."""
+    return embedded._worker
+
+
+@contextmanager
+def without_nudges(embedded: Any) -> Iterator[None]:
+    """No commit wakes the background thread."""
+    embedded._worker.nudge = lambda: None
+    try:
+        yield
+    finally:
+        del embedded._worker.nudge
+
+
+def awaited_end(embedded: Any) -> threading.Event:
+    """Set when the store first waits for the end of a task that is in the way of another."""
+    awaited = threading.Event()
+    await_end = embedded._await_end
+
+    def awaiting(*args: Any) -> None:
+        awaited.set()
+        await_end(*args)
+
+    embedded._await_end = awaiting
+    return awaited
+
+
+# --- A platform and its clients ---------------------------------------------------------------------------------------
+
+
+def connection(owner: Any) -> Any:
+    """The session of a client or a compactor node: tests send what no client of ours would send."""
+    return owner._connection
+
+
+def silence(owner: Any) -> None:
+    """Let a client send no heartbeat any more, and say no goodbye either, as if its machine had gone."""
+    owner._connection._closed = True
+
+
+def add_address(owner: Any, address: str) -> None:
+    """Tell a client of one more replica: its URL was written before a test knows the addresses of all."""
+    owner._connection._addresses.append(address)
+
+
+def transport(session: Any, address: str) -> Any:
+    """The channel to a replica, past what the session adds to a call: for requests in the name of another."""
+    return session._transport(address)
+
+
+def forget_message_limit(session: Any) -> None:
+    """Let the client forget how large a message may be, as if the limit had been lowered since it asked."""
+    session._session.opened.message_bytes_max = 0
+
+
+def feed(node: Any) -> Any:
+    """What a replica pushes to its clients, in bytes; a client shows only what it has made of them."""
+    return node._feed
+
+
+def assignments(node: Any) -> Any:
+    """Which compactor has which task, as the leader knows it before the node says anything new."""
+    return node.leadership.scheduler._schedule
+
+
+def end_session(leadership: Any, session_id: str, reason: str) -> None:
+    """End a session at once, as its lapse would after a time that depends on the machine."""
+    leadership._end(leadership.sessions.get(session_id), reason)
+
+
+def uploads_in_flight(leadership: Any) -> Any:
+    """What the leader's vacuum has to spare: a vacuum that goes wrong would show it only by chance."""
+    return leadership._in_flight()
+
+
+def kill_threads(node: Any) -> None:
+    """Put an ended thread in the place of a compactor node's own: a defect of ours that no input brings about."""
+    node._threads = [SimpleNamespace(is_alive=lambda: False)]
+
+
+def join_task(node: Any, name: str, seconds: float) -> None:
+    """Wait for the end of one of a replica's threads, which is what its probe is to notice."""
+    node._tasks[name].join(seconds)
+
+
+# --- Checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def epoch_of(checkpoint: Checkpoint) -> int:
+    """Where the participant writes; asking it by `epoch` says that the worker is ready, which a test may not want."""
+    return checkpoint._epoch
+
+
+def generation_of(checkpoint: Checkpoint) -> int:
+    """Which of its lives the participant is in: a request in its name has to show it."""
+    return checkpoint._state.generation
+
+
+def deafen(client_backend: Any, job: str, name: str, checkpoint: Any) -> Callable[[Any], None]:
+    """Let no event reach the participant, as while its process sleeps; answers what delivers them."""
+    receive: Callable[[Any], None] = checkpoint._receive
+    checkpoint._receive = lambda _: None
+    client_backend._channels._inboxes[job] = (name, checkpoint._receive)
+    return receive
+
+
+# --- What may not grow ------------------------------------------------------------------------------------------------
+# Memory that is kept for too long shows in no answer, so these count what is held.
+
+
+def small_entries(cache: Any) -> int:
+    """The places that a cache of bytes keeps for its small values, also of those that are gone."""
+    return len(cache._small._entries)
+
+
+def chunks(chunked: Any) -> Any:
+    """The chunks of a sequence, which two versions of it share as far as they can."""
+    return chunked._chunks
+
+
+def callers_known(limits: Any) -> int:
+    """Callers whose rate is remembered."""
+    return len(limits._buckets)
+
+
+def tables_known(sums: Any) -> Any:
+    """Tables whose sums are remembered."""
+    return sums._known
+
+
+def seconds_kept(rates: Any) -> Any:
+    """The seconds for which rates are remembered."""
+    return rates._seconds
