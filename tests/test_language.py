@@ -16,7 +16,6 @@ PENDING = (
     "statestore/",
     "meta/",
     "compactor/",
-    "compute/",
     "cli/",
     "operator/",
     "tests/",
