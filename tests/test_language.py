@@ -17,7 +17,6 @@ PENDING = (
     "meta/",
     "compactor/",
     "cli/",
-    "operator/",
     "tests/",
     "docs/",
     "scripts/",
