@@ -1,7 +1,7 @@
-"""What Spark finds by itself: it imports each top-level module `pyspark_*` and registers its `DefaultSource`.
+"""Registers the format `tussock`: Spark imports each top-level module `pyspark_*` and takes its `DefaultSource`.
 
-Spark does so at the first use of any format, so the import must be cheap and cannot be allowed to fail: nothing of the
-store is imported before somebody asks for the format `tussock`.
+Spark does so at the first use of any format, so the import must be cheap and must not fail. Nothing of the store is
+imported before a program asks for the format `tussock`.
 """
 
 from collections.abc import Mapping
@@ -22,5 +22,5 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)` and in SQL after `USING`."""
+        """The name for `format(...)` and, in SQL, after `USING`."""
         return "tussock"

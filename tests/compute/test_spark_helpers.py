@@ -109,7 +109,7 @@ def test_a_name_given_to_two_helpers_is_refused(spark: Any, counted: StateStore,
         for _ in range(2):
             with run_of(spark):
                 first(rows_of(spark), 0)
-                with pytest.raises(Fenced, match=r"another call within the same batch.*writer= of its own"):
+                with pytest.raises(Fenced, match=r"another call within the same batch.*its own writer="):
                     second(rows_of(spark, 100), 0)
     assert totals(counted, "d") == {}
 

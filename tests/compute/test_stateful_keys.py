@@ -94,7 +94,7 @@ def test_a_call_writes_its_own_keys_only(store: StateStore, answer: Any, what: s
     """State, deletes and timers of other keys are refused: they may be another task's."""
     write = ts.stateful("totals", key="k", fn=answer, store=store, event_time="at", delay=0)
     rows = pa.table({"k": [1], "at": pa.array([1], TIME)})
-    with pytest.raises(InvalidBatch, match=f"table 'totals.*': the function answered {what}"):
+    with pytest.raises(InvalidBatch, match=f"table 'totals.*': the function returned {what}"):
         run_batch(write, store, rows, 0, tasks=1)
     assert table_rows(store.table("totals")) == []
     run_batch(ts.stateful("totals", key="k", fn=COUNT, store=store), store, rows, 0)

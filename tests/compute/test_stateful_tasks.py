@@ -297,7 +297,7 @@ def test_state_expires_by_the_clock(store: StateStore) -> None:
         (pa.table({"k": pa.array([1, None]), "v": [1, 2]}), SchemaMismatch, "'k': expected int64, found null"),
         (pa.table({"v": [1]}), SchemaMismatch, r"table 'totals': the rows have no column 'k'; they have \['v'\]"),
         (pa.table({"k": ["a"], "v": [1]}), SchemaMismatch, "column 'k': expected int64, found string"),
-        (pa.table({"k": [1], "x": [1]}), InvalidOption, "merge of 'total' reads column 'v', which the rows have not"),
+        (pa.table({"k": [1], "x": [1]}), InvalidOption, "merge of 'total' reads column 'v', which the rows lack"),
     ],
 )
 def test_rows_that_do_not_fit(store: StateStore, rows: pa.Table, error: type[Exception], message: str) -> None:
@@ -310,11 +310,11 @@ def test_rows_that_do_not_fit(store: StateStore, rows: pa.Table, error: type[Exc
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (lambda batch: {"k": 1}, InvalidBatch, "answered a dict; expected an Update"),
+        (lambda batch: {"k": 1}, InvalidBatch, "returned a dict; expected an Update"),
         (lambda batch: ts.Update(outputs={"x": []}), InvalidBatch, r"output 'x'; expected one of \[\]"),
         (lambda batch: ts.Update(state={"x": []}), InvalidBatch, r"the state tables \['x'\]; expected some of"),
         (lambda batch: ts.Update(timers=[]), InvalidBatch, "give stateful an event_time and a delay"),
-        (lambda batch: ts.Update(state=3), SchemaMismatch, "answered a int; expected Arrow data"),
+        (lambda batch: ts.Update(state=3), SchemaMismatch, "returned a int; expected Arrow data"),
         (lambda batch: ts.Update(state=[{"k": 1, "y": 2}]), SchemaMismatch, r"unknown columns \['y'\]"),
         (lambda batch: ts.Update(deletes=[("a", "b")]), SchemaMismatch, "has 2 values, expected 1"),
     ],

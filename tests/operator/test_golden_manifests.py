@@ -254,5 +254,5 @@ def test_quantities_are_read(text: str | int, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1 GiB", "Gi", "-1", "1KiB"])
 def test_what_is_no_quantity_is_told(text: str) -> None:
-    with pytest.raises(InvalidResource, match="no quantity of memory"):
+    with pytest.raises(InvalidResource, match="not a quantity of memory"):
         bytes_of(text)

@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the operator until it is told to end."""
+    """Run the operator until a signal ends it."""
     try:
         serve(load_settings(sys.argv[1:], os.environ), CONTROLLERS)
     except InvalidOption as error:

@@ -1,4 +1,4 @@
-"""All kinds of resources that the operator takes care of."""
+"""All kinds of resources that the operator reconciles."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Whether this process gets on with its work, for the kubelet, and its metrics.
+"""Whether this process makes progress, for the kubelet, and its metrics.
 
 | path | answers |
 |---|---|
-| `/healthz` | 200 while the loops turn and no watch is known to be dead, else 503 with the reason |
+| `/healthz` | 200 while the loops run and no watch is known to be dead, otherwise 503 with the reason |
 | `/metrics` | metrics in Prometheus' text format |
 
 An API server that is away fails no probe: a new process would not reach it either, and would have forgotten
@@ -17,11 +17,11 @@ from tussock.statestore.base.system import System
 __all__ = ["SILENCE_SECONDS", "Health", "serve_http"]
 
 SILENCE_SECONDS = 60.0
-"""A loop that should turn every few seconds and has not for so long is stuck."""
+"""A loop that should run every few seconds and has not done so for this time is stuck."""
 
 
 class Health:
-    """What the loops say of themselves."""
+    """What the loops report about themselves."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -29,15 +29,15 @@ class Health:
         self._failure = ""
 
     def beat(self) -> None:
-        """The loop that holds the Lease, or waits for it, has been to the API server and back, or given up waiting."""
+        """Note that the loop of the Lease has been to the API server and back, or has given up waiting for it."""
         self._beaten = self._system.monotonic()
 
     def fail(self, reason: str) -> None:
-        """Something is broken that only a new process mends."""
+        """Note that something is broken that only a new process repairs."""
         self._failure = reason
 
     def problem(self) -> str:
-        """Why the process should be ended; empty if it is well."""
+        """Why the process should end; empty if it is well."""
         silent = self._system.monotonic() - self._beaten
         if not self._failure and silent > SILENCE_SECONDS:
             return f"the leader election has not turned for {silent:.0f} s"
@@ -45,7 +45,7 @@ class Health:
 
 
 async def serve_http(address: str, metrics: OperatorMetrics, health: Health) -> web.AppRunner:
-    """Listen on `HOST:PORT`; `await runner.cleanup()` ends it. `runner.addresses` tells the port if it was 0."""
+    """Listen on `HOST:PORT`; `await runner.cleanup()` ends it. `runner.addresses` has the port if it was 0."""
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health.problem()

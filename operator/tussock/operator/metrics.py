@@ -41,7 +41,7 @@ class OperatorMetrics:
         """A request to the API server has ended; status 0 stands for no answer."""
         self.requests.labels(verb, kind, str(status or "none")).inc()
         if verb in WRITES and kind not in ("Lease", "Event"):
-            # Leases are renewed for ever and events tell of changes: neither says that a resource was written.
+            # Leases are renewed for ever and events report changes: neither means that a resource was written.
             self.writes.labels(verb, kind).inc()
 
     def render(self) -> bytes:

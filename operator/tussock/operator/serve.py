@@ -1,8 +1,8 @@
-"""Runs one replica of the operator as a process: wires settings, API, queue, watches and HTTP, and ends them in order.
+"""Runs one replica of the operator as a process: connects settings, API, queue, watches and HTTP, and ends in order.
 
-A replica that does not hold the Lease waits for it and does nothing else, not even watch. One that loses it ends: what
-it knows may be old, and a new process begins clean. SIGTERM and SIGINT end it after the passes that have begun, and
-the Lease is given back, so that another replica works within seconds.
+A replica that does not hold the Lease waits for it and does nothing else; it does not even watch. One that loses it
+ends: its knowledge may be old, and a new process starts clean. SIGTERM and SIGINT end it after the running passes, and
+it gives the Lease back, so that another replica works within seconds.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ __all__ = ["serve"]
 log = get_logger("tussock.operator")
 
 END_SECONDS = 10.0
-"""How long passes that have begun get to end."""
+"""Time for running passes to end."""
 CERT_MANAGER_SECONDS = 20.0
-"""How often cert-manager is looked for while a store waits for it."""
+"""The interval of checks for cert-manager while a store waits for it."""
 
 
 def serve(settings: OperatorSettings, controllers: Sequence[Controller[Any, Any]]) -> NoReturn:
     """Serve until SIGTERM or SIGINT, or until the Lease is lost; ends the process with code 0, or 1 if it was lost."""
     start_logging(settings.log_level, settings.log_format, sys.stderr)
-    # A line for each event of each object, about nothing but itself.
+    # It logs a line for each event of each object, about nothing but itself.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     asyncio.run(_serve(settings, controllers))
     raise AssertionError("the process ends inside")
@@ -79,7 +79,7 @@ async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[An
 
 
 def _leave_at_once(keeping: "asyncio.Task[None]") -> None:
-    """End the process where the lease is lost: another replica may lead in a moment, so no pass may go on till then."""
+    """End the process when the lease is lost: another replica may lead in a moment, so no pass may continue."""
     if not keeping.cancelled():
         log.info("stopped", lost_lease=True, exc_info=keeping.exception())
         _exit(1)
@@ -122,7 +122,7 @@ async def _lead(
     if not has_cert_manager:
         working.append(asyncio.create_task(_await_certificates(world, namespace)))
     for task in working:
-        # They never end but for a reason to begin anew; should one fail, the process ends with it.
+        # They end only when the process should restart; if one fails, the process ends with it.
         task.add_done_callback(lambda _: stopped.set())
     started = asyncio.Event()
     watching = asyncio.create_task(
@@ -136,11 +136,11 @@ async def _lead(
     )
     watching.add_done_callback(lambda _: stopped.set())
     if await _until(stopped, started.wait()):
-        # kopf has taken the signals over; at the end it would wait for tasks that are none of its own.
+        # kopf has taken the signals over, and at the end it would wait for tasks that are not its own.
         _take_signals(stopped)
         await stopped.wait()
     await _end(watching)
-    # A pass that has begun may end; what it wrote is then known to be whole.
+    # A running pass may end, so that its writes are known to be complete.
     await queue.drain(END_SECONDS)
     for task in working:
         await _end(task)
@@ -148,7 +148,7 @@ async def _lead(
 
 
 def _exit(code: int) -> NoReturn:
-    # A probe that waits for a bucket does so in a thread, which would keep Python from ending.
+    # A probe waits for its bucket in a thread, which would keep Python from ending.
     sys.stderr.flush()
     os._exit(code)
 
@@ -160,7 +160,7 @@ def _take_signals(stopped: asyncio.Event) -> None:
 
 
 async def _until(stopped: asyncio.Event, work: Any) -> bool:
-    """Wait for `work` or for the end, whatever comes first; whether it was the work."""
+    """Wait for `work` or for the end, whichever comes first; returns whether it was the work."""
     task, end = asyncio.ensure_future(work), asyncio.create_task(stopped.wait())
     await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
     done = task.done()
@@ -170,7 +170,7 @@ async def _until(stopped: asyncio.Event, work: Any) -> bool:
 
 
 async def _end(task: "asyncio.Future[Any]") -> None:
-    """Cancel a task and wait for its end; raises what it failed with before."""
+    """Cancel a task and wait for its end; raises an earlier error of the task."""
     if not task.done():
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -178,7 +178,7 @@ async def _end(task: "asyncio.Future[Any]") -> None:
 
 
 async def _has_certificates(api: Api, namespace: str | None) -> bool:
-    """Whether cert-manager is in the cluster and may be used."""
+    """Whether cert-manager is in the cluster and usable."""
     try:
         await api.list_metadata("Certificate", namespace, OURS)
     except (ApiNotFound, ApiRefused):
@@ -187,7 +187,7 @@ async def _has_certificates(api: Api, namespace: str | None) -> bool:
 
 
 async def _await_certificates(world: World, namespace: str | None) -> None:
-    """Return when there is cert-manager and a store waits for it: kopf watches no kind that comes after it."""
+    """Return when cert-manager is there and a store waits for it: kopf watches no kind that appears after its start."""
     while True:
         await asyncio.sleep(CERT_MANAGER_SECONDS)
         waiting = any(_asks_cert_manager(body) for body in world.seen.all_of("StateStore"))

@@ -1,4 +1,4 @@
-"""The settings of the operator, by flags before environment before defaults.
+"""The settings of the operator: flags override the environment, which overrides defaults.
 
 `--lease-name x` is `TUSSOCK_OPERATOR_LEASE_NAME=x`. `docs/operator/reconciliation.md` has the table, which a test
 compares with this.
@@ -30,7 +30,7 @@ def _address(value: str) -> str:
 
 
 class OperatorSettings(BaseModel):
-    """All of them."""
+    """All settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +48,7 @@ class OperatorSettings(BaseModel):
         description="namespace of the Prometheus that may read metrics, by network policies; `*`: any; empty: none",
     )
     rollout_parallel: int = Field(
-        default=1, ge=1, le=1000, description="so many stores are changed at a time by an upgrade of the operator"
+        default=1, ge=1, le=1000, description="number of stores that an upgrade of the operator changes at a time"
     )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
@@ -61,7 +61,7 @@ class OperatorSettings(BaseModel):
 
     @property
     def defaults(self) -> Defaults:
-        """What the manifests take from these."""
+        """The part of the settings that the manifests use."""
         return Defaults(
             node_image=self.node_image,
             spark_image=self.spark_image,
@@ -73,7 +73,7 @@ class OperatorSettings(BaseModel):
 
 
 def load_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
-    """The settings of this process; `InvalidOption` with everything that is wrong, a line each."""
+    """The settings of this process; `InvalidOption` with everything that is wrong, one line each."""
     names = OperatorSettings.model_fields
     found: dict[str, str] = {}
     problems: list[str] = []

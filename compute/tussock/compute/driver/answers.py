@@ -1,6 +1,6 @@
-"""The driver's HTTP endpoint: `/healthz` and `/readyz` for the kubelet, `/status` for people; all answer one JSON.
+"""The driver's HTTP endpoint: `/healthz` and `/readyz` for the kubelet, `/status` for people; all return one JSON.
 
-`/metrics` is for Prometheus, where the application has added a `TussockListener`.
+`/metrics` is for Prometheus; it works if the application has added a `TussockListener`.
 """
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,15 +14,15 @@ __all__ = ["answer_on", "serve_status"]
 
 
 def serve_status(watch: Watch, host: str, port: int) -> ThreadingHTTPServer:
-    """A server that answers about `watch`; its `serve_forever` does the work. Port 0: a free one."""
+    """A server that reports on `watch`; the caller runs its `serve_forever`. Port 0 picks a free one."""
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET only."""
+        """Handles GET only."""
 
         timeout = 5.0
 
         def do_GET(self) -> None:
-            """One answer."""
+            """Send one response."""
             code, body = answer_on(self.path, watch)
             self.send_response(code)
             is_text = self.path == "/metrics" and code == 200
@@ -32,13 +32,13 @@ def serve_status(watch: Watch, host: str, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Probes come every few seconds; nobody wants them in the log."""
+            """Log nothing: probes come every few seconds."""
 
     return ThreadingHTTPServer((host, port), Handler)
 
 
 def answer_on(path: str, watch: Watch) -> tuple[int, bytes]:
-    """Status code and body."""
+    """Status code and body of the response."""
     body = msgspec.json.encode(watch.status)
     match path:
         case "/status":

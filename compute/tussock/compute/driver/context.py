@@ -1,8 +1,8 @@
-"""What the driver asks of Spark while an application runs: the one module that looks behind PySpark's public face.
+"""What the driver asks of Spark while an application runs: the one module that uses more than PySpark's public API.
 
-PySpark has no public way to find a session without making one, nor to scale executors; the JVM's scheduler has the
-latter (`ExecutorAllocationClient`, which dynamic allocation uses as well). `tests/compute/test_driver_scaling.py` runs
-all of it against a real cluster of Spark's, so a new version that moves it does not pass unnoticed.
+PySpark has no public way to find a session without making one, or to scale executors. The JVM's scheduler can scale
+(`ExecutorAllocationClient`, which dynamic allocation uses as well). `tests/compute/test_driver_scaling.py` runs all of
+it against a real Spark cluster, so the tests notice when a new version moves it.
 """
 
 from typing import Any
@@ -15,19 +15,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 __all__ = ["SPARK_GONE", "Executors", "active_queries", "running_context"]
 
 SPARK_GONE = (Py4JError, OSError)
-"""What a call raises when Spark stops meanwhile: from the JVM, and from the socket to it."""
+"""Errors of a call if Spark stops meanwhile: from the JVM, and from the socket to it."""
 
 
 def running_context() -> SparkContext | None:
     """The context that the application has made, or `None` before and after."""
     context: SparkContext | None = SparkContext._active_spark_context  # noqa: SLF001
-    # It is registered before the JVM has started, and stays so for a moment after the JVM has stopped.
+    # It is registered before the JVM has started, and stays registered for a moment after the JVM has stopped.
     return context if getattr(context, "_jsc", None) is not None else None
 
 
 def active_queries() -> list[StreamingQuery]:
     """The streams that run in the application's session."""
-    # `SparkSession.builder.getOrCreate()` would start Spark anew if the application has just stopped it.
+    # `SparkSession.builder.getOrCreate()` would start Spark again if the application has just stopped it.
     session: SparkSession | None = SparkSession._instantiatedSession  # noqa: SLF001
     return [] if session is None else list(session.streams.active)
 
@@ -48,17 +48,17 @@ class Executors:
         return [executor for executor in ids if self._backend.isExecutorActive(executor)]
 
     def request(self, total: int) -> None:
-        """Let Spark hold so many from now on: it makes what is missing, also later when one is lost."""
+        """Set the number of executors from now on: Spark starts the missing ones, and later replaces lost ones."""
         hosts = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         self._scala.requestTotalExecutors(total, 0, hosts)
 
     def decommission(self, executors: list[str]) -> None:
-        """Give no more tasks to these; each ends what it runs, hands its blocks to the others, and leaves."""
+        """Give these no more tasks; each finishes what it runs, hands its blocks to the others, and leaves."""
         why = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
             "scaled down", self._jvm.scala.Option.empty()
         )
         pairs = self._gateway.new_array(self._jvm.scala.Tuple2, len(executors))
         for at, executor in enumerate(executors):
             pairs[at] = self._jvm.scala.Tuple2(executor, why)
-        # The total was set before, so the backend is not to lower it once more.
+        # The caller has set the total already, so the backend must not lower it again.
         self._backend.decommissionExecutors(pairs, False, False)

@@ -1,7 +1,7 @@
 """How a driver ends: streams stop between two batches, if a batch ends soon enough.
 
-Stopping a stream in the middle of a batch is safe, the batch runs again at the next start and the store takes it once;
-but what it has computed is lost. So each stream is given some time to come to the end of its batch.
+Stopping a stream in the middle of a batch is safe: the batch runs again at the next start, and the store takes it once.
+But its work so far is lost, so each stream gets some time to finish its batch.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ __all__ = ["stop_queries"]
 log = get_logger("tussock.compute")
 
 _LOOK_SECONDS = 0.05
-"""Between two looks at a batch, which takes 0.1 s at the least."""
+"""Between two looks at a batch, which takes at least 0.1 s."""
 
 
 def stop_queries(queries: Sequence[StreamingQuery], seconds: float, system: System) -> int:
-    """Stop these streams, each at the end of the batch at hand, or in the middle of it after `seconds`.
+    """Stop these streams, each when its current batch ends, or after `seconds` in the middle of it.
 
-    Answers how many were stopped in the middle of a batch.
+    Returns how many were stopped in the middle of a batch.
     """
     deadline = system.monotonic() + seconds
     waiting = [(query, _batches_done(query)) for query in queries]
     while waiting and system.monotonic() < deadline:
         still = []
         for query, done in waiting:
-            # A batch that has just begun is as good as none: little is lost with it.
+            # A batch that has just begun is stopped, too: little is lost with it.
             if not query.isActive or not query.status["isTriggerActive"] or _batches_done(query) != done:
                 query.stop()
             else:
@@ -44,6 +44,6 @@ def stop_queries(queries: Sequence[StreamingQuery], seconds: float, system: Syst
 
 
 def _batches_done(query: StreamingQuery) -> int:
-    """The number of the newest batch that ended; -1: none has yet."""
+    """The number of the newest batch that ended; -1: none yet."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])

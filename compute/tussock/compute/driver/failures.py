@@ -1,7 +1,7 @@
-"""What an application failed of, in words that fit a status: the user's own error first, whatever was put around it.
+"""Why an application failed, in words that fit a status: the user's own error first, whatever is wrapped around it.
 
-Between a function of `foreachBatch` that raises and the driver's end lie the bridge to the JVM and Spark's own errors:
-their text begins with ids and ends with a stack trace, and the error that helps stands somewhere in the middle.
+Between a function of `foreachBatch` that raises and the driver's end lie the bridge to the JVM and Spark's own errors.
+Their text begins with ids and ends with a stack trace, and the error that helps stands somewhere in the middle.
 """
 
 import re
@@ -10,11 +10,11 @@ import traceback
 __all__ = ["OUTAGE", "cause_of", "is_outage", "termination_message"]
 
 OUTAGE = 75
-"""Exit code of a program that the store failed, by being away; 75 is `EX_TEMPFAIL`. No fault of the program's."""
+"""Exit code of a program that failed because the store was away, not through its own fault; 75 is `EX_TEMPFAIL`."""
 
 CAUSE_CHARACTERS_MAX = 1000
 MESSAGE_BYTES_MAX = 4000
-"""A kubelet takes 4096."""
+"""A kubelet accepts 4096."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _OF_JVM = re.compile(r"^: (?P<own>\S.*)$", re.MULTILINE)
@@ -24,14 +24,14 @@ _AWAY = frozenset({"MetaUnavailable", "NotLeader", "ObjectStoreUnavailable", "Se
 
 
 def cause_of(error: BaseException) -> str:
-    """An error in one line of at most 1000 characters: type and text of the innermost exception that it tells of.
+    """An error in one line of at most 1000 characters: type and text of the innermost exception in it.
 
-    That is the last one of the last Python traceback in its text; else of an error of the JVM its own text and the
-    last `Caused by`; else the error itself.
+    That is the last one of the last Python traceback in its text. Without a traceback it is, for an error of the JVM,
+    its text and the last `Caused by`, and otherwise the error itself.
     """
     said = str(error)
     _, found, rest = said.rpartition(_TRACEBACK)
-    if found and (raised := _raised(rest)):
+    if found and (raised := _exception_line(rest)):
         return _MODULE.sub("", raised)[:CAUSE_CHARACTERS_MAX]
     own = _OF_JVM.search(said)
     if own:
@@ -43,21 +43,21 @@ def cause_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"[:CAUSE_CHARACTERS_MAX]
 
 
-def _raised(rest: str) -> str:
-    """The line with the exception that ends a traceback: the first one that is not indented; empty without one."""
+def _exception_line(rest: str) -> str:
+    """The line with the exception that ends a traceback: the first unindented one; empty if there is none."""
     lines = rest.splitlines()[1:]
     return next((line.strip() for line in lines if line.strip() and not line[:1].isspace()), "")
 
 
 def is_outage(cause: str) -> bool:
-    """Whether the program ended for the store's sake, by the cause that `cause_of` found."""
+    """Whether the program failed because of the store, judged by the cause that `cause_of` found."""
     return cause.partition(":")[0] in _AWAY
 
 
 def termination_message(error: BaseException) -> str:
-    """What a pod says at its end: the cause in the first line, an empty one, and the end of the traceback.
+    """What a pod leaves in its status: the cause in the first line, an empty line, and the end of the traceback.
 
-    Pods of earlier runs are gone, and with them their logs; this stays in the status of the job.
+    Pods of earlier runs are gone, and their logs with them; this stays in the status of the job.
     """
     cause = cause_of(error)
     trace = "".join(traceback.format_exception(error)).encode()

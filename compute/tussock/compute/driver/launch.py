@@ -6,12 +6,12 @@
 | `TUSSOCK_EXECUTORS_FILE` | holds the number of executors; absent: Spark decides (dynamic allocation) |
 | `TUSSOCK_COMPUTE_MODE` | `Streaming`: ready when a stream runs; `Batch`: ready when Spark runs |
 | `TUSSOCK_STATUS_PORT` | of the HTTP endpoint |
-| `TUSSOCK_DRAIN_SECONDS` | after SIGTERM the process has ended after so long |
-| `TUSSOCK_TERMINATION_FILE` | gets what the application failed of, in one line, and the end of its traceback |
+| `TUSSOCK_DRAIN_SECONDS` | seconds after SIGTERM in which the process ends |
+| `TUSSOCK_TERMINATION_FILE` | gets the reason for the application's failure in one line, and the end of its traceback |
 | `POD_IP`, `POD_NAME` | where executors reach the driver, and the pod that they belong to |
 
-The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` if SIGTERM ended it,
-also if the application then ended by itself: a job that was told to stop has not completed.
+The exit code is the application's; `OUTAGE` if it failed because the store was away; `DRAINED` after SIGTERM, even if
+the application then ended by itself: a job that was asked to stop has not completed.
 """
 
 import logging
@@ -43,14 +43,14 @@ __all__ = ["DRAINED", "Settings", "run", "settings_from", "submit_arguments"]
 log = get_logger("tussock.compute")
 
 DRAINED = 143
-"""128 + SIGTERM, what a shell says of a process that this signal ended."""
+"""128 + SIGTERM: the exit code that a shell reports for a process that this signal ended."""
 
 _REST_SECONDS = 5.0
-"""What an application gets for its own end when its streams have stopped, before Spark is stopped under it."""
+"""Time for an application to end by itself after its streams have stopped, before Spark is stopped under it."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the environment says."""
+    """The settings from the environment."""
 
     conf: str = ""
     executors_file: Path = Path("/etc/tussock/compute/executors")
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def settings_from(environ: MutableMapping[str, str]) -> Settings:
-    """The settings; `ValueError` if one makes no sense."""
+    """The settings; raises `ValueError` if one is invalid."""
     base = Settings()
     return Settings(
         conf=environ.get("TUSSOCK_SPARK_CONF", ""),
@@ -78,24 +78,24 @@ def settings_from(environ: MutableMapping[str, str]) -> Settings:
 
 
 def submit_arguments(settings: Settings, executors: int | None) -> str:
-    """What PySpark is to pass to `spark-submit` when the application makes its session."""
+    """What PySpark passes to `spark-submit` when the application makes its session."""
     words = ["--properties-file", settings.conf] if settings.conf else []
-    # Not in the file: these are other ones in each pod and at each start.
+    # These are not in the file because they differ in each pod and at each start.
     if settings.host:
-        # An address of IPv6 is written as in a URL.
+        # An IPv6 address is written as in a URL.
         words += ["--conf", f"spark.driver.host={f'[{settings.host}]' if ':' in settings.host else settings.host}"]
     if settings.pod:
         words += ["--conf", f"spark.kubernetes.driver.pod.name={settings.pod}"]
     if executors is not None:
-        # spark-submit refuses 0; the first pass of the watch takes the one away again.
+        # spark-submit refuses 0; the first pass of the watch removes this one again.
         words += ["--conf", f"spark.executor.instances={max(1, executors)}"]
     return " ".join([*words, "pyspark-shell"])
 
 
 def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: System) -> NoReturn:
-    """Run the application that `arguments` name, with its own arguments, and end the process."""
+    """Run the application that `arguments` name, with its arguments, and end the process."""
     start_logging("info", "json", sys.stderr)
-    # Below a warning it tells of each call between Python and the JVM.
+    # At lower levels it logs each call between Python and the JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not arguments:
         sys.exit("usage: python -m tussock.compute.driver FILE [ARGUMENTS]")
@@ -116,13 +116,13 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
         told.set()
         system.spawn("drain", lambda: _drain(watch, ended, settings.drain_seconds, system))
         if not watch.has_seen_spark and running_context() is None:
-            # Nothing is there to drain, and what now would start has to be stopped again: some 20 s for nothing. The
-            # handler runs in the application's own thread, so the application ends where it is.
+            # There is nothing to drain, and what starts now has to be stopped again: some 20 s for nothing. The handler
+            # runs in the application's own thread, so the application ends where it is.
             raise SystemExit(DRAINED)
 
     signal.signal(signal.SIGTERM, on_sigterm)
     log.info("starting", application=arguments[0], executors=executors, mode_is_stream=settings.is_stream)
-    # Anew for each driver: what the one before has committed is told by the operator's status.
+    # Each driver makes its own; the operator's status reports what the driver before has committed.
     with tempfile.TemporaryDirectory(prefix="tussock-commits-", ignore_cleanup_errors=True) as notes:
         environ[NOTES_FOLDER] = notes
         code = _run_application(arguments, settings, told)
@@ -133,9 +133,9 @@ def run(arguments: Sequence[str], environ: MutableMapping[str, str], system: Sys
 
 
 def _run_application(arguments: Sequence[str], settings: Settings, told: threading.Event) -> int:
-    """Run the file as a program of this process; answers its exit code."""
+    """Run the file as a program of this process, and return its exit code."""
     application = str(Path(arguments[0]).absolute())
-    # As `python FILE` has it: modules beside the file are importable.
+    # As with `python FILE`: modules beside the file are importable.
     sys.argv = [application, *arguments[1:]]
     sys.path.insert(0, str(Path(application).parent))
     try:
@@ -156,7 +156,7 @@ def _run_application(arguments: Sequence[str], settings: Settings, told: threadi
 
 
 def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System) -> None:
-    """Stop streams, then the application, then the process: each gets what the one before has left of the time."""
+    """Stop streams, then the application, then the process: each gets what the step before has left of the time."""
     deadline = system.monotonic() + seconds
     log.info("draining", seconds=seconds)
     watch.drain()
@@ -165,7 +165,7 @@ def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System)
     except SPARK_GONE as error:
         log.info("Spark has stopped by itself", error=type(error).__name__)
     if not ended.wait(min(_REST_SECONDS, max(0.0, deadline - system.monotonic()))):
-        # A batch job, or a program that goes on after its streams: what it asks of Spark next fails.
+        # A batch job, or a program that continues after its streams: its next request to Spark fails.
         _stop_spark()
     if not ended.wait(max(0.0, deadline - system.monotonic())):
         log.warning("the application has not ended in time, ending the process", seconds=seconds)
@@ -174,7 +174,7 @@ def _drain(watch: Watch, ended: threading.Event, seconds: float, system: System)
 
 
 def _stop_spark() -> None:
-    """Let Spark take its executors away, if it runs."""
+    """Let Spark stop its executors, if it runs."""
     context = running_context()
     if context is not None:
         try:

@@ -1,7 +1,7 @@
-"""How many executors a running job has: what the operator writes into a file, Spark is brought to.
+"""How many executors a running job has: the operator writes a number into a file, and Spark follows it.
 
-The file is one of a ConfigMap, so it changes under a running pod, and a job is scaled without a restart. A pass
-compares what is with what should be, so it does not matter what passes before it did, or whether they ended.
+The file is part of a ConfigMap, so it changes under a running pod, and a job scales without a restart. A pass compares
+what is with what should be, so it does not matter which passes ran before it, or whether they ended.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ __all__ = ["Scaled", "Scaler", "surplus", "wanted_executors"]
 
 
 class Scaled(Protocol):
-    """What can be scaled; `context.Executors` is."""
+    """What can be scaled, as `context.Executors`."""
 
     def active(self) -> list[str]:
         """Ids of the executors that take tasks."""
 
     def request(self, total: int) -> None:
-        """Hold so many from now on."""
+        """Set the number of executors from now on."""
 
     def decommission(self, executors: list[str]) -> None:
-        """Let these leave when they have ended what they run."""
+        """Let these leave when they have finished what they run."""
 
 
 def wanted_executors(path: Path) -> int | None:
-    """The number in the file; `None` if there is no file: Spark decides by itself then (dynamic allocation).
+    """The number in the file; `None` if there is no file: then Spark decides (dynamic allocation).
 
     Raises `ValueError` if the file holds something else.
     """
@@ -39,12 +39,12 @@ def wanted_executors(path: Path) -> int | None:
 
 
 def surplus(active: Sequence[str], wanted: int) -> list[str]:
-    """Which executors are too many: the newest, as they have cached the least. Spark numbers executors from 1."""
+    """The executors that are too many: the newest, as they have cached the least. Spark numbers executors from 1."""
     return sorted(active, key=int)[wanted:]
 
 
 class Scaler:
-    """Brings executors to the number in a file, pass by pass."""
+    """Scales executors to the number in a file, pass by pass."""
 
     def __init__(self, path: Path, started_with: int | None) -> None:
         self._path = path
@@ -52,11 +52,11 @@ class Scaler:
 
     @property
     def requested(self) -> int | None:
-        """The number that Spark was told last."""
+        """The number that Spark was last asked for."""
         return self._requested
 
     def step(self, executors: Scaled) -> list[str]:
-        """One pass; answers the executors that it lets go. Raises `ValueError` if the file makes no sense."""
+        """One pass; returns the executors that leave. Raises `ValueError` if the file is invalid."""
         wanted = wanted_executors(self._path)
         if wanted is None:
             return []

@@ -1,4 +1,4 @@
-"""Looks at Spark every second, beside the application: scales executors, and keeps what probes are told."""
+"""Looks at Spark every second, beside the application: scales executors, and keeps the status for probes."""
 
 import threading
 
@@ -16,7 +16,7 @@ log = get_logger("tussock.compute")
 
 _LOOK_SECONDS = 1.0
 _STALLED_SECONDS = 60.0
-"""A JVM that has not answered for so long is beyond a long collection of garbage."""
+"""A JVM that does not answer within this time is not just collecting garbage."""
 
 
 class Query(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,25 +30,25 @@ class Query(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """How the driver is."""
+    """The state of the driver."""
 
     is_started: bool = False
     """Spark runs."""
     is_draining: bool = False
     executors: int = 0
-    """That take tasks."""
+    """Executors that take tasks."""
     executors_wanted: int | None = None
     """`None`: Spark decides."""
     queries: tuple[Query, ...] = ()
     committed_epoch: int = 0
-    """The newest that this driver or a sink of its has committed; 0: none yet."""
+    """The newest epoch that this driver or one of its sinks has committed; 0: none yet."""
     committed_batch: int = 0
     committed_ms: int = 0
-    """When, as Unix time."""
+    """Unix time of that commit."""
 
 
 class Watch:
-    """The latest `Status`, from a thread of its own."""
+    """The latest `Status`, updated by its own thread."""
 
     def __init__(self, scaler: Scaler, system: System, *, is_stream: bool) -> None:
         self._scaler = scaler
@@ -57,7 +57,7 @@ class Watch:
         self._seen = system.monotonic()
         self._draining = threading.Event()
         self.has_seen_spark = False
-        """Whether Spark has ever run; the application may have stopped it since."""
+        """Whether Spark has ever run; the application may have stopped it since then."""
         self.status = Status()
 
     def run(self) -> None:
@@ -66,7 +66,7 @@ class Watch:
             try:
                 self.step()
             except SPARK_GONE as error:
-                # The application stops Spark when it likes; if it was not that, the application fails, too.
+                # The application may stop Spark at any time; if Spark stopped otherwise, the application fails, too.
                 log.info("Spark does not answer", error=str(error).splitlines()[0][:200] if str(error) else "")
                 self.status = Status(is_draining=self._draining.is_set())
             except ValueError as error:
@@ -92,14 +92,14 @@ class Watch:
             is_draining=self._draining.is_set(),
             executors=len(executors.active()),
             executors_wanted=self._scaler.requested,
-            queries=tuple(_told(query) for query in active_queries()),
+            queries=tuple(_query_of(query) for query in active_queries()),
             committed_epoch=commit.epoch if commit else 0,
             committed_batch=commit.batch if commit else 0,
             committed_ms=commit.noted_ms if commit else 0,
         )
 
     def drain(self) -> None:
-        """From now on the driver is about to end: it is not ready, and no executors are asked for."""
+        """Note that the driver is about to end: it is not ready, and asks for no more executors."""
         self._draining.set()
 
     @property
@@ -114,7 +114,7 @@ class Watch:
         return status.is_started and not status.is_draining and (bool(status.queries) or not self._is_stream)
 
 
-def _told(query: object) -> Query:
+def _query_of(query: object) -> Query:
     progress = query.lastProgress or {}  # type: ignore[attr-defined]
     return Query(
         id=str(query.id),  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""Which Python Spark's workers run.
+"""The Python that Spark's workers run.
 
-Spark starts `python3` from the PATH unless `PYSPARK_PYTHON` says otherwise. In a virtual environment that was not
-activated that is another Python, which has neither Arrow nor Tussock, and every task would fail.
+Spark starts `python3` from the PATH unless `PYSPARK_PYTHON` is set. If a virtual environment is not activated, that is
+another Python, which has neither Arrow nor Tussock, and every task would fail.
 """
 
 import os
@@ -15,9 +15,9 @@ _VARIABLE = "PYSPARK_PYTHON"
 
 
 def settle_worker_python() -> None:
-    """Let workers run this interpreter, if nothing else is set and the PATH leads out of its virtual environment.
+    """Let workers run this interpreter, if nothing else is set and the PATH finds one outside its virtual environment.
 
-    It has to happen before the session starts. Where executors are other machines, `PYSPARK_PYTHON` should be set.
+    Call it before the session starts. If executors run on other machines, set `PYSPARK_PYTHON`.
     """
     found = shutil.which("python3")
     inside = found is not None and Path(found).absolute().parent.parent == Path(sys.prefix).absolute()

@@ -1,6 +1,6 @@
 """The data source `tussock` and its registration.
 
-Spark makes an instance per DataFrame or write. What `schema` finds stays with the instance, so reader and tasks see
+Spark makes an instance per DataFrame or write. The result of `schema` stays in the instance, so reader and tasks use
 the epoch and the table that the DataFrame was made with.
 """
 
@@ -34,14 +34,14 @@ from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExp
 __all__ = ["FILTER_SWITCH", "TussockDataSource", "register"]
 
 FILTER_SWITCH = "spark.sql.python.filterPushdown.enabled"
-"""Spark's setting that decides whether sources in Python are asked about filters; off unless somebody sets it."""
+"""Spark's setting that decides whether it asks sources in Python about filters; off by default."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _plainly(method: F) -> F:
-    """The method, with errors about what the user gave raised as if here: Spark shows all frames above the message."""
+def _short_traceback(method: F) -> F:
+    """The method, raising errors about the user's input from here: Spark shows all frames above the message."""
 
     @functools.wraps(method)
     def called(*arguments: Any, **named: Any) -> Any:
@@ -64,15 +64,16 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)` and in SQL after `USING`."""
+        """The name for `format(...)` and, in SQL, after `USING`."""
         return "tussock"
 
-    @_plainly
+    @_short_traceback
     def schema(self) -> StructType:
-        """The table's columns, or those of option `columns`; the epoch of the DataFrame is resolved here."""
+        """The table's columns, or those of option `columns`; resolves the epoch of the DataFrame."""
         if wants_changes(self.options):
             changes = parse_changes(self.options)
-            # Whether it is a stream, which has no use for it, Spark has not said yet; a batch will raise it again.
+            # Spark has not said yet whether this is a stream, which has no epoch to resolve; a batch will raise it
+            # again.
             with contextlib.suppress(InvalidOption, SnapshotExpired):
                 self._resolve_span(changes)
             return change_schema(changes, working_store(changes.address).table(changes.table).spec)
@@ -83,7 +84,7 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         picked = schema.empty_table().select(list(names)).schema
         return spark_schema(picked, spec.primary_key, spec.name)
 
-    @_plainly
+    @_short_traceback
     def reader(self, schema: StructType) -> TableReader | ChangeReader:
         """A reader of the columns of `schema` at the DataFrame's epoch, or of changes."""
         if wants_changes(self.options):
@@ -91,10 +92,10 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
             spec, span = self._resolve_span(changes)
             return ChangeReader(changes, spec, schema, span)
         options, spec, epoch = self._resolve()
-        # A reader that has `pushFilters` fails where Spark's switch is off, so only who asks for it gets one.
+        # A reader that has `pushFilters` fails if Spark's setting is off, so only a read that asks for it gets one.
         return (FilteringReader if options.pushdown else TableReader)(options, spec, epoch, schema)
 
-    @_plainly
+    @_short_traceback
     def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802 - Spark's name
         """A source of the table's changes."""
         if not wants_changes(self.options):
@@ -105,12 +106,12 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
         changes = parse_changes(self.options, is_stream=True)
         return ChangeStreamReader(changes, working_store(changes.address).table(changes.table).spec, schema)
 
-    @_plainly
+    @_short_traceback
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`; with `overwrite` they become the whole table."""
         return BatchWriter(plan_upload(parse_write(self.options), schema), overwrite)
 
-    @_plainly
+    @_short_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A sink for rows of `schema`; with `overwrite` (complete mode) each batch becomes the whole table."""
         return StreamWriter(plan_upload(parse_write(self.options), schema), overwrite)
@@ -134,11 +135,11 @@ class TussockDataSource(DataSource):  # type: ignore[misc]
 def register(spark: SparkSession) -> None:
     """Make the format `tussock` known to a session, and let Spark push filters down to sources in Python.
 
-    The format is found without this, too; the switch is what the option `pushdown` and `read_table` need. What sinks
-    tell a `TussockListener` goes through a folder that is made here.
+    Spark finds the format without this, too; the option `pushdown` and `read_table` need the setting. Creates the
+    folder through which sinks report to a `TussockListener`.
     """
     context = getattr(spark, "sparkContext", None)
-    if context is not None:  # A client of Spark Connect has none, and its workers are elsewhere.
+    if context is not None:  # A client of Spark Connect has none, and its workers run elsewhere.
         keep_notes(context)
     spark.dataSource.register(TussockDataSource)
     spark.conf.set(FILTER_SWITCH, "true")

@@ -1,9 +1,9 @@
-"""`read_table`: a DataFrame of a table at one pinned epoch, of which only the rows of an SQL condition are read.
+"""`read_table`: a DataFrame of a table at one pinned epoch, which reads only the rows that meet an SQL condition.
 
-Spark 4.3 keeps what it pushed down for one query with the loaded relation, and the next query over it gets the same
-filters, also the other side of a self-join. So the condition is not pushed into the DataFrame that is answered: a
-relation that is thrown away is asked which filters Spark makes of it, and these become the option `where`, which
-belongs to the DataFrame. What is filtered later is filtered by Spark.
+Spark 4.3 keeps the filters that it pushed down for one query with the loaded relation, and the next query over it gets
+the same filters, even the other side of a self-join. So the condition is not pushed into the returned DataFrame: a
+temporary relation shows which filters Spark makes of it, and these become the option `where`, which belongs to the
+DataFrame. Spark applies all later filters itself.
 """
 
 import json
@@ -30,17 +30,17 @@ def read_table(
 ) -> DataFrame:
     """A table's rows at one epoch, by default the newest; with `where`, those that meet this SQL condition.
 
-    `store` is a URL, or an open store. `options` are those of a read (`asOfEpoch`, `columns`, ...). What of the
-    condition compares a column with constants decides which keys are read; functions of the clock in it are evaluated
-    at this call. This process pins the epoch for as long as it holds the DataFrame that is answered; those made from
-    it hold it no longer than the retention.
+    `store` is a URL, or an open store. `options` are those of a read (`asOfEpoch`, `columns`, ...). Parts of the
+    condition that compare a column with constants decide which keys are read; functions of the clock in it are
+    evaluated at this call. This process pins the epoch for as long as it holds the returned DataFrame; DataFrames made
+    from it hold the epoch no longer than the retention.
 
-    Raises `InvalidOption`, `TableNotFound`, `SnapshotExpired`; of the condition what Spark raises.
+    Raises `InvalidOption`, `TableNotFound`, `SnapshotExpired`, and for the condition whatever Spark raises.
     """
     url = store if isinstance(store, str) else store.url
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
     parsed = parse_read({**texts, "store": url, "table": table})
-    snapshot = _pinned(working_store(parsed.address) if isinstance(store, str) else store, parsed)
+    snapshot = _pin(working_store(parsed.address) if isinstance(store, str) else store, parsed)
     try:
         if snapshot is not None:
             texts = {name: text for name, text in texts.items() if option_name(name) not in MOMENTS}
@@ -49,20 +49,20 @@ def read_table(
         if where is None:
             frame = wanted.load()
         else:
-            pushed = _pushed(spark, {**texts, "store": url, "table": table}, where)
+            pushed = _where_option(spark, {**texts, "store": url, "table": table}, where)
             frame = wanted.options(**pushed).load().where(where)
     except BaseException:
         if snapshot is not None:
             snapshot.close()
         raise
     if snapshot is not None:
-        # At exit the store lets go of its pins by itself.
+        # At exit the store releases its pins by itself.
         weakref.finalize(frame, _release, snapshot).atexit = False
     return frame
 
 
-def _pinned(store: StateStore, options: ReadOptions) -> Snapshot | None:
-    """A pin on the epoch that the options ask for; `None` if nothing was ever committed."""
+def _pin(store: StateStore, options: ReadOptions) -> Snapshot | None:
+    """A pin on the requested epoch; `None` if nothing was ever committed."""
     epoch = resolve_epoch(store, store.table(options.table), options)
     if not epoch:
         return None
@@ -70,12 +70,12 @@ def _pinned(store: StateStore, options: ReadOptions) -> Snapshot | None:
 
 
 def _release(snapshot: Snapshot) -> None:
-    # The collector of garbage may call this anywhere, also where a lock is held that closing a pin takes.
+    # The garbage collector may call this anywhere, even while a lock is held that closing a pin takes.
     threading.Thread(target=snapshot.close, name="tussock-unpin", daemon=True).start()
 
 
-def _pushed(spark: SparkSession, options: dict[str, str], condition: str) -> dict[str, str]:
-    """The option `where` with what of the condition it can hold; no option if that is nothing."""
+def _where_option(spark: SparkSession, options: dict[str, str], condition: str) -> dict[str, str]:
+    """The option `where` with the parts of the condition that it can hold; no option if there are none."""
     before = spark.conf.get(FILTER_SWITCH)
     with tempfile.TemporaryDirectory(prefix="tussock-") as folder:
         stage = Path(folder) / "filters"

@@ -1,1 +1,1 @@
-"""The certificates that the operator issues: keys are drawn here, and nowhere else; nothing here talks to anybody."""
+"""The certificates that the operator issues. Keys are drawn only here; nothing here uses the network."""

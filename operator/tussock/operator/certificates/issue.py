@@ -1,4 +1,4 @@
-"""Issues certificates from a CA of the store's own, with elliptic keys (P-256), as RFC 5280 profiles them."""
+"""Issues certificates from a store's own CA, with elliptic keys (P-256), following the profile of RFC 5280."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from tussock.operator.manifests.certificates import Certificate
 __all__ = ["Pair", "certificates_in", "issue", "new_authority", "pem", "was_issued_by"]
 
 _SKEW = timedelta(minutes=5)
-"""A certificate counts from a little before it was made, for nodes whose clocks are behind."""
+"""A certificate is valid from a little before it was made, for nodes whose clocks are behind."""
 
 
 class Pair(NamedTuple):
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 
 def new_authority(name: str, now: datetime, seconds: int) -> Pair:
-    """A CA that signs itself, for certificates of nodes and not for further CAs."""
+    """A self-signed CA, for certificates of nodes and not for further CAs."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(name, name, key.public_key(), now, seconds)
@@ -38,7 +38,7 @@ def new_authority(name: str, now: datetime, seconds: int) -> Pair:
 
 
 def issue(authority: Pair, wanted: Certificate, now: datetime) -> Pair:
-    """A new key and its certificate, by `authority`; never for longer than that one lasts."""
+    """A new key and its certificate, signed by `authority`; it never outlasts that."""
     issuer = certificates_in(authority.certificate)[0]
     issuer_key = serialization.load_pem_private_key(authority.key.encode(), password=None)
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey), "our own authorities have such keys"
@@ -62,7 +62,7 @@ def issue(authority: Pair, wanted: Certificate, now: datetime) -> Pair:
 
 
 def certificates_in(text: str) -> Sequence[x509.Certificate]:
-    """The certificates of a PEM text; `ValueError` if it holds none, or what is none."""
+    """The certificates of a PEM text; `ValueError` if it holds none, or something else."""
     return x509.load_pem_x509_certificates(text.encode())
 
 
@@ -72,7 +72,7 @@ def pem(certificate: x509.Certificate) -> str:
 
 
 def was_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether `authority` has signed it, by its key and not only by its name."""
+    """Whether `authority` has signed the certificate, checked by its key and not only by its name."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -1,15 +1,15 @@
-"""When certificates and their CA are due, and the secrets that put it right.
+"""Decides when certificates and their CA are due, and makes the secrets with the new ones.
 
-A certificate is renewed when two thirds of its life are over, or when it does not fit any more. The CA changes in three
-steps, so that at every moment everybody trusts everybody's certificate, however late some pods read their files:
+A certificate is renewed when two thirds of its life are over, or when it no longer fits. The CA changes in three steps,
+so that at every moment all pods trust all certificates, however late some pods read their files:
 
-1. at two thirds of its life a next CA is made, and trusted from then on; the old one still issues;
-2. when that has been so for a day, the next CA issues, and all certificates are renewed;
+1. at two thirds of its life a next CA is made and trusted from then on; the old one still issues;
+2. a day later the next CA starts to issue, and all certificates are renewed;
 3. the old CA is trusted until it ends.
 
-The secret of the CA has `tls.crt` and `tls.key` (who issues), `next.crt` and `next.key` (who will), and `ca.crt`, all
-who are trusted; that last one is in every certificate's secret too. Everything follows from what is in the secrets and
-from the time, so an operator that dies between two steps goes on with the next.
+The secret of the CA has `tls.crt` and `tls.key` (the issuing CA), `next.crt` and `next.key` (the next one), and
+`ca.crt`, all trusted CAs; `ca.crt` is in every certificate's secret too. Everything follows from the content of the
+secrets and the time, so an operator that dies between two steps continues with the next.
 """
 
 import base64
@@ -30,10 +30,10 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renewed", "renewed_for_job"]
 
 SETTLE = timedelta(days=1)
-"""How long a CA is trusted before it issues. Kubelets bring files to pods within minutes; the rest is for mishaps."""
+"""How long a CA is trusted before it issues. Kubelets bring files to pods within minutes; the rest is a margin."""
 
 Secrets = Mapping[str, Mapping[str, str]]
-"""The `data` of secrets by name, in base64 as the API has it."""
+"""The `data` of secrets by name, in base64 as in the API."""
 
 
 class _Authorities(NamedTuple):
@@ -48,7 +48,7 @@ class _Authorities(NamedTuple):
 
 
 def is_due(store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime) -> bool:
-    """Whether a secret has to be made or renewed; draws nothing. `secrets` are those that are there."""
+    """Whether a secret has to be made or renewed; draws nothing. `secrets` are the existing ones."""
     if not wanted:
         return False
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
@@ -60,7 +60,7 @@ def is_due(store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets
 def renewed(
     store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime
 ) -> tuple[Manifest, ...]:
-    """The secrets that have to be applied, the CA's first; none if nothing is due."""
+    """The secrets to apply, the CA's first; none if nothing is due."""
     if not is_due(store, wanted, secrets, now):
         return ()
     name = ca_secret(store)
@@ -93,9 +93,9 @@ def renewed(
 
 
 def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime) -> bool:
-    """Whether the certificate of a job has to be made or renewed: not while the store has no CA to issue it.
+    """Whether the certificate of a job has to be made or renewed; false while the store has no CA to issue it.
 
-    The CA is the store's affair, which also changes it; so a job follows by what is in its secret.
+    The store owns the CA and changes it; the job follows the content of the CA's secret.
     """
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
     return found is not None and not _fits(_texts(secrets.get(wanted.secret, {})), wanted, found, now)
@@ -104,7 +104,7 @@ def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, 
 def renewed_for_job(
     compute: Compute, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
 ) -> Manifest | None:
-    """The secret of a job that has to be applied; `None` if nothing is due, or can be issued yet."""
+    """The secret of a job to apply; `None` if nothing is due, or if nothing can be issued yet."""
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
     if found is None or not is_due_for_job(store, wanted, secrets, now):
         return None
@@ -117,18 +117,18 @@ def _issued(authorities: _Authorities, wanted: Certificate, now: datetime) -> di
 
 
 def first_end(wanted: Sequence[Certificate], secrets: Secrets) -> datetime | None:
-    """When the first of the certificates ends that are there; `None` if none can be read."""
+    """When the first of the existing certificates ends; `None` if none can be read."""
     found = [_leaf(_texts(secrets.get(one.secret, {}))) for one in wanted]
     return min((leaf.not_valid_after_utc for leaf in found if leaf is not None), default=None)
 
 
 def _step(found: _Authorities, now: datetime) -> _Authorities:
-    """The next CA in office when it has been trusted for long enough; and who has ended, out."""
+    """The authorities after this step: the next CA issues if it was trusted for long enough, and expired ones go."""
     issuer, following = found.issuer, found.next
     if following is not None and certificates_in(following.certificate)[0].not_valid_before_utc + SETTLE <= now:
         issuer, following = following, None
     trusted = [text for text in found.trusted if certificates_in(text)[0].not_valid_after_utc > now]
-    # Who issues comes first: that is the one that people look at.
+    # The issuing CA comes first: people look at that one.
     ordered = sorted(trusted, key=lambda text: text != issuer.certificate)
     return _Authorities(issuer, following, tuple(ordered))
 
@@ -157,7 +157,7 @@ def _is_old(certificate: x509.Certificate, now: datetime) -> bool:
 
 
 def _names(leaf: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Hosts and URIs that a certificate is for."""
+    """Hosts and URIs of a certificate."""
     try:
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -182,9 +182,9 @@ def _leaf(files: Mapping[str, str]) -> x509.Certificate | None:
 
 
 def _read(files: Mapping[str, str], now: datetime) -> _Authorities | None:
-    """What the secret of the CA holds; `None` if no certificate could be issued with it.
+    """The content of the CA's secret; `None` if it cannot issue certificates.
 
-    A CA that has ended while nobody looked is replaced at once, since nobody trusts it any more.
+    A CA that has expired unnoticed is replaced at once, since nothing trusts it any more.
     """
     try:
         issuer = Pair(files["tls.crt"], files["tls.key"])
@@ -202,7 +202,7 @@ def _read(files: Mapping[str, str], now: datetime) -> _Authorities | None:
 
 
 def _texts(data: Mapping[str, str]) -> dict[str, str]:
-    """The files of a secret as text; what is none is left out, as if it were not there."""
+    """The files of a secret as text; leaves out what is not text, as if it were missing."""
     texts = {}
     for name, value in data.items():
         try:

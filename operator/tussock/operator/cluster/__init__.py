@@ -1,1 +1,1 @@
-"""The Kubernetes API: children observed, actions carried out."""
+"""The Kubernetes API: observes children and carries out actions."""

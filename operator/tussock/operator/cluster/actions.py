@@ -1,7 +1,7 @@
 """Carries out the actions of a plan, one after the other, against the API server.
 
-Every action can be repeated: an operator that dies in the middle makes the same plan again, and what was done is no
-longer in it. What the server answers is remembered at once (`Seen`), so the next pass does not do it again.
+Every action can be repeated: an operator that dies in the middle makes the same plan again, without the actions that
+were done. `Seen` takes the server's answer at once, so the next pass does not repeat an action.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Actor:
         self._identity = identity
 
     async def act(self, body: Manifest, action: ClusterAction) -> None:
-        """Carry out one action for the resource with that body; `ApiError`."""
+        """Carry out one action for the resource with that body; raises `ApiError`."""
         namespace = body["metadata"]["namespace"]
         match action:
             case Apply(manifest):
@@ -45,7 +45,7 @@ class Actor:
                 self._seen.put(kind, await apply_child(self._api, manifest, namespace, holder_in(body)))
                 log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
             case Delete(ref):
-                # That object and no other: one that was never seen is not known to be ours.
+                # Only that very object: one that the operator never saw may belong to somebody else.
                 if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
                     await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"])
                     log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
@@ -59,7 +59,7 @@ class Actor:
                 await self._set_finalizers(body, [name for name in _finalizers(body) if name != FINALIZER])
 
     async def write_status(self, body: Manifest, status: Mapping[str, Any]) -> None:
-        """Make this the status of the resource; fields that it no longer has go."""
+        """Make this the status of the resource; removes fields that it no longer has."""
         metadata = {"name": body["metadata"]["name"], "uid": body["metadata"]["uid"]}
         manifest = {"apiVersion": API_VERSION, "kind": body["kind"], "metadata": metadata, "status": dict(status)}
         answer = await self._api.apply(manifest, body["metadata"]["namespace"], "status")
@@ -69,7 +69,7 @@ class Actor:
         try:
             answer = await self._api.merge(kind, namespace, name, {"metadata": {"annotations": dict(annotations)}})
         except ApiNotFound:
-            # A pod that has gone since needs no annotation.
+            # A pod that is gone by now needs no annotation.
             return
         self._seen.put(kind, answer)
 
@@ -79,7 +79,7 @@ class Actor:
         try:
             await self._api.create(event, body["metadata"]["namespace"])
         except ApiError as error:
-            # The status says the same; and in a namespace that is being deleted no event can be made.
+            # The status says the same; and no event can be made in a namespace that is being deleted.
             log.warning("an event could not be posted", reason=emit.reason, error=str(error))
         level = log.warning if emit.type == "Warning" else log.info
         about = {"kind": body["kind"], "namespace": body["metadata"]["namespace"], "name": body["metadata"]["name"]}
@@ -87,7 +87,7 @@ class Actor:
 
     async def _set_finalizers(self, body: Manifest, finalizers: Sequence[str]) -> None:
         metadata = body["metadata"]
-        # A list is replaced as a whole, so not over somebody else's change.
+        # A list is replaced as a whole, so check that nobody else has changed it.
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata["resourceVersion"]}}
         try:
             answer = await self._api.merge(body["kind"], metadata["namespace"], metadata["name"], patch)

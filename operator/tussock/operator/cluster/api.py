@@ -1,9 +1,9 @@
-"""Requests to the API server: paths and JSON, over the connection and the credentials of the official client.
+"""Requests to the API server: paths and JSON, with the official client's connection and credentials.
 
-The official client loads the configuration (in a cluster or of a kubeconfig), renews tokens and speaks TLS. Its
-generated classes are not used: children are plain dictionaries from the pure functions that made them to the server.
-Every request has a deadline. One that may be repeated without harm is repeated when the server is away; an apply, a
-patch with a resource version and a delete are such, a create is not.
+The official client loads the configuration (in a cluster or from a kubeconfig), renews tokens and speaks TLS. Its
+generated classes are not used: children stay plain dictionaries from the pure functions that make them to the server.
+Every request has a deadline. If the server is away, requests that are safe to repeat are repeated: an apply, a patch
+with a resource version and a delete are, a create is not.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ __all__ = ["FIELD_MANAGER", "Api", "connect"]
 
 FIELD_MANAGER = "tussock-operator"
 REQUEST_SECONDS = 10.0
-"""A request without an answer for so long has failed."""
+"""A request without an answer after this time has failed."""
 LISTED_AT_ONCE = 500
-"""Objects in one answer of a list."""
+"""Objects in one page of a list."""
 RETRY_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds before each repetition: together well below the time after which a leader has lost its lease."""
+"""Seconds before each repetition: in sum well below the time after which a leader has lost its lease."""
 
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""With its parameter, or the library would write the body itself, as JSON with escapes that YAML does not know."""
+"""With its parameter: otherwise the library would write the body itself, as JSON with escapes that YAML lacks."""
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 METADATA_OF_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -63,31 +63,31 @@ class Api:
         await self._client.close()
 
     async def get(self, kind: str, namespace: str | None, name: str) -> Manifest:
-        """One object; `ApiNotFound`. Without `namespace` one that is in none, as a namespace itself."""
+        """One object; raises `ApiNotFound`. Without `namespace`, one outside all namespaces, such as a namespace."""
         return await self._request("get", kind, namespace, name)
 
     async def look(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The metadata of an object of that name, whoever has made it; `None` if there is none."""
+        """The metadata of the object of that name, whatever its owner; `None` if there is none."""
         try:
             return await self._request("get", kind, namespace, name, accept=METADATA_OF_ONE)
         except ApiNotFound:
             return None
 
     async def list_metadata(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> list[Manifest]:
-        """The metadata of all objects of a kind with labels and fields that fit: a fraction of their size."""
+        """The metadata of all objects of a kind whose labels and fields match: a fraction of their size."""
         asked = {"labelSelector": selector, "fieldSelector": fields, "limit": str(LISTED_AT_ONCE)}
         found: list[Manifest] = []
         token = ""
         while True:
             query = [(name, value) for name, value in {**asked, "continue": token}.items() if value]
             answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
-            found += [_small(body) for body in answer.get("items") or ()]  # `null` where there are none
+            found += [_small(body) for body in answer.get("items") or ()]  # `null` if there are none
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
                 return found
 
     async def apply(self, manifest: Manifest, namespace: str, subresource: str = "") -> Manifest:
-        """Server-side apply: what we set is so, what we no longer set goes, what others set stays; the new object."""
+        """Server-side apply: sets our fields, removes our former ones, keeps others'; returns the new object."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
         return await self._request(
@@ -95,27 +95,27 @@ class Api:
         )
 
     async def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Manifest:
-        """A merge patch: maps are merged, `None` removes, everything else is replaced.
+        """A merge patch: merges maps, removes a field for `None`, and replaces everything else.
 
-        With a `resourceVersion` in it, `ApiConflict` if the object has changed since.
+        With a `resourceVersion` in it, raises `ApiConflict` if the object has changed since.
         """
         query = [("fieldManager", FIELD_MANAGER)]
         return await self._request("patch", kind, namespace, name, body=patch, content_type=MERGE, query=query)
 
     async def create(self, manifest: Manifest, namespace: str) -> Manifest:
-        """A new object; `ApiConflict` if there is one of that name.
+        """Create an object; `ApiConflict` if the name is taken.
 
-        Never repeated, so a lost answer is an `ApiUnavailable` although the object may be there.
+        Never repeated, so a lost answer raises `ApiUnavailable` although the object may exist.
         """
         query = [("fieldManager", FIELD_MANAGER)]
         return await self._request("create", manifest["kind"], namespace, body=manifest, query=query)
 
     async def replace(self, manifest: Manifest, namespace: str) -> Manifest:
-        """Replace an object that has not changed since it was read; else `ApiConflict`. Never repeated."""
+        """Replace an object that has not changed since it was read; otherwise `ApiConflict`. Never repeated."""
         return await self._request("update", manifest["kind"], namespace, manifest["metadata"]["name"], body=manifest)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete an object and what depends on it; nothing happens if it is gone, or is another one than `uid`."""
+        """Delete an object and its dependents; does nothing if it is gone, or has another uid."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             await self._request("delete", kind, namespace, name, body=options)
@@ -171,7 +171,7 @@ class Api:
         try:
             answer = json.loads(text)
         except ValueError:
-            # A proxy between us and the server, which speaks HTML.
+            # A proxy between the operator and the server, which answers with HTML.
             answer = {"message": response.reason or "an answer that is not JSON"}
         return response.status, answer if isinstance(answer, dict) else {}
 
@@ -179,14 +179,14 @@ class Api:
 def yaml_of(body: Mapping[str, Any]) -> bytes:
     r"""A body as the JSON that is YAML, too: characters beyond 16 bits as they are, and not as pairs of escapes.
 
-    What YAML 1.2 does not print (section 5.1) is escaped, and halves of a pair, which are no text, become U+FFFD.
+    Escapes what YAML 1.2 does not print (section 5.1); half of a surrogate pair, which is not text, becomes U+FFFD.
     """
     text = _HALVES.sub("\ufffd", json.dumps(body, ensure_ascii=False))
     return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _small(body: Manifest) -> Manifest:
-    """An object without who manages which of its fields, which is most of its metadata."""
+    """An object without its managed fields, which are most of its metadata."""
     body["metadata"].pop("managedFields", None)
     return body
 
@@ -203,7 +203,7 @@ _METHODS = {
 
 
 def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> ApiError:
-    # The server's words on an invalid object repeat its values.
+    # The server's message on an invalid object repeats its values.
     said = (
         answer.get("message", "")
         if kind != "Secret" or status in (0, 403, 404, 409)
@@ -215,27 +215,27 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
     if status == 409:
         return ApiConflict(message, status)
     if "field not declared in schema" in said:
-        # An apply of what the server has no field for: the server calls that an error of its own, 500.
+        # An apply of a field that the server does not know: the server reports that as an internal error, 500.
         return ApiRefused(f"{message}; the definitions there are older than this operator: apply crds/", status)
     if "failed calling webhook" in said:
-        # An error 500, too, of a server that is well: somebody's webhook is not, and all else goes on without it.
+        # Also an error 500, of a healthy server: some webhook does not work, and everything else continues without it.
         return ApiRefused(message, status)
-    # 401 passes when the token has been renewed.
+    # 401 ends when the token is renewed.
     if status == 0 or status in (401, 408, 429) or status >= 500:
         return ApiUnavailable(message, status)
     return ApiRefused(message, status)
 
 
 async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
-    """Connect as the pod's service account, or as a kubeconfig says (`KUBECONFIG`, `~/.kube/config`).
+    """Connect as the pod's service account, or with a kubeconfig (`KUBECONFIG`, `~/.kube/config`).
 
-    `InvalidOption` if there is neither.
+    Raises `InvalidOption` if there is neither.
     """
     configuration = kubernetes.Configuration()
     try:
         kubernetes_config.load_incluster_config(client_configuration=configuration)
     except kubernetes_config.ConfigException:
-        # Asked for now: the library has looked when it was imported.
+        # Read now: the library read the variable when it was imported.
         path = os.environ.get("KUBECONFIG") or None
         try:
             await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)

@@ -1,11 +1,12 @@
-"""Making and changing a child, and nothing that only has its name.
+"""Creates and changes children, and never an object that only has the name of one.
 
-Server-side apply makes an object or takes it over, and cannot be asked for just one of these. So what is not known to
-be ours is looked for by its name. What is not there is created, which fails if somebody was faster; what is there must
-be ours (`planning/words/ownership.py`), and is applied under its uid, so that it is that object and no other.
+Server-side apply creates an object or takes it over, and cannot be limited to one of the two. So an object that is not
+known to be ours is looked up by its name. If it is missing, it is created, which fails if somebody else was faster; if
+it exists, it must be ours (`planning/words/ownership.py`) and is applied with its uid, so that no other object is
+touched.
 
-A create has a price: the server counts its fields as set by an update, and an apply takes none of those away later.
-So they are declared ours by apply: at once, or, after an operator that died in between, before the next apply.
+A create has a price: the server counts its fields as set by an update, and no later apply removes them. So they are
+declared ours by an apply: at once, or, if the operator died in between, before the next apply.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,12 @@ __all__ = ["apply_child"]
 
 
 async def apply_child(api: Api, manifest: Manifest, namespace: str, holder: Holder) -> Manifest:
-    """Make the child as the manifest says, and answer what it is then; `ApiError`.
+    """Bring the child to the manifest, and return it as it is then; raises `ApiError`.
 
-    `NameInUse` if an object that is not `holder`'s has its name.
+    `NameInUse` if the object of this name does not belong to `holder`.
     """
     ref = ref_of(manifest)
-    # Asked for each time: watches tell only of objects with our labels, and a moment late.
+    # Asked each time: watches see only objects with our labels, and a moment late.
     known = await api.look(ref.kind, namespace, ref.name)
     if known is None:
         return await _owned(api, ref.kind, namespace, await api.create(manifest, namespace))
@@ -37,7 +38,7 @@ async def apply_child(api: Api, manifest: Manifest, namespace: str, holder: Hold
 
 
 async def _owned(api: Api, kind: str, namespace: str, body: Manifest) -> Manifest:
-    """The object, with what a create of ours has set declared as applied by us."""
+    """The object, with the fields of our create declared as applied by us."""
     fields = _as_applied(body)
     if fields == body["metadata"].get("managedFields"):
         return body
@@ -46,7 +47,7 @@ async def _owned(api: Api, kind: str, namespace: str, body: Manifest) -> Manifes
 
 
 def _as_applied(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The fields of an object by manager, with what our create has set as set by an apply."""
+    """The managed fields of an object, with those of our create as fields of an apply."""
     fields: list[dict[str, Any]] = body["metadata"].get("managedFields") or []
     if any(_is_ours(entry) and entry["operation"] == "Apply" for entry in fields):
         return fields

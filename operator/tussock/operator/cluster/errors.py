@@ -1,7 +1,7 @@
-"""What goes wrong between the operator and the API server, by what is to be done about it.
+"""Failures between the operator and the API server, by what to do about them.
 
-The client's own exceptions are translated in one place (`api.py`). A message names verb and object and holds the
-server's words, but not where these may repeat what was sent: a refused secret must not end up in a log.
+The client's own exceptions are translated in one place (`api.py`). A message names verb and object and quotes the
+server, unless the quote may repeat what was sent: a refused secret must not end up in a log.
 """
 
 from tussock.operator.planning.words.model import Ref
@@ -10,7 +10,7 @@ __all__ = ["ApiConflict", "ApiError", "ApiNotFound", "ApiRefused", "ApiUnavailab
 
 
 class ApiError(Exception):
-    """A request to the API server did not succeed; `status` is HTTP's, 0 if there was no answer."""
+    """A request to the API server failed; `status` is the HTTP status, 0 if there was no answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message, status)
@@ -25,22 +25,22 @@ class ApiUnavailable(ApiError):
 
 
 class ApiConflict(ApiError):
-    """Somebody else changed the object, or made it: look again, then decide again."""
+    """Somebody else changed or created the object: read it again, then decide again."""
 
 
 class ApiNotFound(ApiError):
-    """The object, its namespace or its kind is not there."""
+    """The object, its namespace or its kind does not exist."""
 
 
 class ApiRefused(ApiError):
-    """The server will not have it, since rights are missing or it is not valid: a person must change something."""
+    """The server refuses the request: rights are missing or the object is invalid; a person must change something."""
 
 
 class NameInUse(ApiRefused):
-    """An object that is not ours has the name of a child; we refuse to touch it, and the server was not asked to."""
+    """An object that is not ours has the name of a child; the operator does not touch it, and sent no request."""
 
     def __init__(self, message: str, ref: Ref, *, passes: bool) -> None:
-        """`passes`: it goes by itself, with the former resource of the same name that it belongs to."""
+        """`passes`: the object goes by itself, with the former resource of the same name that it belongs to."""
         super().__init__(message)
         self.ref = ref
         self.passes = passes

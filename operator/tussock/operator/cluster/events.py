@@ -1,7 +1,7 @@
-"""Events: what a person sees below `kubectl describe`, about a resource of ours.
+"""Events about our resources, which people see at the end of `kubectl describe`.
 
-Of the API `events.k8s.io/v1`. An event is made once for a transition and never counted up, so it needs no memory of
-earlier ones, and an operator that starts anew repeats none.
+They use the API `events.k8s.io/v1`. Each transition makes one event, which is never counted up, so the operator needs
+no memory of earlier ones and repeats none after a restart.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ __all__ = ["COMPONENT", "event_of"]
 
 COMPONENT = "tussock-operator"
 NOTE_CHARACTERS_MAX = 1024
-"""What the API takes."""
+"""Limits of the API."""
 
 
 def event_of(emit: Emit, about: Mapping[str, Any], instance: str, now: datetime, suffix: str) -> Manifest:
-    """The object that tells of `emit`, about the resource with the body `about`.
+    """The event of `emit`, about the resource with the body `about`.
 
     `instance` names the replica of the operator; `suffix` makes the name unique.
     """

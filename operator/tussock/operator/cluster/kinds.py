@@ -1,7 +1,7 @@
-"""The kinds of objects that the operator deals with, and where the API has them.
+"""The kinds of objects that the operator handles, and their paths in the API.
 
 A closed table instead of discovery: the operator may only touch what its role names (`charts/tussock`), so a kind
-that is missing here is one that somebody forgot to give it rights for.
+that is missing here is missing there, too.
 """
 
 from typing import NamedTuple
@@ -12,22 +12,22 @@ from tussock.operator.resources.common import API_VERSION
 __all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "Watched", "path_of", "watched"]
 
 OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
-"""Selects every child, and the pods that children make: watches ask the server for just those."""
+"""Selects every child, and the pods that children make: watches ask the server only for those."""
 
 
 FINALIZER = "tussock.dev/cleanup"
-"""Keeps a resource that was deleted until we have cleaned up; without us, `kubectl tussock release` takes it off."""
+"""Keeps a deleted resource until the operator has cleaned up; `kubectl tussock release` removes it without operator."""
 
 
 class Kind(NamedTuple):
-    """One kind of object, as the API names it."""
+    """One kind of object, with its names in the API."""
 
     api_version: str
     plural: str
 
     @property
     def group(self) -> str:
-        """Empty for the core."""
+        """Empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -43,7 +43,7 @@ RESOURCES: dict[str, Kind] = {
     "Compute": Kind(API_VERSION, "computes"),
     "StateStoreBackup": Kind(API_VERSION, "statestorebackups"),
 }
-"""Ours: what users write."""
+"""Our custom resources, which users write."""
 
 CHILDREN: dict[str, Kind] = {
     "ConfigMap": Kind("v1", "configmaps"),
@@ -58,7 +58,7 @@ CHILDREN: dict[str, Kind] = {
     "ServiceAccount": Kind("v1", "serviceaccounts"),
     "StatefulSet": Kind("apps/v1", "statefulsets"),
 }
-"""What the operator makes and watches by its label. Secrets are watched too, but all of them: users name theirs."""
+"""What the operator makes and watches by its label. It watches all secrets, too, since users name their own."""
 
 KINDS: dict[str, Kind] = {
     **RESOURCES,
@@ -72,17 +72,17 @@ KINDS: dict[str, Kind] = {
 
 
 class Watched(NamedTuple):
-    """Which objects of a kind are looked at, as the server's own selectors; empty for all of them."""
+    """The objects of a kind that the operator sees, as the server's own selectors; empty for all of them."""
 
     labels: str = ""
     fields: str = ""
 
 
 def watched(kind: str) -> Watched:
-    """What watches and sweeps of a kind ask for: the same, or a sweep would find what no watch tells of.
+    """The selectors of a kind for watches and sweeps: the same, or a sweep would find objects that no watch reports.
 
-    Users name their secrets, so these are not told apart by labels. But of Helm's releases, each of up to a megabyte
-    and many in a cluster, none is ever a secret of a store.
+    Users name their secrets, so labels do not tell these apart. But Helm's releases, each up to a megabyte and many in
+    a cluster, are never secrets of a store.
     """
     if kind == "Secret":
         return Watched(fields="type!=helm.sh/release.v1")
@@ -90,7 +90,7 @@ def watched(kind: str) -> Watched:
 
 
 def path_of(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """The path of an object, or of all of a kind (empty `name`), in a namespace or in all of them (`None`)."""
+    """The path of an object, or of all of a kind (empty `name`), in one namespace or in all (`None`)."""
     api_version, plural = KINDS[kind]
     parts = ["apis" if "/" in api_version else "api", api_version]
     parts += ["namespaces", namespace] if namespace is not None else []

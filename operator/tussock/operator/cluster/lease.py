@@ -3,10 +3,10 @@
 The protocol is that of Kubernetes' own components (client-go, `tools/leaderelection`): the holder renews the Lease; a
 candidate that has seen no renewal for `LEASE_SECONDS`, by its own clock, writes its own name over it, with the
 resource version that it read, so only one of several succeeds. A holder that could not renew for `DEADLINE_SECONDS`
-stops being one before anybody can take over. Clocks of machines are never compared.
+gives up before any other replica can take over. Clocks of machines are never compared.
 
-The work is safe without the Lease too: applying twice is applying once. It saves the replicas from quarrelling while
-two versions of the operator run.
+The work is safe without the Lease too: applying twice has the same effect as once. The Lease keeps two versions of the
+operator from undoing each other's changes while both run.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ __all__ = ["DEADLINE_SECONDS", "LEASE_SECONDS", "Lease"]
 log = get_logger("tussock.operator")
 
 LEASE_SECONDS = 12
-"""A Lease that was not renewed for so long is anybody's."""
+"""Any replica may take a Lease that was not renewed for this time."""
 DEADLINE_SECONDS = 8.0
-"""A holder that could not renew for so long gives up: sooner than others take over, by the margin for slow clocks."""
+"""A holder that could not renew for this time gives up: earlier than others take over, as a margin for slow clocks."""
 RENEW_SECONDS = 2.0
 
 
 class Lease:
-    """One replica's hold on a Lease, or its wish for it."""
+    """One replica's hold on a Lease, or its attempt to get it."""
 
     def __init__(
         self, api: Api, system: System, namespace: str, name: str, identity: str, turned: Callable[[], None]
     ) -> None:
-        """`identity` names this replica; `turned` is called after each attempt to take or renew the Lease."""
+        """`identity` names this replica; calls `turned` after each attempt to take or renew the Lease."""
         self._turned = turned
         self._api = api
         self._system = system
@@ -44,9 +44,9 @@ class Lease:
         self._name = name
         self._identity = identity
         self._seen: tuple[Any, float] = (None, 0.0)
-        """The Lease's resource version, and when it was first seen."""
+        """The Lease's resource version, and when this replica first saw it."""
         self._holder = ""
-        """Who held it when it was last read."""
+        """The holder at the last read."""
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -56,12 +56,12 @@ class Lease:
         log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def keep(self) -> None:
-        """Renew the Lease until that fails for too long, or another replica has it; then answer."""
+        """Renew the Lease until that fails for too long, or another replica has it; then return."""
         renewed = self._system.monotonic()
         while self._system.monotonic() - renewed < DEADLINE_SECONDS:
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                # An attempt that outlived the deadline would renew a Lease that somebody else may hold by then.
+                # An attempt that outlived the deadline would renew a Lease that another replica may hold by then.
                 async with asyncio.timeout(renewed + DEADLINE_SECONDS - self._system.monotonic()):
                     succeeded = await self._try()
             except TimeoutError:
@@ -73,7 +73,7 @@ class Lease:
         log.error("the lease was lost", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def release(self) -> None:
-        """Let go at once, so that another replica need not wait; says nothing if that fails."""
+        """Give the Lease back at once, so that another replica need not wait; a failure is only logged."""
         try:
             body = await self._api.get("Lease", self._namespace, self._name)
             if body["spec"].get("holderIdentity") == self._identity:
@@ -83,7 +83,7 @@ class Lease:
             log.warning("the lease was not given back; others wait for its end", error=str(error))
 
     async def _try(self) -> bool:
-        """Take or renew the Lease, if it may be; whether it is ours now."""
+        """Take or renew the Lease if possible; returns whether this replica holds it now."""
         try:
             try:
                 body = await self._api.get("Lease", self._namespace, self._name)

@@ -1,10 +1,10 @@
-"""What the operator knows of the cluster: the newest state of every object that it watches, in memory.
+"""The operator's memory of the cluster: the newest state of every object that it watches.
 
-Watches feed it (`handlers/passes/watches.py`), and so do the answers to our own writes, since a watch tells of these a
-moment later and a pass in between would do them again. A pass reads only from here, so it costs no request.
+Watches fill it (`handlers/passes/watches.py`), and so do the answers to the operator's own writes: a watch reports
+these a moment later, and a pass in between would repeat them. A pass reads only from here, so it costs no request.
 
-Watches may lose things: when one begins anew after a long break, nobody says what was deleted meanwhile. `sweep`
-compares with a list that was asked for, and finds also watches that stay silent though objects change.
+Watches may lose changes: when one restarts after a long break, it does not report what was deleted meanwhile. `sweep`
+compares with a fresh list, and also finds watches that stay silent although objects change.
 """
 
 from collections import OrderedDict
@@ -18,11 +18,11 @@ from tussock.operator.planning.words.model import Manifest, Ref
 __all__ = ["Key", "Seen", "Swept", "key_of", "slim"]
 
 TOMBSTONES_MAX = 4096
-"""Objects whose deletion is remembered, lest an answer that was under way brings them back."""
+"""Objects whose deletion is remembered, so that a late answer does not bring them back."""
 
 
 class Key(NamedTuple):
-    """One of our resources; what is queued for passes."""
+    """One of our resources; passes are queued by it."""
 
     kind: str
     namespace: str
@@ -30,12 +30,12 @@ class Key(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a list showed that the watch of that kind had not."""
+    """What a list had that the watch of that kind had missed."""
 
     gone: list[Manifest]
-    """Objects that were believed to be there; they are forgotten now."""
+    """Objects that were believed to exist; they are forgotten now."""
     stale: set[tuple[str, str]]
-    """(uid, resource version) of objects that are newer than what is known of them."""
+    """(uid, resource version) of objects that are newer than their known state."""
 
 
 class Seen:
@@ -47,7 +47,7 @@ class Seen:
         self._deleted: OrderedDict[str, int] = OrderedDict()
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Remember this state of an object, unless a newer one is known or it is one from before its deletion."""
+        """Remember this state of an object, unless a newer one is known or the object was deleted after it."""
         metadata = body["metadata"]
         if self._is_over(body):
             return
@@ -64,9 +64,9 @@ class Seen:
             self._children.setdefault(owner, {})[Ref(kind, metadata["name"])] = kept
 
     def drop(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Forget an object that was deleted, in this state; another one of its name stays, and so does a newer state.
+        """Forget an object that was deleted in this state; keeps a newer state and other objects of its name.
 
-        A watch by labels tells the same of an object that has lost them, and that may get them back.
+        A watch by labels reports the same for an object that has lost its labels, and that may get them back.
         """
         metadata = body["metadata"]
         self._deleted[metadata["uid"]] = max(_version(body), self._deleted.get(metadata["uid"], 0))
@@ -79,11 +79,11 @@ class Seen:
             self._disown(kind, known)
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The newest state of an object, if it is there."""
+        """The newest state of an object; `None` if there is none."""
         return self._objects.get(kind, {}).get((namespace, name))
 
     def all_of(self, kind: str, namespace: str | None = None) -> Iterator[Manifest]:
-        """All objects of a kind, of a namespace or of all."""
+        """All objects of a kind, in a namespace or in all."""
         for (found, _), body in self._objects.get(kind, {}).items():
             if namespace in (None, found):
                 yield body
@@ -93,13 +93,13 @@ class Seen:
         return dict(self._children.get(owner, {}))
 
     def resources(self) -> list[Key]:
-        """All resources of ours."""
+        """All our resources."""
         return [Key(kind, *place) for kind in RESOURCES for place in self._objects.get(kind, {})]
 
     def sweep(self, kind: str, namespace: str | None, listed: Iterable[Mapping[str, Any]], before: set[str]) -> Swept:
-        """Compare with a fresh list of a kind; `before` are the uids that were known when the list was asked for.
+        """Compare with a fresh list of a kind; `before` has the uids known before the list was requested.
 
-        An object that is known but not listed is gone, unless it was heard of after the list was asked for.
+        A known object that is not in the list is gone, unless it appeared after the list was requested.
         """
         by_uid = {body["metadata"]["uid"]: body for body in listed}
         gone, stale = [], set()
@@ -121,7 +121,7 @@ class Seen:
         return {body["metadata"]["uid"] for body in self.all_of(kind)}
 
     def _is_over(self, body: Mapping[str, Any]) -> bool:
-        """Whether a state is from before the deletion of its object."""
+        """Whether a state is older than the deletion of its object."""
         deleted = self._deleted.get(body["metadata"].get("uid", ""))
         return deleted is not None and _version(body) <= deleted
 
@@ -139,19 +139,19 @@ def key_of(body: Mapping[str, Any]) -> Key:
 
 
 def owner_of(body: Mapping[str, Any]) -> Key | None:
-    """The resource that a child belongs to, by its labels; `None` for an object that is nobody's child."""
+    """The resource that a child belongs to, by its labels; `None` for an object without owner."""
     labels = body["metadata"].get("labels") or {}
     kind, name = labels.get(OWNER_KIND_LABEL), labels.get(OWNER_LABEL)
     return Key(kind, body["metadata"]["namespace"], name) if kind in RESOURCES and name else None
 
 
 def slim(kind: str, body: Mapping[str, Any]) -> Manifest:
-    """An object without what nobody here reads: who manages which field, and the values of secrets."""
+    """An object without what the operator never reads: managed fields, and the values of secrets."""
     kept = {**body, "kind": kind, "metadata": {**body["metadata"]}}
     kept["metadata"].pop("managedFields", None)
     if kind == "Secret":
         kept["data"] = dict.fromkeys(body.get("data") or {}, "")
-        # `kubectl apply` keeps a copy of what it was given there.
+        # `kubectl apply` keeps a copy of its input there.
         annotations = {**(kept["metadata"].get("annotations") or {})}
         annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
         kept["metadata"]["annotations"] = annotations
@@ -161,8 +161,8 @@ def slim(kind: str, body: Mapping[str, Any]) -> Manifest:
 def _version(body: Mapping[str, Any]) -> int:
     """A number that grows with each change of an object.
 
-    The API promises that resource versions of one kind can be compared so (KEP-5504, Kubernetes 1.35); all servers
-    that keep them in etcd do.
+    The API promises that resource versions of one kind can be compared in this way (KEP-5504, Kubernetes 1.35); all
+    servers that keep them in etcd do.
     """
     version = str(body["metadata"].get("resourceVersion") or "0")
     return int(version) if version.isdigit() else 0

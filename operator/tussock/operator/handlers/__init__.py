@@ -1,1 +1,1 @@
-"""What kopf calls: thin, each gathers facts, plans and acts."""
+"""The handlers that kopf calls: thin, each gathers facts, plans and acts."""

@@ -1,4 +1,4 @@
-"""The controller of `StateStoreBackup`: what its plan needs to know, and how backups are made and deleted."""
+"""The controller of `StateStoreBackup`: gathers the facts for its plan, and makes and deletes backups."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["STATE_STORE_BACKUP"]
 
 LIST_SECONDS = 60.0
-"""Somebody may delete a backup in the store: they are listed so often, though nothing is due."""
+"""Backups are listed this often even if nothing is due, since somebody may delete one in the store."""
 
 
 def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed[BackupFacts]:
@@ -34,7 +34,7 @@ def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed
 
 
 def _serving_meta(world: World, store: StoreResource | None) -> str:
-    """A `Meta` of the store with a node that serves; empty if there is none."""
+    """A `Meta` of the store with a serving node; empty if there is none."""
     if store is None:
         return ""
     metas = of_store(world.refs(store.namespace, "Meta"), "Meta", store)
@@ -43,10 +43,10 @@ def _serving_meta(world: World, store: StoreResource | None) -> str:
 
 
 async def _tend(world: World, backup: StateStoreBackup, arguments: Mapping[str, Any]) -> None:
-    """Begin to make and delete backups; what came of it is seen in a later pass.
+    """Start to make and delete backups; a later pass sees the result.
 
-    Beside the passes, like every talk with a store, and one after the other for one object: while one such piece of
-    work or a listing runs, nothing begins, and the next pass asks again.
+    This runs beside the passes, like every call to a store, and one at a time for each object: while such work or a
+    listing runs, nothing else begins, and the next pass asks again.
     """
     store = store_of(world, backup.namespace, backup.spec.store_ref.name)
     meta = _serving_meta(world, store)
@@ -84,4 +84,4 @@ STATE_STORE_BACKUP = Controller(
     plan=plan_backup,
     works={TEND_BACKUPS: _tend},
 )
-"""What is done for a `StateStoreBackup`."""
+"""The controller of `StateStoreBackup`."""

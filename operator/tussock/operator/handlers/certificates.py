@@ -1,7 +1,7 @@
-"""The certificates of a store and of its jobs: whether they are due, and issuing them.
+"""The certificates of a store and of its jobs: checks whether they are due, and issues them.
 
-What is due follows from the content of secrets, which the operator does not keep in memory. So it reads them when one
-has changed, and once an hour.
+Whether one is due depends on the content of secrets, which the operator does not keep in memory. So it reads them when
+one has changed, and once an hour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ LOOK_SECONDS = 3600.0
 
 
 class CertificatesFact(NamedTuple):
-    """How the certificates of a store are."""
+    """The state of a store's certificates."""
 
     due: bool
     expire: str
@@ -39,7 +39,7 @@ class CertificatesFact(NamedTuple):
 
 
 def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) -> CertificatesFact | None:
-    """Whether certificates are due; `None` if nobody has looked, or if somebody else issues them."""
+    """Whether certificates are due; `None` if that is not known yet, or if the operator does not issue them."""
     if store.spec.tls.mode != "managed":
         return None
     wanted = desired_certificates(store, metas, world.defaults)
@@ -56,7 +56,7 @@ def certificates_fact(world: World, store: StoreResource, metas: Sequence[str]) 
 
 
 async def issue_certificates(world: World, store: StoreResource, arguments: Mapping[str, Any]) -> None:
-    """Make and renew what is due, for the `Meta` objects called `metas`; the CA's secret is written first."""
+    """Make and renew what is due for the `Meta` objects named in `metas`; writes the CA's secret first."""
     wanted = desired_certificates(store, arguments["metas"], world.defaults)
     secrets = await _secrets(world, store.namespace, _names(store, wanted))
     for manifest in renewed(store, wanted, secrets, world.now()):
@@ -64,7 +64,7 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
 
 
 def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
-    """Whether the certificate of a job is to be issued: not if others do that, and not before somebody has looked."""
+    """Whether to issue the certificate of a job; false if somebody else issues it, or before the first look."""
     if store.spec.tls.mode != "managed":
         return False
     wanted = job_certificate(compute, store)
@@ -79,7 +79,7 @@ def is_job_certificate_due(world: World, compute: Compute, store: StoreResource)
 
 
 async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
-    """Make or renew the certificate of a job; nothing while its store has no CA."""
+    """Make or renew the certificate of a job; does nothing while its store has no CA."""
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     if store is None or store.spec.tls.mode != "managed":
         return

@@ -19,7 +19,7 @@ __all__ = ["COMPACTOR", "META", "settled_metas", "store_of"]
 
 
 def store_of(world: World, namespace: str, name: str) -> StoreResource | None:
-    """The store of that name; `None` if there is none, or if it cannot be understood."""
+    """The store of that name; `None` if there is none, or if it is invalid."""
     body = world.seen.get("StateStore", namespace, name)
     try:
         return parse_store(body) if body is not None else None
@@ -28,7 +28,7 @@ def store_of(world: World, namespace: str, name: str) -> StoreResource | None:
 
 
 def settled_metas(world: World, store: StoreResource) -> dict[str, bool]:
-    """The names of a store's `Meta` objects, and whether each has rolled out what is asked for now."""
+    """The names of a store's `Meta` objects, and whether each has rolled out its current spec."""
     found = {}
     for body in world.seen.all_of("Meta", store.namespace):
         try:
@@ -62,7 +62,7 @@ def _observe_compactor(world: World, compactor: Compactor, body: Manifest) -> Ob
 
 
 def _platform(world: World, store: StoreResource | None, meta: str) -> PlatformFact | None:
-    """Asked only while a node serves: before, there is nothing to hear."""
+    """What the meta nodes report; asked only while a node serves, since no other can answer."""
     if store is None or store.is_being_deleted:
         return None
     workload = world.seen.get("Deployment", store.namespace, meta_name(meta))
@@ -78,6 +78,6 @@ def _others(world: World, namespace: str, store: str) -> dict[Ref, Manifest]:
 
 
 META = Controller(kind="Meta", parse=parse_meta, observe=_observe_meta, plan=plan_meta)
-"""What is done for a `Meta`."""
+"""The controller of `Meta`."""
 COMPACTOR = Controller(kind="Compactor", parse=parse_compactor, observe=_observe_compactor, plan=plan_compactor)
-"""What is done for a `Compactor`."""
+"""The controller of `Compactor`."""

@@ -1,4 +1,4 @@
-"""`Compute`: what its plan needs to know, from memory, and from two probes."""
+"""The controller of `Compute`: gathers the facts for its plan, from memory and from two probes."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -30,8 +30,8 @@ from tussock.operator.resources.compute import Compute, ConfigMapKey, parse_comp
 __all__ = ["COMPUTE"]
 
 DRIVER_SECONDS = 12.0
-"""Each new epoch that is found is a write of the status, so not more often. Below the time between two looks at a
-driver, 15 s: else each second look would find an answer that is just too young to be asked for anew."""
+"""Each new epoch that is found writes the status, so not more often. It is below the 15 s between two looks at a
+driver: otherwise each second look would find an answer just too young to ask again."""
 
 
 def _observe(world: World, compute: Compute, body: Manifest) -> Observed[ComputeFacts]:
@@ -57,7 +57,7 @@ def _is_certificate_due(world: World, compute: Compute) -> bool:
 
 
 def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
-    """Whether the workload of each Meta and Compactor of the job's store is as its spec asks, and has rolled out."""
+    """Whether the workload of each Meta and Compactor of the job's store matches its spec and has rolled out."""
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     if store is None:
         return {}
@@ -71,7 +71,7 @@ def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
                 continue
             wanted = compactor_manifests(compactor, store, addresses, world.defaults).manifests
         except InvalidResource:
-            continue  # its own status tells, and it compacts nothing
+            continue  # its own status says so, and it compacts nothing
         workload = next(manifest for manifest in wanted if manifest["kind"] == "Deployment")
         name = workload["metadata"]["name"]
         child = world.seen.get("Deployment", compute.namespace, name)
@@ -80,7 +80,7 @@ def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
 
 
 def _application(world: World, key: Key, compute: Compute) -> tuple[str | None, str]:
-    """The digest of the program's ConfigMap, `None` until it was read, and what is missing of it, in words."""
+    """The digest of the program's ConfigMap, `None` until it was read, and a message if something is missing."""
     source = compute.spec.application.config_map
     if source is None:
         return "", ""
@@ -101,7 +101,7 @@ async def _read_application(api: Api, namespace: str, source: ConfigMapKey) -> t
 
 
 def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverFact | None:
-    """What the driver that runs says; nothing while none does. One on a lost node still counts as running."""
+    """The status that the running driver reports; `None` if none runs. One on a lost node still counts as running."""
     for ref, pod in sorted(children.items(), key=lambda item: "deletionTimestamp" in item[1]["metadata"]):
         status = pod.get("status") or {}
         is_driver = ref.kind == "Pod" and pod["metadata"]["labels"].get(ROLE_LABEL) == "driver"
@@ -113,7 +113,7 @@ def _driver(world: World, key: Key, children: Mapping[Ref, Manifest]) -> DriverF
 
 
 async def _draw_secret(world: World, compute: Compute, _: Mapping[str, Any]) -> None:
-    """Draw what driver and executors know each other by; what was drawn before stays."""
+    """Draw the secret that driver and executors share; keeps one that exists."""
     secret = spark_secret(compute, world.system.random_bytes(SECRET_BYTES).hex())
     await make_once(world, secret, compute.namespace)
 
@@ -125,4 +125,4 @@ COMPUTE = Controller(
     plan=plan_compute,
     works={DRAW_SPARK_SECRET: _draw_secret, ISSUE_JOB_CERTIFICATE: issue_job_certificate},
 )
-"""What is done for a `Compute`."""
+"""The controller of `Compute`."""

@@ -1,4 +1,4 @@
-"""Facts about a store's bucket and platform: which probe is asked, how often, with whose credentials.
+"""Facts about a store's bucket and platform: which probe runs, how often, and with which credentials.
 
 Credentials are read from their secret when a probe runs, and kept nowhere.
 """
@@ -43,31 +43,31 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["CertificatesUnreadable", "bucket_fact", "certificates_of", "emptied_fact", "platform_fact"]
 
 GOOD_SECONDS = 30.0
-"""A bucket that could be used is looked at again so often, by a pass that comes along."""
+"""A usable bucket is checked again this often, by the next pass after that."""
 BAD_SECONDS = 8.0
 OWN_BAD_SECONDS = 1.0
-"""A managed object store is asked when its server is ready; then only its Service can be a moment behind."""
+"""A managed object store is asked once its server is ready; then only its Service can be a moment behind."""
 PLATFORM_SECONDS = 10.0
 CLEANING_SECONDS = 4.0
 
 
 class CertificatesUnreadable(Exception):
-    """The operator has no certificate to show to the meta nodes of a store; the message says why."""
+    """The operator has no certificate for requests to a store's meta nodes; the message says why."""
 
 
 def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
-    """Whether the store's bucket can be used; `None` while nobody has looked yet, or its own server is not ready."""
+    """Whether the store's bucket is usable; `None` before the first probe, or while its own server is not ready."""
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
         return _claim_fact(world, store, backend)
     if not _has_credentials(store):
         return BucketFact(None)
     if isinstance(backend, ManagedStore) and not _serves(world, store):
-        # It would not answer, and be asked again only some seconds after it could.
+        # It would not answer now, and the next question would come some seconds after it could.
         return None
     owner, about = _key(store), ("bucket", *_place(world, store))
     last: BucketFact | None = world.probes.latest(owner, about)
-    # A bucket that has become full is seen by writing only; and without a leader something is wrong.
+    # Only a write shows that a bucket is full; and a missing leader may be a sign of that.
     good = last is not None and last.reason is None and not _is_leaderless(world, store)
 
     async def run() -> BucketFact:
@@ -90,7 +90,7 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
 
 
 def _is_leaderless(world: World, store: StoreResource) -> bool:
-    """Whether the store's meta nodes have had a leader and serve no more."""
+    """Whether the store's meta nodes have had a leader and no longer serve."""
     metas = [
         body for body in world.seen.all_of("Meta", store.namespace) if body["spec"]["storeRef"]["name"] == store.name
     ]
@@ -98,12 +98,12 @@ def _is_leaderless(world: World, store: StoreResource) -> bool:
 
 
 def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
-    """Clean up in the bucket of a store that is being deleted, and tell how far that is."""
+    """Clean up in the bucket of a store that is being deleted, and return the progress."""
 
     async def run() -> EmptiedFact:
         ends = await _namespace_ends(world, store.namespace)
         if ends and isinstance(store.spec.object_store.backend, ManagedStore):
-            # Server and disk go with the namespace, whatever the policy is.
+            # Server and disk go with the namespace, whatever the deletion policy is.
             return EmptiedFact(done=True)
         try:
             target = await _target(world, store)
@@ -123,9 +123,9 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
 
 
 def _has_credentials(store: StoreResource) -> bool:
-    """Whether the operator may ask the bucket: of a workload identity only the pods under that account are given any.
+    """Whether the operator has credentials for the bucket: only pods under a workload identity's account get its own.
 
-    A bucket of S3 that needs none is asked without.
+    An S3 bucket that needs none is asked without credentials.
     """
     backend = store.spec.object_store.backend
     if isinstance(backend, S3Store | ManagedStore):
@@ -134,7 +134,7 @@ def _has_credentials(store: StoreResource) -> bool:
 
 
 def _left_as_it_is(store: StoreResource) -> EmptiedFact:
-    """What is cleaned up where the operator has never been: nothing, and no marker is there either."""
+    """The fact for a bucket that the operator never reached: nothing to clean up, and no marker either."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
     told = (
@@ -145,7 +145,7 @@ def _left_as_it_is(store: StoreResource) -> EmptiedFact:
 
 
 def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> BucketFact | None:
-    """Whether a claim can hold a store; whether its volume can be written is seen by the nodes alone."""
+    """Whether a claim can hold a store; only the nodes can see whether its volume is writable."""
     name = volume_claim(store)
 
     async def run() -> BucketFact:
@@ -160,7 +160,7 @@ def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> Buck
             return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
         if found is None or belongs(found, holder_of(store)):
             return BucketFact(None)
-        # Nodes are pods of others' plans, and would mount whatever has the name.
+        # Nodes are pods of other plans, and would mount whatever has the name.
         told = name_in_use(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
         return BucketFact(Reason.NAME_IN_USE, told)
 
@@ -168,16 +168,16 @@ def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> Buck
 
 
 async def _namespace_ends(world: World, name: str) -> bool:
-    """Whether a namespace is being deleted, after which nothing can be made in it any more."""
+    """Whether a namespace is being deleted, so that nothing more can be made in it."""
     try:
         return bool((await world.api.get("Namespace", None, name))["metadata"].get("deletionTimestamp"))
     except ApiError:
-        # Without the right to ask, a deletion takes until its deadline, and no longer.
+        # Without the right to ask, a deletion only takes until its deadline.
         return False
 
 
 def platform_fact(world: World, store: StoreResource, meta: str) -> PlatformFact | None:
-    """What the meta nodes of the `Meta` called so say; `None` while they were not asked yet."""
+    """What the meta nodes of the `Meta` of that name report; `None` before the first answer."""
     address, secret = meta_address(meta, store.namespace), tls_secret(store, "client-reader")
     about = ("platform", address, _version(world, store.namespace, secret))
     owner = Key("Meta", store.namespace, meta)
@@ -197,9 +197,9 @@ def platform_fact(world: World, store: StoreResource, meta: str) -> PlatformFact
 
 
 async def certificates_of(world: World, store: StoreResource, identity: Identity) -> Certificates | None:
-    """What the operator shows to the meta nodes of `store` as that client; `None` without TLS.
+    """The certificates for requests to the meta nodes of `store` as that client; `None` without TLS.
 
-    `CertificatesUnreadable` says why there is nothing to show.
+    Raises `CertificatesUnreadable` with the reason if they cannot be read.
     """
     if not has_tls(store):
         return None
@@ -231,7 +231,7 @@ async def _target(world: World, store: StoreResource) -> S3Target | CloudTarget:
 
 
 async def _readers_target(world: World, store: StoreResource, target: S3Target) -> S3Target | None:
-    """The same bucket by the key pair for readers; `None` if there is no such pair."""
+    """The same bucket with the key pair for readers; `None` if there is no such pair."""
     credentials = reader_secret(store)
     if credentials is None:
         return None
@@ -240,7 +240,7 @@ async def _readers_target(world: World, store: StoreResource, target: S3Target) 
 
 
 async def _settings_in(world: World, namespace: str, secret: str, keys: Mapping[str, str]) -> dict[str, str]:
-    """What a secret says, by the names of settings."""
+    """The values of a secret, by the names of settings."""
     data = (await world.api.get("Secret", namespace, secret)).get("data") or {}
     return {
         setting: base64.b64decode(data.get(key, "")).decode(errors="replace").strip() for setting, key in keys.items()
@@ -254,10 +254,10 @@ def _serves(world: World, store: StoreResource) -> bool:
 
 
 def _place(world: World, store: StoreResource) -> tuple[Hashable, ...]:
-    """All that an answer of the bucket depends on: where it is, the version of the secret, and what is adopted."""
+    """Everything that an answer of the bucket depends on: its place, the version of its secret, and what is adopted."""
     backend = store.spec.object_store.backend
     versions = tuple(_version(world, store.namespace, name) for name, _ in secrets_of_bucket(store))
-    # Structs with lists in them cannot be hashed; their text says the same.
+    # Structs that contain lists cannot be hashed; their text can.
     return store.metadata.uid, repr(backend), versions, store.spec.adopt
 
 

@@ -45,7 +45,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
     metas = meta_names(store, of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
     children = seen.children(key_of(body))
-    # A store that starts nothing must not mark the prefix as its own either.
+    # A store that starts nothing must not mark the prefix as its own, either.
     bucket = None if leaving or rivals else bucket_fact(world, store)
     if bucket is not None and bucket.reason is None:
         world.holders.add(store.metadata.uid)
@@ -59,7 +59,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_due=certificates is not None and certificates.due,
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
-        # While another store has the place, not even a marker of ours is a reason to touch anything there.
+        # While another store has the place, not even our own marker justifies touching anything there.
         emptied=None if not empties else untouched(store, rivals) if rivals else emptied_fact(world, store),
     )
     return Observed(facts, children, others)
@@ -85,24 +85,25 @@ def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
 
 
 def _turn(world: World, store: StoreResource) -> tuple[bool, str, str]:
-    """What orders stores that overlap: who holds the place comes first, then the older one, then the smaller uid."""
+    """Orders stores that overlap: the holder of the place comes first, then the older one, then the smaller uid."""
     return not _holds_prefix(world, store), store.metadata.creation_timestamp, store.metadata.uid
 
 
 def _holds_prefix(world: World, store: StoreResource) -> bool:
-    """Whether the store's bucket could be used once, and so may have its marker.
+    """Whether the store's bucket was usable at some time, so that its marker may be there.
 
-    The status has it before anything is started, so that it outlives this process; `holders` has it from the very
-    pass that found it, so that no other pass decides between that and the status.
+    The status has this before anything starts, so that it outlives this process; `holders` has it from the very pass
+    that found it, so that no other pass decides between that and the status.
     """
     return is_prefix_held(store) or store.metadata.uid in world.holders
 
 
 def _is_shut_out(world: World, store: StoreResource) -> bool:
-    """Whether something lasting keeps the store from its bucket, where it has never been.
+    """Whether a lasting problem keeps the store from its bucket, where it has never been.
 
-    It must not keep others out: who may make a StateStore could otherwise block a whole bucket without a key to it.
-    A prefix in use says nothing of the key. What is being deleted may be at its bucket right now.
+    Such a store must not keep others out: otherwise anyone who may make a StateStore could block a whole bucket
+    without a key to it. A prefix in use says nothing about the key. A store that is being deleted may use its bucket
+    right now.
     """
     if _holds_prefix(world, store) or store.is_being_deleted:
         return False
@@ -112,7 +113,7 @@ def _is_shut_out(world: World, store: StoreResource) -> bool:
 
 
 def _place(store: StoreResource) -> tuple[str, str]:
-    """Server and path of a store's objects: two stores overlap if one's path leads to the other's."""
+    """Server and path of a store's objects: two stores overlap if one path contains the other."""
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint):
             return _server(endpoint), bucket_url(store.spec.object_store)
@@ -127,7 +128,7 @@ def _place(store: StoreResource) -> tuple[str, str]:
 
 
 def _server(endpoint: str) -> str:
-    """A server of S3's protocol; empty for Amazon's own, whose buckets have one name in all regions."""
+    """A server of S3's protocol; empty for Amazon's own, whose bucket names hold in all regions."""
     host = endpoint.lower().rpartition("://")[2].rstrip("/")
     return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else host
 
@@ -140,7 +141,7 @@ def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
 
 
 async def _make_minio_secret(world: World, store: StoreResource, _: Mapping[str, Any]) -> None:
-    """Draw user and password of a managed object store, once: a second draw would lock everybody out."""
+    """Draw user and password of a managed object store, once: a second draw would lock all clients out."""
     secret = minio_secret(store, f"tussock-{world.system.random_bytes(4).hex()}", world.system.random_bytes(24).hex())
     await make_once(world, secret, store.namespace)
 
@@ -152,4 +153,4 @@ STATE_STORE = Controller(
     plan=plan_store,
     works={MAKE_MINIO_SECRET: _make_minio_secret, ISSUE_CERTIFICATES: issue_certificates},
 )
-"""What is done for a `StateStore`."""
+"""The controller of `StateStore`."""

@@ -1,4 +1,4 @@
-"""How far all stores are with an upgrade of the operator, from what is known of their workloads."""
+"""How far all stores are with an upgrade of the operator, judged by their workloads."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ __all__ = ["stores_before"]
 
 
 def stores_before(world: World, meta: Meta, store: StoreResource, children: Mapping[Ref, Manifest]) -> tuple[str, ...]:
-    """The stores that an upgrade changes before this one of `meta`; none where it changes nothing, or may begin."""
+    """The stores that an upgrade changes before that of `meta`; none if it changes nothing, or may begin."""
     try:
         wanted = meta_manifests(meta, store, world.defaults).manifests
     except InvalidResource:
@@ -36,7 +36,7 @@ def _turns(world: World) -> Iterator[StoreTurn]:
             if not store.is_being_deleted and not store.spec.paused:
                 yield _turn(world, store, body, workloads.get((store.namespace, store.name), []))
         except InvalidResource:
-            continue  # its own status tells, and nothing of it is changed
+            continue  # its own status says so, and nothing of it is changed
 
 
 def _turn(world: World, store: StoreResource, body: Manifest, workloads: list[Manifest]) -> StoreTurn:

@@ -1,7 +1,7 @@
-"""What the handlers of all kinds share, and what one kind brings along.
+"""What the handlers of all kinds share, and what each kind adds.
 
 A pass over a resource is the same for all kinds: observe, plan, act, write the status (`reconciler.py`). A kind is a
-`Controller`: how its body is parsed, what it needs to know, its pure plan, and what it can do outside the cluster.
+`Controller`: how to parse its body, which facts it needs, its pure plan, and what it can do outside the cluster.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,16 +38,16 @@ class World:
     identity: str
     """The name of this replica."""
     has_cert_manager: bool
-    """cert-manager is in the cluster, so its Certificates can be asked for and are watched."""
+    """cert-manager is in the cluster, so the operator can request and watch its Certificates."""
     defaults: Defaults
-    """What holds where resources say nothing: images, domain."""
+    """Defaults for fields that resources leave out: images, domain."""
     rollout_parallel: int = 1
     """The number of stores that an upgrade of the operator changes at a time."""
     holders: set[str] = field(default_factory=set)
-    """The uids of stores whose bucket could be used, which their status may not tell yet."""
+    """The uids of stores whose bucket was usable, even if their status does not say so yet."""
 
     def now(self) -> datetime:
-        """The time, in UTC and whole seconds, as the API writes it."""
+        """The time, in UTC and whole seconds, as in the API."""
         return datetime.fromtimestamp(self.system.now_ms() // 1000, UTC)
 
     def refs(self, namespace: str, *kinds: str) -> dict[Ref, Manifest]:
@@ -58,7 +58,7 @@ class World:
 
 
 async def make_once(world: World, secret: Manifest, namespace: str) -> None:
-    """Make a Secret of what was just drawn; one that is there stays, since others may know what is in it already."""
+    """Create a Secret with a value that was just drawn; keeps an existing one, which may be in use already."""
     try:
         world.seen.put("Secret", await world.api.create(secret, namespace))
     except ApiConflict:
@@ -66,7 +66,7 @@ async def make_once(world: World, secret: Manifest, namespace: str) -> None:
 
 
 Work = Callable[[World, AnyResource, Mapping[str, Any]], Awaitable[None]]
-"""Does something outside the cluster's API for a resource, with the arguments that its plan gave."""
+"""Does something outside the cluster's API for a resource, with the arguments from its plan."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Controller(Generic[AnyResource, Facts]):
     kind: str
     parse: Callable[[Mapping[str, Any]], AnyResource]
     observe: Callable[[World, AnyResource, Manifest], Observed[Facts]]
-    """Puts together what the plan needs, from memory only; the body is the resource as the API has it."""
+    """Gathers what the plan needs, from memory only; the body is the resource from the API."""
     plan: Callable[[AnyResource, Observed[Facts], datetime], Plan]
     works: Mapping[str, Work[AnyResource]] = field(default_factory=dict)
     """By the name in `model.Work`."""

@@ -1,1 +1,1 @@
-"""What they are turned into: manifests of children, as pure functions of a resource."""
+"""Manifests of children, as pure functions of a resource."""

@@ -1,9 +1,9 @@
-"""How a pod reaches the bucket: variables, and volumes with the secret's files.
+"""A pod's access to the bucket: variables, and volumes with the secret's files.
 
-No secret is ever a variable. Its keys are mounted as files named like the settings that they are (`AWS_ACCESS_KEY_ID`
-and so on), in the folder that `TUSSOCK_BUCKET_CREDENTIALS` names; the processes read them again when they change, so a
-rotation restarts nothing (`docs/security.md`). Of an S3 bucket only meta nodes have the secret: they hand credentials
-out to everybody else.
+No secret is ever a variable. Its keys are mounted as files named after the settings (`AWS_ACCESS_KEY_ID` and so on), in
+the folder that `TUSSOCK_BUCKET_CREDENTIALS` names; the processes read them again when they change, so a rotation
+restarts nothing (`docs/security.md`). Only meta nodes have the secret of an S3 bucket: they hand credentials out to all
+other processes.
 """
 
 from collections.abc import Mapping
@@ -38,21 +38,21 @@ __all__ = [
 
 _FOLDER = "/etc/tussock/bucket"
 READER_FOLDER = "/etc/tussock/readers"
-"""Where meta nodes have the pair that they hand to readers."""
+"""The folder, in meta nodes, of the key pair that they hand to readers."""
 MINIO_PORT = 9000
 
 
 @dataclass(frozen=True)
 class BucketAccess:
-    """What a pod needs to reach the bucket; merged into its template."""
+    """What a pod needs to reach the bucket, to be merged into its template."""
 
     env: tuple[Mapping[str, Any], ...] = ()
     volumes: tuple[Mapping[str, Any], ...] = ()
     mounts: tuple[Mapping[str, Any], ...] = ()
     service_account: str = ""
-    """Of a workload identity: the account under which the pod has to run; empty if there is none."""
+    """The account of a workload identity, under which the pod has to run; empty if there is none."""
     one_node: bool = False
-    """All pods of the store share a volume that a single node can mount."""
+    """All pods of the store share a volume that only one node can mount."""
 
 
 def managed_name(store: StoreResource) -> str:
@@ -61,7 +61,7 @@ def managed_name(store: StoreResource) -> str:
 
 
 def minio_endpoint(store: StoreResource) -> str:
-    """Where a managed object store is served, inside the cluster."""
+    """The address of a managed object store inside the cluster."""
     return f"http://{managed_name(store)}.{store.namespace}.svc:{MINIO_PORT}"
 
 
@@ -74,9 +74,9 @@ def volume_claim(store: StoreResource) -> str:
 
 
 def bucket_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
-    """The secret with the bucket's credentials: its name, and its keys by the settings that they are.
+    """The secret with the bucket's credentials: its name, and its keys by setting.
 
-    `None` where there is none: a volume, a workload identity, a bucket that anybody may use.
+    `None` if there is none: a volume, a workload identity, or a public bucket.
     """
     match store.spec.object_store.backend:
         case S3Store(credentials_secret=found) if found is not None:
@@ -94,14 +94,14 @@ def bucket_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
 
 
 def reader_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
-    """The same of the pair for readers; `None` where the user gives none."""
+    """The same for the key pair of readers; `None` if the user gives none."""
     backend = store.spec.object_store.backend
     found = backend.reader_credentials_secret if isinstance(backend, S3Store) else None
     return None if found is None else (found.name, _pair_in(found))
 
 
 def secrets_of_bucket(store: StoreResource) -> list[tuple[str, dict[str, str]]]:
-    """All secrets that meta nodes mount to reach the bucket, and to hand out, each with its keys by setting."""
+    """All secrets that meta nodes mount to reach the bucket, or to hand out, each with its keys by setting."""
     return [found for found in (bucket_secret(store), reader_secret(store)) if found is not None]
 
 
@@ -110,12 +110,12 @@ def _pair_in(secret: S3Credentials) -> dict[str, str]:
 
 
 def meta_access(store: StoreResource) -> BucketAccess:
-    """What a meta node needs: everything there is."""
+    """What a meta node needs: everything."""
     return _access(store, with_secret=True)
 
 
 def client_access(store: StoreResource) -> BucketAccess:
-    """What compactors and computes need: not the secret of an S3 bucket, for meta nodes hand credentials out."""
+    """What compactors and computes need: not the secret of an S3 bucket, since meta nodes hand credentials out."""
     handed_out = isinstance(store.spec.object_store.backend, S3Store | ManagedStore)
     return _access(store, with_secret=not handed_out)
 
@@ -146,7 +146,7 @@ def _access(store: StoreResource, *, with_secret: bool) -> BucketAccess:
 
 
 def reader_volume(store: StoreResource) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
-    """Volumes and mounts of a meta node with the pair for readers; none without one."""
+    """Volumes and mounts of a meta node with the key pair for readers; empty without one."""
     secret = reader_secret(store)
     if secret is None:
         return (), ()
@@ -155,8 +155,8 @@ def reader_volume(store: StoreResource) -> tuple[tuple[Mapping[str, Any], ...], 
 
 
 def _files(volume: str, secret: tuple[str, dict[str, str]], folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The volume of a secret whose files are named like the settings that its keys are, and its mount."""
+    """The volume of a secret, with files named after the settings of its keys, and its mount."""
     items = [{"key": key, "path": setting} for setting, key in secret[1].items()]
-    # 0440: for the group that the volume is given, which is our processes' own.
+    # 0440: for the volume's group, which is that of our processes.
     source = {"secretName": secret[0], "items": items, "defaultMode": 0o440}
     return {"name": volume, "secret": source}, {"name": volume, "mountPath": folder, "readOnly": True}

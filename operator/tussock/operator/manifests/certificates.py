@@ -1,7 +1,7 @@
-"""Which certificates a store's nodes and clients need: names, uses and lifetimes; nothing is issued here.
+"""The certificates that a store's nodes and clients need: names, uses and lifetimes; this module issues nothing.
 
-With `mode: managed` the operator issues them from a CA of the store (`certificates/issue.py`), with `certManager` an
-issuer of cert-manager does, into the same secrets. With `secret` the user does, and here is nothing to do.
+With `mode: managed` the operator issues them from a CA of the store (`certificates/issue.py`); with `certManager` an
+issuer of cert-manager does, into the same secrets. With `secret` the user brings them, and there is nothing to do.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 LEAF_SECONDS = 90 * 86400
-"""Short, since renewing costs nothing and a stolen key is of use for as long."""
+"""Short, since renewal costs nothing and a stolen key is useful for that long."""
 CA_SECONDS = 3650 * 86400
 
 _CLIENTS: tuple[tuple[Identity, str, Component], ...] = (
@@ -52,16 +52,16 @@ class Certificate(NamedTuple):
     """A certificate that should be in a secret."""
 
     secret: str
-    """Gets `tls.crt`, `tls.key`, and in `ca.crt` what its holder is to trust."""
+    """Gets `tls.crt`, `tls.key`, and in `ca.crt` the CAs that its holder trusts."""
     component: Component
     common_name: str
     dns_names: tuple[str, ...]
     uris: tuple[str, ...]
-    """Of a client: its store and its role there."""
+    """For a client: its store and its role there."""
     is_server: bool
-    """For the service, else for a client of it."""
+    """A certificate of the service; otherwise of a client."""
     seconds: int
-    """How long it lasts; renewed when two thirds of that are over."""
+    """Its lifetime; it is renewed when two thirds of that are over."""
 
 
 def ca_secret(store: StoreResource) -> str:
@@ -70,12 +70,12 @@ def ca_secret(store: StoreResource) -> str:
 
 
 def issues_certificates(store: StoreResource) -> bool:
-    """Whether the operator, or cert-manager for it, makes certificates; else there are none, or the user's one."""
+    """Whether the operator makes certificates, or cert-manager for it; otherwise there are none, or the user's one."""
     return store.spec.tls.mode not in ("none", "secret")
 
 
 def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
-    """The certificate of a job of `store`, where certificates are issued. By its URI the service tells jobs apart."""
+    """The certificate of a job of `store`, if certificates are issued. By its URI the service tells jobs apart."""
     return Certificate(
         *(job_secret(store, compute.name), "compute", job_common_name(compute.name)),
         *((), (job_uri(store, compute.name),)),
@@ -85,7 +85,7 @@ def job_certificate(compute: Compute, store: StoreResource) -> Certificate:
 
 
 def desired_certificates(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[Certificate, ...]:
-    """The certificates of `store`, whose `Meta` objects are called `metas`; none where the operator issues none."""
+    """The certificates of `store`, whose `Meta` objects have the names `metas`; none if the operator issues none."""
     if not issues_certificates(store):
         return ()
     server = Certificate(
@@ -103,7 +103,7 @@ def desired_certificates(store: StoreResource, metas: Sequence[str], defaults: D
 
 
 def _server_names(store: StoreResource, metas: Sequence[str], defaults: Defaults) -> tuple[str, ...]:
-    """The one name that our clients check, and those under which people reach the Services from wherever they are."""
+    """The name that our clients check, and the names under which people reach the Services from elsewhere."""
     names = [server_name(store)]
     for meta in metas:
         service, namespace = meta_name(meta), store.namespace
@@ -113,7 +113,7 @@ def _server_names(store: StoreResource, metas: Sequence[str], defaults: Defaults
 
 
 def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: dict[str, str]) -> Manifest:
-    """The secret of an issued certificate, of the store called so; `files` are its three, in PEM."""
+    """The secret of an issued certificate, for the store of that name; `files` are its three, in PEM."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -126,7 +126,7 @@ def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: 
 def cert_manager_manifests(
     store: StoreResource, wanted: Sequence[Certificate], owner: Resource | None = None
 ) -> tuple[Manifest, ...]:
-    """`wanted` as requests to cert-manager, of the store's own or of `owner`'s; none unless the store asks for that."""
+    """Requests to cert-manager for `wanted`, for the store or for `owner`; none unless the store asks for that."""
     issuer = store.spec.tls.issuer_ref
     if store.spec.tls.mode != "certManager" or issuer is None:
         return ()
@@ -142,7 +142,7 @@ def _request(owner: Resource, store: str, wanted: Certificate, issuer: dict[str,
         "duration": f"{wanted.seconds // 3600}h",
         "renewBefore": f"{wanted.seconds // 3 // 3600}h",
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-        # By its labels a change of the secret is known to be the store's business.
+        # Its labels tell the operator that a change of the secret concerns the store.
         "secretTemplate": {"labels": labels(owner, store, wanted.component)},
         "usages": ["digital signature", "server auth" if wanted.is_server else "client auth"],
         "issuerRef": issuer,

@@ -1,4 +1,4 @@
-"""Compactor nodes: a Deployment whose pods find the store, and the bucket's credentials, at the meta service."""
+"""Compactor nodes: a Deployment whose pods get the store, and the bucket's credentials, from the meta service."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +18,13 @@ __all__ = ["HEALTH_PORT", "compactor_manifests", "compactor_name"]
 HEALTH_PORT = 7372
 _DRAIN_SECONDS = 20.0
 _NODE_BYTES = 256 << 20
-"""What a node takes beside its slots."""
+"""What a node needs beside its slots."""
 _SLOT_BYTES = 640 << 20
-"""What a slot needs to write outputs of full size (`docs/compactor-nodes.md`), and some room."""
+"""What a slot needs to write outputs of full size (`docs/compactor-nodes.md`), with a margin."""
 
 
 def compactor_name(compactor: str) -> str:
-    """The name of the children of the `Compactor` called so."""
+    """The name of the children of the `Compactor` of that name."""
     return f"{compactor}-compactor"
 
 
@@ -46,7 +46,7 @@ def compactor_manifests(
         component="compactor",
         image=image,
         args=("compactor",),
-        # Not its name: a node calls itself after its pod, and after a kill otherwise than the one whose session lives.
+        # Not its name: a node takes its name from its pod, and another one after a kill if its old session still lives.
         env=tuple({"name": variable, "value": value} for variable, value in values.items()),
         ports={"health": HEALTH_PORT},
         probes=_probes(),
@@ -67,18 +67,18 @@ def compactor_manifests(
 
 
 def _default_resources(compactor: Compactor) -> dict[str, Any]:
-    """By what its slots may use; of a core, little is kept for a node that often has nothing to do."""
+    """Derived from what its slots may use; requests little CPU for a node that is often idle."""
     slots = compactor.spec.memory_bytes or compactor.spec.slots * _SLOT_BYTES
     memory = f"{(slots + _NODE_BYTES) >> 20}Mi"
     return {"requests": {"cpu": f"{100 * compactor.spec.slots}m", "memory": memory}, "limits": {"memory": memory}}
 
 
 def _slots_bytes(compactor: Compactor, resources: dict[str, Any]) -> int:
-    """What all slots together may use, so that the container's limit is not what ends them; 0 for no bound."""
+    """What all slots together may use, so that they stay below the container's limit; 0 for no bound."""
     if compactor.spec.memory_bytes:
         return compactor.spec.memory_bytes
     limit = resources.get("limits", {}).get("memory")
-    # Never 0, which would be no bound at all: too little is refused by the node, with what it needs.
+    # Never 0, which would mean no bound: the node itself refuses too little, and says what it needs.
     return max(bytes_of(limit) - _NODE_BYTES, 1 << 20) if limit is not None else 0
 
 
@@ -87,7 +87,7 @@ def _probes() -> dict[str, Any]:
         return http_probe(path, tls=False, period=period, failures=failures, port="health")
 
     return {
-        # A node answers from its start on, also while it waits for a meta service.
+        # A node answers from its start on, even while it waits for a meta service.
         "startupProbe": probe("/healthz", 1, 60),
         "readinessProbe": probe("/readyz", 5, 3),
         "livenessProbe": probe("/healthz", 10, 6),

@@ -1,7 +1,7 @@
-"""Names, labels and owner references of children: how everybody finds what belongs to what.
+"""Names, labels and owner references of children: how the operator finds what belongs together.
 
-Selectors of Deployments can never be changed, so `selector` has only what identifies the owner and the component.
-A pod template carries no version: a label that changes with the operator would restart every pod at its upgrade.
+Selectors of Deployments can never change, so `selector` has only what identifies the owner and the component. A pod
+template carries no version: a label that changes with the operator would restart every pod at its upgrade.
 """
 
 import base64
@@ -45,7 +45,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def selector(owner: Resource, component: Component) -> dict[str, str]:
-    """The labels by which the pods of a child are found; the same for ever."""
+    """The labels that select the pods of a child; they never change."""
     return {
         "app.kubernetes.io/name": "tussock",
         COMPONENT_LABEL: component,
@@ -66,7 +66,7 @@ def labels(owner: Resource, store: str, component: Component) -> dict[str, str]:
 
 
 def owner_reference(owner: Resource) -> dict[str, Any]:
-    """Makes the garbage collector take a child away with its owner, and the owner's deletion wait for it."""
+    """Makes the garbage collector delete a child with its owner, and the owner's deletion wait for it."""
     return {
         "apiVersion": API_VERSION,
         "kind": owner.kind,
@@ -80,7 +80,7 @@ def owner_reference(owner: Resource) -> dict[str, Any]:
 def metadata(
     owner: Resource, name: str, store: str, component: Component, *, image: str = "", owned: bool = True
 ) -> dict[str, Any]:
-    """The metadata of a child. `image` tells the version, where a child has one; not `owned`: outlives its owner."""
+    """The metadata of a child. `image` gives the version if a child has one; without `owned`, it outlives its owner."""
     found = labels(owner, store, component)
     if version := _version(image):
         found["app.kubernetes.io/version"] = version
@@ -91,12 +91,12 @@ def metadata(
 
 
 def encoded(texts: Mapping[str, str]) -> dict[str, str]:
-    """Texts as the `data` of a Secret: the field that the API server keeps, so that what is there can be compared."""
+    """Texts as the `data` of a Secret: the API server keeps this field, so it can be compared."""
     return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
 
 
 def digest(*parts: str | bytes | Mapping[str, str]) -> str:
-    """16 hexadecimal digits that change with any of `parts`: whether something is the same, without telling what."""
+    """16 hexadecimal digits that change with any of `parts`: they show a change without revealing the content."""
     found = hashlib.sha256()
     for part in parts:
         texts = [piece for pair in sorted(part.items()) for piece in pair] if isinstance(part, Mapping) else [part]
@@ -108,7 +108,7 @@ def digest(*parts: str | bytes | Mapping[str, str]) -> str:
 
 
 def _version(image: str) -> str:
-    """The tag of an image, if it has one that may be a label: a digest may not, and a port of a registry is no tag."""
+    """The tag of an image if it is a valid label; a digest may not be one, and a registry's port is not a tag."""
     name = image.partition("@")[0]
     tag = name.rpartition("/")[2].partition(":")[2]
     return tag if _LABEL_VALUE.fullmatch(tag) else ""

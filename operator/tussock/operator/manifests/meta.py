@@ -21,21 +21,21 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory
 
 
 SPEC_ANNOTATION = "tussock.dev/spec"
-"""On the ConfigMap: by which generations of StateStore and Meta the nodes were made (`planning/turns.py`)."""
+"""On the ConfigMap: the generations of StateStore and Meta from which the nodes were made (`planning/turns.py`)."""
 
 
 def meta_name(meta: str) -> str:
-    """The name of the children of the `Meta` called so: Deployment, Service, ConfigMap and the rest."""
+    """The name of the children of the `Meta` of that name: Deployment, Service, ConfigMap and the rest."""
     return f"{meta}-meta"
 
 
 def meta_address(meta: str, namespace: str) -> str:
-    """Where clients reach the `Meta` called so: `host:port`, of its Service."""
+    """The address of the `Meta` of that name for clients: `host:port` of its Service."""
     return f"{meta_name(meta)}.{namespace}.svc:{GRPC_PORT}"
 
 
 def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rendered:
-    """The children of `meta`; `InvalidResource` if its spec and its store's do not go together."""
+    """The children of `meta`; `InvalidResource` if its spec and its store's do not fit together."""
     name, image = meta_name(meta.name), node_image(meta, store, defaults)
     access = meta_access(store)
     config = meta_config(meta, store)
@@ -70,7 +70,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
             "data": {_CONFIG_FILE: text},
         },
         _service(meta, store, name, {"type": "ClusterIP"}),
-        # For whoever has to reach a certain replica, also one that does not serve yet.
+        # For clients that have to reach a certain replica, even one that does not serve yet.
         _service(meta, store, f"{name}-peers", {"clusterIP": "None", "publishNotReadyAddresses": True}),
         disruption_budget(meta, name, store.name, "meta"),
         deployment(meta, name, store.name, "meta", image, meta.spec.replicas, template),
@@ -81,7 +81,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
 
 
 def web_port(store: StoreResource) -> str:
-    """The name of the port of console and metrics: it says how to speak there, to whoever scrapes many stores."""
+    """The name of the port of console and metrics: it names the protocol, for scrapers of many stores."""
     return "https" if has_tls(store) else "http"
 
 
@@ -90,7 +90,7 @@ def _probes(store: StoreResource) -> dict[str, Any]:
         return http_probe(path, tls=has_tls(store), period=period, failures=failures, port=web_port(store))
 
     return {
-        # A replica answers when it has read the log to its tail, which takes its time behind a slow bucket.
+        # A replica answers when it has read the log to its tail, which takes a while with a slow bucket.
         "startupProbe": probe("/healthz", 1, 300),
         "readinessProbe": probe("/readyz", 2, 3),
         "livenessProbe": probe("/healthz", 10, 6),

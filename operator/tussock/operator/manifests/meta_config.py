@@ -1,4 +1,4 @@
-"""The configuration file of meta nodes: the store's part, the user's, and what the operator insists on.
+"""The configuration file of meta nodes: the store's part, the user's part, and settings that must hold.
 
 `docs/meta-service.md` lists the settings. The file is in a ConfigMap, which everybody in the namespace may read, so a
 secret in it is refused; credentials come as files.
@@ -26,16 +26,16 @@ _SECRETS = ("access_key_id", "secret_access_key", "reader_access_key_id", "reade
 
 
 def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
-    """All settings that differ from the service's defaults; `InvalidResource` if the user's cannot be used."""
+    """All settings that differ from the service's defaults; `InvalidResource` if the user's part is not usable."""
     given = meta.spec.config
     _check_credentials(meta, store)
-    # Where the service can, it hands credentials out: then nobody else needs a secret.
+    # If the service can, it hands credentials out: then no other process needs a secret.
     suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
     return strategic_merge(strategic_merge(suggested, given), _insisted(store))
 
 
 def _check_credentials(meta: Meta, store: StoreResource) -> None:
-    """Refuse what would be a secret in a ConfigMap, and credentials to hand out where there are none."""
+    """Refuse secrets in a ConfigMap, and handing out credentials if there are none."""
     given = meta.spec.config.get("credentials") or {}
     for name in _SECRETS:
         if name in given:
@@ -63,7 +63,7 @@ def _check_credentials(meta: Meta, store: StoreResource) -> None:
 
 
 def _credentials_mode(store: StoreResource) -> str:
-    """A MinIO of our own gives each client just what its role needs; of other servers, an STS is not to be expected."""
+    """Our own MinIO gives each client just what its role needs; other servers may lack an STS."""
     backend = store.spec.object_store.backend
     if isinstance(backend, ManagedStore):
         return "assume-role"
@@ -105,15 +105,15 @@ def _bucket(store: StoreResource) -> dict[str, Any]:
 
 
 def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`tree` without the options that say nothing, and the groups in which none is left."""
+    """`tree` without empty options, and without groups in which none is left."""
     cleaned = {name: _without_nothing(value) if isinstance(value, dict) else value for name, value in tree.items()}
     return {name: value for name, value in cleaned.items() if value is not None and value != {}}
 
 
 def to_toml(tree: Mapping[str, Any], group: str = "") -> str:
-    """Text of numbers, booleans, strings, lists of strings and nested groups as TOML, names ascending.
+    """Numbers, booleans, strings, lists of strings and nested groups as TOML text, names ascending.
 
-    The same tree gives the same bytes, in whichever order it was put together.
+    The same tree gives the same bytes, in whatever order it was built.
     """
     lines = [f"{name} = {_value(tree[name])}" for name in sorted(tree) if not isinstance(tree[name], Mapping)]
     blocks = ["\n".join(lines) + "\n"] if lines else []
@@ -129,7 +129,7 @@ def _value(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, float) and value.is_integer():
-        # 10 and 10.0 are the same setting, and have to be the same file.
+        # 10 and 10.0 are the same setting, and must give the same file.
         return str(int(value))
-    # What JSON writes of text, numbers and booleans is TOML, too.
+    # JSON's form of text, numbers and booleans is also TOML.
     return msgspec.json.encode(value).decode()

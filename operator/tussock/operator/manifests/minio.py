@@ -1,4 +1,4 @@
-"""A managed object store: one MinIO with one disk, for a store that brings no bucket of its own."""
+"""A managed object store: one MinIO with one disk, for a store without its own bucket."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["MINIO_KEYS", "SECRET_VERSION", "minio_manifests", "minio_secret"]
 
 MINIO_KEYS = ("access-key-id", "secret-access-key")
-"""The keys of the secret of a managed object store: its user and his password."""
+"""The keys of the secret of a managed object store: its user and the password."""
 
 SECRET_VERSION = "tussock.dev/secret-version"  # noqa: S105 - the name of an annotation
-"""Annotation of the server's pods: a server learns of another user or password only when it starts."""
+"""Annotation of the server's pods: a server reads user and password only when it starts."""
 
 _DATA = "/data"
 _ROOT = "/etc/tussock/minio"
@@ -26,9 +26,9 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory
 
 
 def minio_secret(store: StoreResource, user: str, password: str) -> Manifest:
-    """The secret of a managed object store. Made once, with what the caller drew; never again from a spec.
+    """The secret of a managed object store. Made once, with values that the caller drew; never again from a spec.
 
-    It goes with the store also where the data stay, and a new one opens them: MinIO keeps this user nowhere else.
+    It goes with the store even if the data stay, and a new one opens them: MinIO keeps this user nowhere else.
     """
     return {
         "apiVersion": "v1",
@@ -49,7 +49,7 @@ def minio_manifests(store: StoreResource, managed: ManagedStore, defaults: Defau
     main = Main(
         component="minio",
         image=image,
-        # Named, because images of MinIO differ in what they begin with.
+        # Named, because images of MinIO differ in their entrypoints.
         command=("minio",),
         args=("server", _DATA, "--address", f":{MINIO_PORT}", "--quiet"),
         env=(
@@ -86,7 +86,7 @@ def _stateful_set(store: StoreResource, name: str, image: str, template: Manifes
         "kind": "StatefulSet",
         "metadata": metadata(store, name, store.name, "minio", image=image),
         "spec": {
-            # Two servers on one disk would destroy it; a StatefulSet never has both.
+            # Two servers on one disk would destroy it; a StatefulSet never runs both.
             "replicas": 1,
             "serviceName": name,
             "revisionHistoryLimit": 3,

@@ -1,15 +1,15 @@
-"""Who may open connections to whom, as NetworkPolicies of one store.
+"""NetworkPolicies of one store: which pods may connect to which.
 
 | to | on | from |
 |---|---|---|
 | meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
 | meta | HTTP | the operator, Prometheus if its namespace is known, pods with that label (for the console) |
-| compactor | | nobody: it asks, and is never asked |
+| compactor | | nobody: it opens connections itself, and accepts none |
 | minio | S3 | pods of the store, pods with that label, the operator |
 
-Only what comes in is limited. Where the bucket, its STS and the issuers of identities are is not known here, and a
-rule for what goes out that is too narrow stops a store for good. Kubelets may always probe the pods of their node. A
-pod is of the store by its label `tussock.dev/store`, which those of computes carry too.
+Only incoming traffic is limited. The addresses of the bucket, its STS and the issuers of identities are not known here,
+and a rule for outgoing traffic that is too narrow stops a store for good. Kubelets may always probe the pods of their
+node. A pod belongs to the store by its label `tussock.dev/store`, which those of computes carry too.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["CLIENT_LABEL", "network_policies", "operator_peer", "prometheus_peers"]
 
 CLIENT_LABEL = "tussock.dev/client"
-"""On a pod that is not the operator's: its value names the store that it is a client of."""
+"""On a pod that is not the operator's: names the store that it is a client of."""
 
 ANY_NAMESPACE = "*"
 
@@ -48,12 +48,12 @@ def network_policies(store: StoreResource, defaults: Defaults) -> tuple[Manifest
 
 
 def operator_peer(defaults: Defaults) -> Peer:
-    """The operator's pods: in its namespace; one outside the cluster has none to name, so wherever its label is."""
+    """The operator's pods: in its namespace; anywhere with its label if it runs outside the cluster and names none."""
     return _elsewhere(defaults.namespace or ANY_NAMESPACE, "tussock-operator")
 
 
 def prometheus_peers(defaults: Defaults) -> tuple[Peer, ...]:
-    """The pods of Prometheus, if anybody says where they are: a label alone may be set by everybody."""
+    """The pods of Prometheus, if their namespace is configured: anybody may set a label."""
     namespace = defaults.prometheus_namespace
     return (_elsewhere(namespace, "prometheus"),) if namespace else ()
 

@@ -1,8 +1,8 @@
-"""The pod that copies a backup into the place of a new store, before anything else of it is there.
+"""The pod that copies a backup into the place of a new store, before anything else of the store exists.
 
-It is `tussock backup restore` in the image of nodes. The bucket of the new store is reached as meta nodes reach it; the
-source has a folder of settings of its own, in which its secret's keys lie beside what is no secret, so that the two
-buckets may be on different servers with different credentials.
+It is `tussock backup restore` in the image of nodes. It reaches the new store's bucket as meta nodes do; the source has
+a separate folder of settings, with its secret's keys beside settings that are not secret, so that the two buckets may
+be on different servers with different credentials.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["BACKUP_KEY", "restore_manifests", "restore_name"]
 
 BACKUP_KEY = "backup"
-"""Of the ConfigMap: the name of the backup, so that a restore that is begun again takes the same one."""
+"""On the ConfigMap: the name of the backup, so that a restore that starts again takes the same one."""
 _SETTINGS = "/etc/tussock/source"
 _VOLUME = "/var/lib/tussock/source"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}}
-"""Four SSTs at a time are in memory."""
+"""Memory for four SSTs at a time."""
 _REGION = "us-east-1"
 
 
@@ -62,7 +62,7 @@ def restore_manifests(
         mounts=mounts,
         service_account=access.service_account or meta_access(source).service_account,
     )
-    # Where the meta nodes will run it can run, too.
+    # It can run where the meta nodes will run.
     user = store.spec.meta.pod_template.get("spec") or {} if store.spec.meta is not None else {}
     template, _ = node_template(store, store, main, {"spec": placing(user)})
     return (
@@ -79,10 +79,10 @@ def restore_manifests(
 def _pod(store: StoreResource, source: StoreResource, name: str, image: str, spec: Manifest) -> Manifest:
     about = metadata(store, name, store.name, "restore", image=image)
     if isinstance(source.spec.object_store.backend, ManagedStore):
-        # Whom the network policy of the other store's MinIO lets in.
+        # The label that the network policy of the other store's MinIO lets in.
         about["labels"][CLIENT_LABEL] = source.name
     (container,) = spec["containers"]
-    # What went wrong is then in the status of the pod.
+    # The pod's status then says what went wrong.
     container = {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
     return {
         "apiVersion": "v1",
@@ -101,9 +101,9 @@ def _given(access: Any) -> set[str]:
 
 
 def _settings(store: StoreResource) -> dict[str, str]:
-    """What is no secret of what it takes to reach a bucket, by the names of variables; all of it, in any case.
+    """The settings for reaching a bucket that are not secret, by the names of variables; always all of them.
 
-    What the source would leave out, it would take over from the target.
+    The source would inherit from the target what it left out.
     """
     match store.spec.object_store.backend:
         case S3Store(endpoint=endpoint, region=region, allow_http=allow_http):

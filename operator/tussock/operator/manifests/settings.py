@@ -1,4 +1,4 @@
-"""What the manifests take from the operator's own settings, and which image holds for which pod."""
+"""What the manifests take from the operator's own settings, and the choice of the image of each pod."""
 
 from typing import NamedTuple
 
@@ -13,32 +13,32 @@ __all__ = ["Defaults", "minio_image", "node_image", "spark_image"]
 
 
 class Defaults(NamedTuple):
-    """The operator's own: what holds where a resource says nothing."""
+    """The operator's defaults for fields that a resource leaves out."""
 
     node_image: str = ""
     spark_image: str = ""
     minio_image: str = ""
     namespace: str = ""
-    """Where the operator runs; network policies let it in from there."""
+    """The operator's namespace, from which network policies let it in."""
     prometheus_namespace: str = ""
-    """Where Prometheus runs, which network policies let in from there; `*`: anywhere, empty: nowhere."""
+    """The namespace of Prometheus, from which network policies let it in; `*`: anywhere, empty: nowhere."""
     cluster_domain: str = "cluster.local"
 
 
 def node_image(resource: Meta | Compactor, store: StoreResource, defaults: Defaults) -> str:
-    """The image of meta or compactor nodes; `InvalidResource` if nobody names one."""
+    """The image of meta or compactor nodes; `InvalidResource` if no image is configured."""
     image = resource.spec.image or store.spec.images.node or defaults.node_image
     return image or _missing(resource.kind, resource.name, "node")
 
 
 def spark_image(compute: Compute, store: StoreResource, defaults: Defaults) -> str:
-    """The image of a job's driver and executors; `InvalidResource` if nobody names one."""
+    """The image of a job's driver and executors; `InvalidResource` if no image is configured."""
     image = compute.spec.image or store.spec.images.spark or defaults.spark_image
     return image or _missing(compute.kind, compute.name, "spark")
 
 
 def minio_image(managed: ManagedStore, store: StoreResource, defaults: Defaults) -> str:
-    """The image of a managed object store; `InvalidResource` if nobody names one."""
+    """The image of a managed object store; `InvalidResource` if no image is configured."""
     image = managed.image or store.spec.images.minio or defaults.minio_image
     return image or _missing(store.kind, store.name, "minio")
 

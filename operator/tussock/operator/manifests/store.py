@@ -1,4 +1,4 @@
-"""What belongs to a store itself: its disk or object store, its network policies, its requests for certificates."""
+"""The store's own children: its disk or object store, its network policies, its requests for certificates."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ __all__ = ["store_manifests"]
 def store_manifests(store: StoreResource, metas: Sequence[str], defaults: Defaults, secret_version: str) -> Rendered:
     """The children of `store`; `metas` are the names of its `Meta` objects.
 
-    `secret_version` is that of the secret of a managed object store. Not among the children: the `Meta` and
-    `Compactor`, and the secrets whose content is drawn or issued.
+    `secret_version` is that of the secret of a managed object store. The `Meta` and `Compactor` are not among the
+    children, nor are the secrets whose content is drawn or issued.
     """
     found: list[Manifest] = []
     kept: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""TLS between nodes as pods see it: which secret is mounted where, under which name the service is checked."""
+"""TLS between nodes in their pods: which secret is mounted where, and which name of the service is checked."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -27,27 +27,27 @@ MOUNT = "/etc/tussock/tls"
 
 ROLES = ("reader", "writer", "compactor", "admin")
 Identity = Literal["meta", "compactor", "client-reader", "client-writer", "client-admin"]
-"""Who shows a certificate: the service, and clients by their role."""
+"""The holders of certificates: the service, and clients by their role."""
 
 
 class Mounted(NamedTuple):
-    """What a pod needs to show a certificate and to check the other one's."""
+    """What a pod needs to show its certificate and to check that of its peer."""
 
     volumes: tuple[dict[str, Any], ...] = ()
     mounts: tuple[dict[str, Any], ...] = ()
     env: tuple[dict[str, Any], ...] = ()
-    """Of clients; the service is told in its configuration."""
+    """For clients; the service has it in its configuration."""
 
 
 def has_tls(store: StoreResource) -> bool:
-    """Whether nodes of this store speak TLS with each other."""
+    """Whether nodes of this store use TLS with each other."""
     return store.spec.tls.mode != "none"
 
 
 def tls_secret(store: StoreResource, identity: Identity) -> str:
     """The secret of `identity`: `tls.crt`, `tls.key` and `ca.crt`, the certificates that it trusts.
 
-    With `mode: secret` all share the one that the user keeps.
+    With `mode: secret` all share the user's.
     """
     if store.spec.tls.mode == "secret":
         return store.spec.tls.secret_name
@@ -55,28 +55,28 @@ def tls_secret(store: StoreResource, identity: Identity) -> str:
 
 
 def job_secret(store: StoreResource, compute: str) -> str:
-    """The same of one job, the `Compute` called so: it has a certificate of its own."""
+    """The same for one job, the `Compute` of that name, which has its own certificate."""
     if store.spec.tls.mode == "secret":
         return store.spec.tls.secret_name
     return f"{compute}-driver-tls"
 
 
 def server_name(store: StoreResource) -> str:
-    """The name that every meta node's certificate has, whatever address it is reached at."""
+    """The name in every meta node's certificate, independent of the address that clients use."""
     return f"{store.name}-meta.{store.namespace}.svc"
 
 
 def role_patterns(store: StoreResource) -> dict[str, list[str]]:
-    """Which certificates have which role, as the meta service's `tls.roles` says it.
+    """Which certificates have which role, in the form of the meta service's `tls.roles`.
 
-    The URI in a certificate names the store, since an issuer may serve many. A CA that the operator made serves this
-    one alone, so there the common name counts too, which is all that certificates of earlier operators have until
-    they are renewed. The one certificate of `mode: secret` is known by the name that it must have anyhow, and whoever
-    holds it may do everything.
+    The URI in a certificate names the store, since an issuer may serve many. A CA made by the operator serves this
+    store alone, so the common name counts too: certificates of earlier operators have only that until they are renewed.
+    The one certificate of `mode: secret` is known by the name that it must have anyway, and its holder may do
+    everything.
     """
     if store.spec.tls.mode == "secret":
         return {role: [f"DNS:{server_name(store)}"] for role in ROLES}
-    # Below the role's own name stand those of clients that users issue certificates for, to tell them apart.
+    # Below the role's own name are those of clients that users issue certificates for, to tell them apart.
     found = {role: [f"URI:{role_uri(store, role)}", f"URI:{role_uri(store, role)}/*"] for role in ROLES}
     if store.spec.tls.mode == "managed":
         for role in ROLES:
@@ -90,12 +90,12 @@ def role_uri(store: StoreResource, role: str) -> str:
 
 
 def job_uri(store: StoreResource, compute: str) -> str:
-    """The name by which the meta service knows a job: it has the role of a writer, and limits and log lines its own."""
+    """The name by which the meta service knows a job: it has the role of a writer, and its own limits and log lines."""
     return f"{role_uri(store, 'writer')}/{compute}"
 
 
 def job_common_name(compute: str) -> str:
-    """For people. No pattern fits it, whatever the job is called, so nobody is a job or an admin by a common name."""
+    """For people. No pattern fits it, whatever the job is called, so a common name makes nobody a job or an admin."""
     return f"tussock-job-{compute}"
 
 
@@ -110,12 +110,12 @@ def mounted(store: StoreResource, identity: Identity) -> Mounted:
 
 
 def client_identity(store: StoreResource, identity: Identity) -> Mounted:
-    """The same with the variables by which every client finds it (`docs/security.md`)."""
+    """The same with the variables in which every client finds it (`docs/security.md`)."""
     return _client(store, tls_secret(store, identity))
 
 
 def job_identity(store: StoreResource, compute: str) -> Mounted:
-    """The same of the job called so, for its driver and its executors."""
+    """The same for the job of that name, for its driver and its executors."""
     return _client(store, job_secret(store, compute))
 
 

@@ -1,11 +1,11 @@
-"""The plan of a `StateStoreBackup`: which backup is due, which are past their time, and what goes with the object.
+"""The plan of a `StateStoreBackup`: which backups are due, which have expired, and what goes with the object.
 
-A backup's name and id follow from the uid of the object and the time of the schedule. So an operator that died after
-it had asked for one asks for the same again, and finds it made; and a backup is known as this object's by its id,
+A backup's name and id follow from the uid of the object and the time of the schedule. So an operator that died after it
+had asked for one asks for the same again, and finds it made; and the id shows which backups belong to this object,
 whatever else the store has.
 
-Of the times of a schedule that were missed, only the newest is made up for. The status remembers up to which time the
-schedule was followed, so that a backup which somebody deleted in the store is not made again.
+Of the missed times of a schedule, only the newest is made up for. The status remembers up to which time the schedule
+was followed, so that a backup which somebody deleted in the store is not made again.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ __all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired",
 
 TEND_BACKUPS = "tend-backups"
 RETRY_SECONDS = 10.0
-"""What failed, and what waits for others, is looked at again so often."""
+"""The interval of new attempts after a failure, and while others are awaited."""
 DROPS_MAX = 10
-"""Backups that are deleted in one go; the others follow."""
+"""Backups deleted in one pass; the others follow."""
 STATUS_BACKUPS_MAX = 500
-"""As many as the schema lets a status list."""
+"""The schema's limit for a list in the status."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class BackupFacts:
 
 
 class _Due(NamedTuple):
-    """A backup that should be there, and is not."""
+    """A backup that should exist and does not."""
 
     name: str
     scheduled: datetime | None
@@ -69,7 +69,7 @@ def backup_id(backup: StateStoreBackup, name: str) -> str:
 def expired(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> list[HeldBackup]:
     """Those of a schedule's backups that no rule keeps, oldest first; none without a rule.
 
-    The newest always stays: where backups fail for long, age must not take away the last one.
+    The newest always stays: if backups fail for a long time, age must not remove the last one.
     """
     if retention.count is None and retention.seconds is None:
         return []
@@ -82,7 +82,7 @@ def expired(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> 
 
 
 def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: datetime) -> Plan:
-    """What to do about a `StateStoreBackup`."""
+    """The plan for a `StateStoreBackup`."""
     own = _own(backup, observed.facts.tended)
     if backup.is_being_deleted:
         return _depart(backup, observed, own or (), now)
@@ -109,7 +109,7 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
 
 
 def _own(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[HeldBackup, ...] | None:
-    """The backups that this object has made, newest first; `None` while nobody knows."""
+    """The backups that this object has made, newest first; `None` before the first list."""
     if tended is None or tended.backups is None:
         return None
     own = [found for found in tended.backups if found.id == backup_id(backup, found.name)]
@@ -134,7 +134,7 @@ def _due(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime |
 def _waits(
     backup: StateStoreBackup, observed: Observed[BackupFacts], own: Sequence[HeldBackup] | None
 ) -> Verdict | None:
-    """What stands in the way of asking the store; `None` if nothing does."""
+    """What prevents asking the store; `None` if nothing does."""
     name, facts = backup.spec.store_ref.name, observed.facts
     waits = waits_for_store(observed.others.get(Ref("StateStore", name)), name)
     if facts.store is None:
@@ -144,10 +144,10 @@ def _waits(
     if facts.store.spec.paused:
         return idle(Reason.PAUSED, f"StateStore {name} is paused: no backups are made until spec.paused is false.")
     if not facts.serves:
-        # Meta nodes that serve make backups, whatever stands in the way of changes of their store.
+        # Meta nodes that serve make backups, even if the store cannot be changed.
         return waits or progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
     if own is None and not (facts.tended and facts.tended.problem):
-        # An operator that has just begun takes the object as it was, until it has asked.
+        # After its start, the operator keeps the object as it was until the store has been asked.
         return last_verdict(backup) or progressing(
             Reason.RECONCILING, f"The backups of StateStore {name} are being listed."
         )
@@ -155,7 +155,7 @@ def _waits(
 
 
 def _orphaned(backup: StateStoreBackup, observed: Observed[BackupFacts]) -> Verdict | None:
-    """How an object is whose store goes or is gone; `None` if it is there, or was never backed up."""
+    """The verdict on an object whose store is going or gone; `None` if it exists, or was never backed up."""
     name, store = backup.spec.store_ref.name, observed.facts.store
     is_gone = Ref("StateStore", name) not in observed.others
     if not backup.status.get("backupName") or not (is_gone or (store is not None and store.is_being_deleted)):
@@ -170,7 +170,7 @@ def _orphaned(backup: StateStoreBackup, observed: Observed[BackupFacts]) -> Verd
 
 
 def _count(backup: StateStoreBackup, own: Sequence[HeldBackup] | None) -> int:
-    """How many backups there are, as far as is known."""
+    """The number of backups, as far as is known."""
     return int(backup.status.get("count", 0)) if own is None else len(own)
 
 
@@ -182,7 +182,7 @@ def _verdict(
     gone: Sequence[HeldBackup],
     upcoming: datetime | None,
 ) -> Verdict:
-    """How an object is that nothing stands in the way of. That the store does not answer is wrong if work is due."""
+    """The verdict if nothing is in the way. A store that does not answer is a problem only if work is due."""
     problem, store = tended.problem if tended is not None else "", backup.spec.store_ref.name
     when = f" The next one is due at {_stamp(upcoming)}." if upcoming else ""
     if problem and (due or gone):
@@ -209,7 +209,7 @@ def _work(backup: StateStoreBackup, due: _Due | None, gone: Sequence[HeldBackup]
 def _depart(
     backup: StateStoreBackup, observed: Observed[BackupFacts], own: Sequence[HeldBackup], now: datetime
 ) -> Plan:
-    """Delete what this object has made, if it is to go, and then let the object go: in any case after a deadline."""
+    """Delete the object's backups, if they are to go, and then release it: after a deadline in any case."""
     facts = observed.facts
 
     def plan(verdict: Verdict, *actions: Action) -> Plan:

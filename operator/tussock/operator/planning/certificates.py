@@ -1,7 +1,7 @@
-"""Whether a store has the certificates that it needs and, where somebody else issues them, what keeps them.
+"""Checks whether a store has the certificates that it needs and, if somebody else issues them, what is missing.
 
-cert-manager says in the conditions of a `Certificate` how far it is, but not why: that is in the `CertificateRequest`
-and the issuer, which the operator has no right to read. So a message tells a person where to look.
+cert-manager says in the conditions of a `Certificate` how far it is, but not why: the reason is in the
+`CertificateRequest` and the issuer, which the operator has no right to read. So a message says where to look.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "not_issued", "writes_into"]
 
 SLOW_SECONDS = 60.0
-"""An issuer within the cluster takes a second or two; one far away may take longer, and the message goes again."""
+"""An issuer in the cluster takes a second or two; one far away may take longer, and then the message disappears."""
 _FILES = ("ca.crt", "tls.crt", "tls.key")
 
 
@@ -34,7 +34,7 @@ def missing_certificates(
     *,
     has_cert_manager: bool,
 ) -> Verdict | None:
-    """What stands in the way of encryption; `None` if nothing does. `others` has the secrets of the namespace."""
+    """What prevents encryption; `None` if nothing does. `others` has the secrets of the namespace."""
     if not has_tls(store):
         return None
     if store.spec.tls.mode == "secret":
@@ -57,10 +57,10 @@ def missing_certificates(
 def foreign_secrets(
     store: StoreResource, others: Mapping[Ref, Manifest], metas: Sequence[str], defaults: Defaults
 ) -> list[Ref]:
-    """Secrets with the names of those that are drawn or issued for a store, and that are not its own.
+    """Secrets that have the names of those drawn or issued for a store, but do not belong to it.
 
-    They are neither read nor written: a CA of somebody else would issue for us, a password of somebody else would be
-    that of our server. `others` has the secrets of the namespace.
+    The operator neither reads nor writes them: with somebody else's CA another party would issue for us, and somebody
+    else's password would become that of our server. `others` has the secrets of the namespace.
     """
     names = [one.secret for one in desired_certificates(store, metas, defaults)]
     if names and store.spec.tls.mode == "managed":
@@ -72,14 +72,14 @@ def foreign_secrets(
 
 
 def writes_into(manifest: Manifest, secret: Ref) -> bool:
-    """Whether a child is a Certificate whose secret that is, or something that uses the secret."""
+    """Whether a child is a Certificate that writes into the secret, or something that uses the secret."""
     if manifest["kind"] == "Certificate":
         return bool(manifest["spec"]["secretName"] == secret.name)
     return uses(manifest, secret)
 
 
 def first_end_of(children: Mapping[Ref, Manifest]) -> str:
-    """When the first of the certificates that cert-manager has issued ends (RFC 3339); empty if there are none."""
+    """When the first of cert-manager's certificates expires (RFC 3339); empty if there are none."""
     found = [child.get("status") or {} for ref, child in children.items() if ref.kind == "Certificate"]
     return min((str(status["notAfter"]) for status in found if "notAfter" in status), default="")
 
@@ -103,7 +103,7 @@ def not_issued(
     others: Mapping[Ref, Manifest],
     now: datetime,
 ) -> Verdict | None:
-    """What keeps cert-manager from having issued certificates into the secrets `wanted`; `None` if all are there."""
+    """What keeps cert-manager from issuing certificates into the secrets `wanted`; `None` if all are there."""
     issuer = store.spec.tls.issuer_ref
     assert issuer is not None
     absent = [name for name in wanted if Ref("Secret", name) not in others]
@@ -134,7 +134,7 @@ def _lacking(secret: Manifest) -> list[str]:
 
 
 def _says(certificate: Mapping[str, Any]) -> str:
-    """The words of cert-manager about a certificate that is not there, to be put into a sentence."""
+    """cert-manager's reason for a missing certificate, to be put into a sentence."""
     found = (certificate.get("status") or {}).get("conditions") or ()
     told = {condition["type"]: str(condition.get("message", "")).strip().rstrip(".") for condition in found}
     words = told.get("Issuing") or told.get("Ready") or ""

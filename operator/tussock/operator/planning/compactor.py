@@ -1,7 +1,7 @@
 """The plan of a `Compactor`: its children, after the meta nodes of its store.
 
-It starts when a meta service of the store is there, and takes over a new pod template only when the meta nodes have
-rolled: a new compactor may say what an old meta node does not understand, never the other way round. A new number of
+It starts when a meta service of the store exists, and rolls a new pod template out only after the meta nodes have
+rolled: a new compactor may send what an old meta node does not understand, never the other way round. A new number of
 replicas waits for nothing.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["CompactorFacts", "plan_compactor"]
 
 
 ROLLING_SECONDS = 15.0
-"""While pods are made it is looked again so often: that one finds no node is told by the time that passes."""
+"""The interval of looks while pods start: only the passing of time shows that a pod finds no node."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class CompactorFacts:
     store: StoreResource | None
     defaults: Defaults
     metas: Mapping[str, bool]
-    """The names of the store's `Meta` objects, and whether each has rolled out what is asked for now."""
+    """The names of the store's `Meta` objects, and whether each has rolled out its current spec."""
     platform: PlatformFact | None
 
 
 def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now: datetime) -> Plan:
-    """What to do about a `Compactor`."""
+    """The plan for a `Compactor`."""
     facts, store_name = observed.facts, compactor.spec.store_ref.name
     store = facts.store
     workload = observed.children.get(Ref("Deployment", compactor_name(compactor.name)))
@@ -100,7 +100,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
 def _held_back(
     wanted: tuple[Manifest, ...], workload: Manifest | None, *, settled: bool
 ) -> tuple[tuple[Manifest, ...], bool]:
-    """The manifests to apply now, and whether a new pod template is held back until the meta nodes have rolled."""
+    """The manifests to apply now, and whether a new pod template waits until the meta nodes have rolled."""
     if settled or workload is None:
         return wanted, False
     found, held = [], False
@@ -142,6 +142,6 @@ def _status(
     told = ("connectedSlots", "runningTasks")
     if platform is not None and platform.leader:
         status |= zip(told, (platform.slots, platform.tasks), strict=True)
-    else:  # only the leader knows, and what was known last holds until one can be asked
+    else:  # only the leader knows; the last known number holds until a leader can be asked
         status |= {name: compactor.status[name] for name in told if name in compactor.status}
     return status

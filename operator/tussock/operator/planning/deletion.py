@@ -1,16 +1,16 @@
-"""How a store is taken down: jobs drain, nodes go, then what is the operator's in the bucket, and all of it in time.
+"""The deletion of a store: jobs drain, nodes go, then the operator's objects in the bucket, all before a deadline.
 
 | step | waits for |
 |---|---|
-| drivers of the store's computes are told to stop (their own plans see that the store goes) | their pods have gone |
-| `Compactor` and `Meta` objects of the store are deleted | pods of meta nodes and compactors have gone |
+| drivers of the store's computes stop (their own plans see that the store goes) | their pods are gone |
+| `Compactor` and `Meta` objects of the store are deleted | pods of meta nodes and compactors are gone |
 | `Retain`: the owner's marker is removed; `Delete`: all objects of the store, the marker last | the bucket |
-| the finalizer is taken off; the garbage collector takes the rest | |
+| the finalizer is removed; the garbage collector deletes the rest | |
 
-A bucket that is gone, or a node that never answers, must not keep a namespace alive: after
-`deletionDeadlineSeconds` pods are not waited for any more: the bucket is cleaned up, since a pod on a node that is lost
-writes nothing, and then the store goes, with an event that names what was left. It goes at once where waiting is of no
-use: with a namespace that is deleted go the credentials, and nobody can put them back.
+A bucket that is gone, or a node that never answers, must not keep a namespace alive. After `deletionDeadlineSeconds`
+the plan waits for no more pods: the bucket is cleaned up, since a pod on a lost node writes nothing, and then the store
+goes, with an event that names what was left. It goes at once if waiting is useless: when a namespace is deleted, the
+credentials go with it, and nobody can put them back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,21 +27,21 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["Departure", "EmptiedFact", "depart", "is_over", "leaves_bucket", "lost_backups", "remaining", "untouched"]
 
 POLL_SECONDS = 5.0
-"""Pods that end wake the plan; the bucket and the deadline are looked at so often."""
+"""Ending pods wake the plan; the bucket and the deadline are checked at this interval."""
 _LOOK_SECONDS = 60.0
-"""After the deadline, for a bucket that was not looked at before; one that answers slowly is given up then."""
+"""Extra time after the deadline for a bucket that was not checked before; a slow one is given up then."""
 
 
 class EmptiedFact(NamedTuple):
-    """What came of cleaning up in the bucket."""
+    """The result of cleaning up in the bucket."""
 
     done: bool
     message: str = ""
-    """What was left and why, if it is not done."""
+    """If it is not done: what was left and why."""
     stuck: bool = False
-    """It did not get on; somebody may put that right until the deadline."""
+    """It made no progress; somebody may repair that before the deadline."""
     hopeless: bool = False
-    """It never will: nobody can put right what is in the way."""
+    """It can never be done: nobody can remove the obstacle."""
 
 
 class Departure(NamedTuple):
@@ -52,10 +52,10 @@ class Departure(NamedTuple):
 
 
 def leaves_bucket(store: StoreResource) -> bool:
-    """Whether there is nothing to clean up in the bucket.
+    """Whether the bucket needs no cleaning up.
 
-    A volume is no bucket that the operator reaches: its claim goes or stays by its owner reference. So does the disk of
-    a managed object store whose data are to go.
+    A volume is not a bucket that the operator reaches: its owner reference decides whether its claim goes or stays. The
+    same holds for the disk of a managed object store whose data are to go.
     """
     backend = store.spec.object_store.backend
     if isinstance(backend, VolumeStore):
@@ -64,7 +64,7 @@ def leaves_bucket(store: StoreResource) -> bool:
 
 
 def lost_backups(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
-    """The event that names the backups that go with the disk of a store; none where the disk stays, or holds none."""
+    """The event that names the backups that go with a store's disk; none if the disk stays, or holds none."""
     backend = store.spec.object_store.backend
     goes = store.spec.deletion_policy == "Delete" or (isinstance(backend, ManagedStore) and backend.ephemeral)
     if not goes or not (isinstance(backend, ManagedStore) or (isinstance(backend, VolumeStore) and backend.size)):
@@ -79,7 +79,7 @@ def lost_backups(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[
 
 
 def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
-    """The names of pods that have not gone, by component; those of the object store come last by themselves."""
+    """The names of the remaining pods, by component; those of the object store are last of all, by themselves."""
     found: dict[str, list[str]] = {}
     for pod in pods:
         component = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, "")
@@ -89,12 +89,12 @@ def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
 
 
 def is_over(store: StoreResource, now: datetime) -> bool:
-    """Whether a deletion has taken its time, so that nobody is waited for any more."""
+    """Whether a deletion has exceeded its deadline, so that it waits for nothing more."""
     return seconds_since(store.metadata.deletion_timestamp, now) >= store.spec.deletion_deadline_seconds
 
 
 def untouched(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
-    """What came of a deletion in a place that other stores had before."""
+    """The result of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
     told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}, and nothing was touched."
@@ -108,7 +108,7 @@ def depart(
     emptied: EmptiedFact | None,
     now: datetime,
 ) -> Departure:
-    """The next step of the deletion of `store`; `pods` are all that belong to it, whoever owns them."""
+    """The next step of the deletion of `store`; `pods` are all that belong to it, whatever their owner."""
     over = is_over(store, now)
     left = remaining(pods)
     if not over and (jobs := left.get("compute")):
@@ -128,12 +128,12 @@ def depart(
 
 
 def _blind_after(store: StoreResource) -> float:
-    """Seconds after which a store goes though no look into its bucket has ended."""
+    """Seconds after which a store goes even if no check of its bucket has ended."""
     return store.spec.deletion_deadline_seconds + _LOOK_SECONDS
 
 
 def _end(store: StoreResource, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
-    """How a deletion has ended."""
+    """The verdict at the end of a deletion."""
     still = sorted(name for names in left.values() for name in names)
     if emptied.done and not still:
         return progressing(Reason.DELETING, "Everything is cleaned up.")
@@ -150,7 +150,7 @@ def _end(store: StoreResource, left: Mapping[str, Sequence[str]], emptied: Empti
 
 
 def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> set[Ref]:
-    """Who writes into the bucket: the nodes, by their resources, and a pod that restores."""
+    """The writers to the bucket: the nodes, by their resources, and a pod that restores."""
     restores = Ref("Pod", restore_name(store))
     return {ref for ref in children if ref.kind in ("Compactor", "Meta") or ref == restores}
 

@@ -1,8 +1,8 @@
-"""The plan of a `Meta`: its children, who leads, and how far a change of them is.
+"""The plan of a `Meta`: its children, its leader, and the progress of a rollout.
 
-A change rolls by the Deployment's own means: one pod more, then one old pod less, each only when the new one is ready.
-Which old pod goes first is decided by the cost of its deletion, an annotation that the operator puts on the leader's
-pod, so that leadership changes hands once, at the end.
+The Deployment itself rolls a change out: one pod more, then one old pod less, each only when the new one is ready. The
+deletion cost, an annotation that the operator puts on the leader's pod, decides which old pod goes first, so that
+leadership changes hands once, at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["DELETION_COST", "MetaFacts", "plan_meta"]
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Pods with a lower one are deleted first when a ReplicaSet shrinks."""
+"""Pods with a lower cost are deleted first when a ReplicaSet shrinks."""
 LEADER_COST = "100"
 TURN_SECONDS = 3.0
-"""While a store waits for others it is looked again so often: nothing that happens there wakes this one."""
+"""The interval of looks while a store waits for others: no event of theirs wakes this one."""
 FRESH_SECONDS = 15.0
-"""While epochs are committed, the status tells the newest one so often; while pods are made, how far they are."""
+"""The interval of status updates: of the newest epoch while epochs are committed, and of pods while they start."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class MetaFacts:
     store: StoreResource | None
     defaults: Defaults
     platform: PlatformFact | None
-    """`None` before the meta nodes were asked for the first time."""
+    """`None` before the first answer of the meta nodes."""
     before: Sequence[str] = ()
-    """The stores whose turn it is before this one's, with what an upgrade of the operator changes (`turns.py`)."""
+    """The stores that an upgrade of the operator changes before this one (`turns.py`)."""
 
 
 def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
-    """What to do about a `Meta`."""
+    """The plan for a `Meta`."""
     store, store_name = observed.facts.store, meta.spec.store_ref.name
     workload = observed.children.get(Ref("Deployment", meta_name(meta.name)))
     store_body = observed.others.get(Ref("StateStore", store_name))
@@ -91,13 +91,13 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
         verdict = verdict._replace(message=f"{verdict.message} {told}")
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
-    # Nobody tells when a leader is elected: that has to be asked for.
+    # No event reports the election of a leader: the operator has to ask.
     again = FRESH_SECONDS if fresh or verdict.reason is not Reason.READY else None
     return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before else again)
 
 
 def _when(stores: Sequence[str]) -> str:
-    """One store is named; a list of many would be another one after each of them, and so a write of the status."""
+    """Names a single store; a list of many would change after each, and each change is a write of the status."""
     return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "when other stores have been changed"
 
 
@@ -130,7 +130,7 @@ def _verdict(
 
 
 _ASKED = (Reason.READY, Reason.PROBE_FAILED, Reason.NO_LEADER)
-"""Reasons that hold until the nodes have been asked anew: the first pass of an operator knows no better."""
+"""Reasons that hold until the nodes have been asked again: the first pass of an operator knows nothing newer."""
 _OF_BUCKET = (
     Reason.BUCKET_UNREACHABLE,
     Reason.BUCKET_NOT_FOUND,
@@ -143,10 +143,10 @@ _OF_BUCKET = (
 
 
 def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manifest | None) -> Verdict | None:
-    """What the store says of its bucket, where nobody leads: that is why.
+    """The store's problem with its bucket, if there is no leader: it is the cause.
 
-    Told before what the pods say, whose readiness comes and goes meanwhile. Nodes that lead have their bucket, whatever
-    the operator sees of it.
+    It comes before what the pods report, whose readiness comes and goes meanwhile. Nodes with a leader have their
+    bucket, whatever the operator sees of it.
     """
     status = (store or {}).get("status") or {}
     held = [one for one in status.get("conditions") or () if one["type"] == "Ready" and one["reason"] in _OF_BUCKET]
@@ -159,10 +159,10 @@ def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manif
 
 
 def _is_out(meta: Meta, platform: PlatformFact) -> bool:
-    """Whether nobody leads, although pods are ready: without a bucket their readiness comes and goes.
+    """Whether there is no leader although pods are ready: without a bucket their readiness comes and goes.
 
-    A leader that is missed for the first time may be changing hands, as at the end of a roll. But who was not `Ready`
-    is so again only with a leader.
+    If the leader is missed for the first time, leadership may be changing hands, as at the end of a rollout. But a
+    `Meta` that was not `Ready` becomes `Ready` only with a leader.
     """
     if platform.is_blind or (platform.leader and not platform.problem):
         return False
@@ -175,7 +175,7 @@ def _was_ready(meta: Meta) -> bool:
 
 
 def _silent(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
-    """Nodes that run and do not answer; for a moment that may be the network's."""
+    """The verdict on nodes that run and do not answer; for a moment the network may be the cause."""
     if platform.times >= LASTING_TIMES:
         told = f"The meta nodes run and do not answer: {platform.problem} Clients cannot use them either."
         return wrong(Reason.PROBE_FAILED, told)
@@ -195,7 +195,7 @@ def _leaderless(meta: Meta, platform: PlatformFact) -> Verdict:
 
 
 def _changing(changes: Sequence[Manifest], workload: Manifest | None, image: str) -> str:
-    """What an apply of the Deployment changes, in words; empty without one."""
+    """A message about the change that an apply of the Deployment makes; empty without one."""
     if not changes:
         return ""
     if image_of(workload) != image:
@@ -208,7 +208,7 @@ def _changes_workload(applied: Sequence[Apply]) -> bool:
 
 
 def _kept(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
-    """An event about the parts of a pod template that could not hold, each time that the template is applied."""
+    """An event about the parts of a pod template that could not hold, each time the template is applied."""
     if not kept or not _changes_workload(applied):
         return ()
     told = ", ".join(kept)
@@ -265,7 +265,7 @@ def _status(
         return status
     platform = observed.facts.platform
     if platform is None or platform.problem:
-        # What was known last is better than nothing; but for a leader whose pod is gone.
+        # The last known values are better than none, except a leader whose pod is gone.
         kept = ["term", "version", "committedEpoch", "committedTime"]
         kept += ["leader"] if meta.status.get("leader") in [_name(pod) for pod in observed.pods()] else []
         return {**status, **{name: meta.status[name] for name in kept if name in meta.status}}

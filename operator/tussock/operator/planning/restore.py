@@ -1,7 +1,7 @@
-"""How a store begins with a backup: one pod copies it into the empty place, and only then meta nodes are started.
+"""The start of a store from a backup: one pod copies it into the empty place, and only then meta nodes start.
 
-The copy may be repeated at any point (`docs/backup.md`), so a pod that is lost is simply made again; the status says
-when it is done, and from then on nothing of this is looked at any more.
+The copy may be repeated at any point (`docs/backup.md`), so a lost pod is simply made again; the status says when the
+copy is done, and from then on this module does nothing.
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ from tussock.operator.resources.store import RestoreFrom, StateStoreSpec, StoreR
 __all__ = ["Restoring", "plan_restore"]
 
 _SAID_MAX = 500
-"""Characters of what the pod said at its end."""
+"""Characters of the pod's termination message."""
 
 
 class Restoring(NamedTuple):
-    """How far it is that a store begins with a backup."""
+    """The progress of a store that starts from a backup."""
 
     obstacle: Verdict | None = None
-    """What is told while it is not done; `None`: the store may start."""
+    """The verdict while it is not done; `None`: the store may start."""
     actions: tuple[Action, ...] = ()
     keeps: tuple[Ref, ...] = ()
     """Children that it needs."""
     done: str = ""
-    """The backup that is restored, once it is."""
+    """The restored backup, once it is restored."""
 
 
 class _Source(NamedTuple):
@@ -52,7 +52,7 @@ def plan_restore(
 ) -> Restoring:
     """The next step; `others` has the `StateStoreBackup` and `StateStore` objects of the namespace.
 
-    `has_store`: data were there before this StateStore. It goes on with them, though `restoreFrom` is in its manifest.
+    `has_store`: data existed before this StateStore. It continues with them, even with `restoreFrom` in its manifest.
     """
     wanted, done = store.spec.restore_from, str(store.status.get("restoredFrom", ""))
     if wanted is None or done or has_store or store.spec.adopt == store.metadata.uid != "":
@@ -75,7 +75,7 @@ def plan_restore(
 
 
 def _hinted(store: StoreResource, found: Verdict) -> Verdict:
-    """With the way out of a manifest that was kept, though its restore was done long ago."""
+    """Adds the way out if a manifest still has `restoreFrom` though its restore was done long ago."""
     if found.reason is not Reason.RESTORE_FAILED:
         return found
     way_out = f"If the data of this store are there already, set spec.adopt: {store.metadata.uid}."
@@ -88,7 +88,7 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
     if phase == "Succeeded":
         return Restoring(keeps=refs, done=backup)
     if phase == "Failed" and not pod["metadata"].get("deletionTimestamp"):
-        # Its container is started again by the kubelet, so the pod as a whole was lost, as with its node.
+        # The kubelet restarts its container, so the pod as a whole was lost, as with its node.
         told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one goes on."
         return Restoring(progressing(Reason.RESTORING, told), (Delete(refs[1]),), refs)
     if said := _said(status):
@@ -101,7 +101,7 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
 
 
 def _said(status: Mapping[str, Any]) -> str:
-    """What the last attempt that failed said at its end; empty if none has failed."""
+    """The termination message of the last failed attempt; empty if none has failed."""
     for container in status.get("containerStatuses") or ():
         for state in (container.get("state") or {}, container.get("lastState") or {}):
             ended = state.get("terminated") or {}
@@ -112,7 +112,7 @@ def _said(status: Mapping[str, Any]) -> str:
 
 
 def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mapping[Ref, Manifest]) -> _Source | Verdict:
-    """Where the backup is and what it is called, or what stands in the way."""
+    """The store and the name of the backup, or a verdict about what is in the way."""
     if wanted.object_store is not None:
         return _Source(_bucket_of(store, wanted), wanted.backup_name)
     body = others.get(Ref("StateStoreBackup", wanted.backup))
@@ -138,7 +138,7 @@ def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mappi
 
 
 def _missing_secret(source: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """What is wrong with the source's secret: a pod would wait for it without a word."""
+    """A verdict on the source's secret if it is unusable: a pod would wait for it without a message."""
     credentials = bucket_secret(source)
     if credentials is None:
         return None

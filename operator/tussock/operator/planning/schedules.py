@@ -1,15 +1,15 @@
-"""Cron schedules in time zones: when a run was last due, and when the next one is.
+"""Cron schedules in time zones: computes when a run was last due, and when the next one is.
 
-A schedule is of the clock on the wall, and twice a year that clock is put forward or back:
+A schedule follows the clock on the wall, and twice a year that clock is put forward or back:
 
 | what the clock does | a schedule of fixed hours (`30 2 * * *`) | one of every hour (`*/15 * * * *`) |
 |---|---|---|
-| it skips the time | runs as much later as the clock was put forward, so no day lacks its run | has nothing to run at |
+| it skips the time | runs later by the skipped time, so no day lacks its run | has nothing to run at |
 | it shows the time twice | runs at the first of the two | runs at both, so no hour lacks its run |
 
-Times are found on a calendar without zones by `croniter` and then placed in the zone, since a step of an hour on the
-wall is not always an hour. A run that was missed, for whatever reason, is made up for once, however many there were:
-`latest` answers the newest time only.
+`croniter` finds times on a calendar without zones, and this module places them in the zone, since a step of an hour on
+the wall is not always an hour. Missed runs, for whatever reason, are made up for once, however many there were:
+`latest` returns only the newest time.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from tussock.operator.resources.common import InvalidResource
 __all__ = ["Schedule", "parse_schedule"]
 
 _SHIFT_MAX = timedelta(hours=3)
-"""No zone changes its clock by more at once; Lord Howe Island by half an hour, most by one, some have by two."""
+"""No zone changes its clock by more at once: Lord Howe Island by half an hour, most zones by one, some by two."""
 
 
 class Schedule:
@@ -44,7 +44,7 @@ class Schedule:
                     best = moment
             if best is not None and wall < self._wall(best) - _SHIFT_MAX:
                 break
-        assert best is not None  # `parse_schedule` has seen one, and they recur
+        assert best is not None  # `parse_schedule` has found one, and they recur
         return best
 
     def next(self, now: datetime) -> datetime:
@@ -60,16 +60,16 @@ class Schedule:
         return best
 
     def _walls(self, now: datetime, direction: int) -> Iterator[datetime]:
-        """Times on the wall that fit the expression, from some hours on the other side of now on."""
+        """Times on the wall that fit the expression, starting some hours on the other side of now."""
         found = croniter(self._text, self._wall(now) - direction * _SHIFT_MAX)
         while True:
             yield found.get_next(datetime) if direction > 0 else found.get_prev(datetime)
 
     def _moments(self, wall: datetime) -> tuple[datetime, ...]:
-        """When the wall shows a time: once, twice or never; the runs of that time."""
+        """The moments when the wall shows a time: one, two or none; the runs of that time."""
         first, second = (wall.replace(tzinfo=self._zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         if self._wall(first) != wall:
-            # Skipped: `first` counts with the clock of before, so it is later by what was skipped.
+            # Skipped: `first` uses the offset from before the change, so it is later by the skipped time.
             return () if self._is_hourly else (first,)
         return (first, second) if self._is_hourly and first != second else (first,)
 

@@ -1,8 +1,8 @@
-"""The plan of a `StateStore`: its bucket first, then its meta nodes and compactors, and how the whole of it is.
+"""The plan of a `StateStore`: its bucket first, then its meta nodes and compactors, and its status.
 
-What stands in the way is looked for in the order in which a user would have to put it right: the secret, another store
-on the same prefix, the bucket, the certificates. Nothing is started on a store that has such an obstacle; what runs
-already goes on running, since an operator that cannot reach a bucket does not mean that the nodes cannot.
+Obstacles are looked for in the order in which a user would have to remove them: the secret, another store on the same
+prefix, the bucket, the certificates. Nothing starts on a store with such an obstacle; running nodes continue, since a
+bucket that the operator cannot reach may be in reach of the nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,9 +51,9 @@ __all__ = [
 ISSUE_CERTIFICATES = "issue-certificates"
 MAKE_MINIO_SECRET = "make-minio-secret"  # noqa: S105 - the name of a piece of work
 RETRY_SECONDS = 10.0
-"""An obstacle outside the cluster is looked at again so often."""
+"""The interval of looks at an obstacle outside the cluster."""
 OWN_RETRY_SECONDS = 2.0
-"""The same of a bucket whose server the operator runs."""
+"""The same for a bucket whose server the operator runs."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,26 @@ class StoreFacts:
 
     defaults: Defaults
     sections: Mapping[str, Mapping[str, Any] | None]
-    """The spec's parts for `Meta` and `Compactor` as the user wrote them: what is left out is left to others."""
+    """The spec's parts for `Meta` and `Compactor` as the user wrote them: other managers own omitted fields."""
     pods: Sequence[Manifest] = ()
-    """All pods of the store, whoever owns them."""
+    """All pods of the store, whatever their owner."""
     bucket: BucketFact | None = None
     """`None` before the first probe."""
     rivals: Sequence[str] = ()
     """Other stores of this cluster whose prefix overlaps, and that come before this one."""
     holds_prefix: bool = False
-    """The bucket could be used once, so later stores that overlap are refused."""
+    """The bucket was usable at some time, so later stores that overlap are refused."""
     certificates_due: bool = False
-    """One of those that the operator issues is missing or has to be renewed."""
+    """A certificate that the operator issues is missing or has to be renewed."""
     certificates_expire: str = ""
-    """When the first of them ends (RFC 3339)."""
+    """When the first of them expires (RFC 3339)."""
     has_cert_manager: bool = False
-    """Whether certificates can be asked of it."""
+    """Whether cert-manager is in the cluster."""
     emptied: EmptiedFact | None = None
 
 
 def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Plan:
-    """What to do about a `StateStore`."""
+    """The plan for a `StateStore`."""
     facts = observed.facts
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
@@ -113,13 +113,13 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         actions += _works(store, observed, names)
         obstacle = _obstacle(store, observed, now)
         if obstacle is None and not is_prefix_held(store):
-            # The status comes first, so that an operator that dies now knows it when another store wants the prefix.
+            # The status first, so that it is known if the operator dies now and another store wants the prefix.
             obstacle = progressing(Reason.RECONCILING, "The prefix is being taken for this store.")
         if obstacle is None:
             actions += restoring.actions
             obstacle = restoring.obstacle
         started = [manifest for manifest in _sections(store, facts) if _may_start(manifest, observed, obstacle)]
-        # A server without its secret cannot start, and one that runs is restarted once: with the new secret.
+        # A server cannot start without its secret, and a running one restarts once, with the new secret.
         held = {"StatefulSet"} if managed and secret is None else ()
         foreign = foreign_secrets(store, observed.others, names, facts.defaults)
         due = [
@@ -143,7 +143,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
     if obstacle is None and not serving:
-        # The bucket is tried meanwhile, and nothing else may happen that asks for its answer.
+        # Meanwhile the bucket is probed, and nothing else may happen that needs the result.
         again = RETRY_SECONDS
     status = _status(store, observed, verdict, now, obstacle.message if obstacle is not None else "")
     if restoring.done:
@@ -152,9 +152,9 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
 
 
 def is_prefix_held(store: StoreResource) -> bool:
-    """Whether the status says that the prefix is this store's.
+    """Whether the status says that the prefix belongs to this store.
 
-    A store of an earlier operator is known by the version that its meta nodes have reported.
+    For a store of an earlier operator, the version that its meta nodes have reported shows it.
     """
     return bool(store.status.get("prefixHeld")) or "version" in store.status
 
@@ -162,13 +162,13 @@ def is_prefix_held(store: StoreResource) -> bool:
 def meta_names(
     store: StoreResource, metas: Sequence[Manifest], sections: Mapping[str, Mapping[str, Any] | None]
 ) -> list[str]:
-    """The names of a store's `Meta` objects, those of them that are about to be made included."""
+    """The names of a store's `Meta` objects, including those that are about to be made."""
     section = [store.name] if sections.get("Meta") is not None else []
     return sorted({*section, *(body["metadata"]["name"] for body in metas)})
 
 
 def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence[str]) -> list[Action]:
-    """Secrets whose content has to be drawn or issued."""
+    """Work for secrets whose content has to be drawn or issued."""
     found: list[Action] = []
     managed = isinstance(store.spec.object_store.backend, ManagedStore)
     if managed and Ref("Secret", managed_name(store)) not in observed.others:
@@ -190,7 +190,7 @@ def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
 
 
 def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
-    """What stands in the way of starting anything, the first thing first; `None` if nothing does."""
+    """The first obstacle to starting anything; `None` if there is none."""
     facts = observed.facts
     metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
     if foreign := foreign_secrets(store, observed.others, metas, facts.defaults):
@@ -207,9 +207,9 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
         known = store.status.get("obstacle")
         if known is None:
             return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
-        # Nobody has looked since the operator began, or since the secret changed: what was known holds till then.
-        if known:
-            return (last_verdict(store) or progressing(Reason.RECONCILING, known))._replace(message=known)
+        # The operator has just started, or the secret has changed: until the next probe, the last verdict holds.
+        if known and (last := last_verdict(store)) is not None:
+            return last._replace(message=known)
     elif facts.bucket.reason is not None:
         return wrong(facts.bucket.reason, facts.bucket.message)
     return missing_certificates(
@@ -276,7 +276,7 @@ def of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) ->
 def _verdict(
     store: StoreResource, metas: Sequence[Manifest], compactors: Sequence[Manifest], *, serving: bool
 ) -> Verdict:
-    """How a store is that nothing stands in the way of: as its parts are, the first one that is not ready."""
+    """The verdict on a store without obstacles: that of its first part that is not ready."""
     if not metas:
         told = "There is no Meta of this store yet; create one, or give spec.meta."
         return progressing(Reason.WAITING_FOR_META, told)
@@ -309,7 +309,7 @@ def _endpoint(store: StoreResource, metas: Sequence[Manifest]) -> str:
 def _status(
     store: StoreResource, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
 ) -> dict[str, Any]:
-    """The status; `obstacle` keeps all others from starting: empty for nothing, `None` before anybody has looked."""
+    """The status; `obstacle` keeps all others from starting: empty for none, `None` before the first probe."""
     metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
     computes = of_store(observed.others, "Compute", store)
     status: dict[str, Any] = {

@@ -1,10 +1,10 @@
-"""Which stores are changed first, when an upgrade of the operator changes all of them: a few at a time.
+"""The order in which an upgrade of the operator changes the stores: a few at a time.
 
-A new operator may bring other images or another configuration for every store of the cluster. What its users ask for
-is done at once; what only the operator asks for waits until it is the store's turn. A store begins with its meta
-nodes, and compactors and jobs follow by themselves, so the turn is asked for there. Stores that are well come first,
-by their names; who is being changed and makes no progress any more (Kubernetes gives a Deployment ten minutes) holds
-up nobody: it says itself what is wrong.
+A new operator may bring other images or another configuration for every store of the cluster. Changes by users happen
+at once; changes by the operator alone wait until it is the store's turn. A store begins with its meta nodes, and
+compactors and jobs follow by themselves, so only the meta nodes take turns. Healthy stores come first, in the order of
+their names; a store whose change makes no progress any more (Kubernetes gives a Deployment ten minutes) holds up no
+other: its own status says what is wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ __all__ = ["StoreTurn", "asked_by_operator", "before", "is_changing", "is_pendin
 
 
 class StoreTurn(NamedTuple):
-    """How far a store is with what an upgrade asks for."""
+    """How far a store is with an upgrade."""
 
     name: str
     """With its namespace."""
     pending: bool
-    """Something is to be changed and has not begun."""
+    """A change is due and has not begun."""
     changing: bool
-    """Something is being changed."""
+    """A change is in progress."""
     well: bool
-    """It has nothing to complain about."""
+    """It has no problems."""
 
 
 def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, ...]:
-    """The stores that are to be changed before `mine`; none if it is its turn. `parallel` may be changed at a time."""
+    """The stores to change before `mine`; none if it is its turn. At most `parallel` change at a time."""
     own = [store for store in stores if store.name == mine]
     if any(store.changing for store in own):
         return ()
@@ -45,9 +45,9 @@ def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, 
 
 
 def asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
-    """Whether meta nodes that run are to become others although nobody has changed a spec.
+    """Whether running meta nodes would change although nobody has changed a spec.
 
-    Not where somebody has edited the Deployment by hand: that is put right at once.
+    Not if somebody has edited the Deployment by hand: that is repaired at once.
     """
     [config] = [one for one in wanted if one["kind"] == "ConfigMap"]
     [workload] = [one for one in wanted if one["kind"] == "Deployment"]
@@ -56,12 +56,12 @@ def asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifes
     if held is None or found is None or not is_pending(workload, found):
         return False
     spec = config["metadata"]["annotations"][SPEC_ANNOTATION]
-    # Without the annotation an earlier operator made it, and this one comes with an upgrade.
+    # Without the annotation it is from an earlier operator, so the change comes with an upgrade.
     return (held["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION, spec) == spec
 
 
 def is_pending(wanted: Manifest, found: Manifest | None) -> bool:
-    """Whether a workload that is there was made of something else than what is wanted."""
+    """Whether an existing workload was made from something else than the wanted one."""
     if found is None:
         return False
     mark = marked(wanted)["metadata"]["annotations"][APPLIED]
@@ -69,7 +69,7 @@ def is_pending(wanted: Manifest, found: Manifest | None) -> bool:
 
 
 def is_changing(found: Manifest | None) -> bool:
-    """Whether Kubernetes replaces the pods of a Deployment, and gets on with it."""
+    """Whether Kubernetes is replacing the pods of a Deployment, and makes progress."""
     status = (found or {}).get("status") or {}
     if found is None or "observedGeneration" not in status:
         return False

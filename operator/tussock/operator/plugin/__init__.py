@@ -1,1 +1,1 @@
-"""`kubectl tussock`: how stores are, as their objects say it, and a few things to do with them."""
+"""`kubectl tussock`: the state of stores, as their objects report it, and a few actions on them."""

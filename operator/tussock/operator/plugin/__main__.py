@@ -1,7 +1,7 @@
 """The command `kubectl tussock`, which kubectl finds as `kubectl-tussock` on the PATH.
 
-It needs no rights but those of its user, and speaks with the cluster through kubectl alone. What can be told by the
-objects' statuses is; only `compact` opens a connection, forwarded to the pod that leads.
+It needs only its user's rights, and reaches the cluster through kubectl alone. Everything comes from the objects'
+statuses if possible; only `compact` opens a connection, forwarded to the leader's pod.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _PARTS = ("metas", "compactors", "computes", "statestorebackups")
 
 
 def main() -> None:
-    """Run the command line; ends the process with 1 and a line that says why if something fails."""
+    """Run the command line; after a failure, ends the process with 1 and a line that says why."""
     try:
         run(sys.argv[1:])
     except (KubectlFailed, TussockError, InvalidResource) as error:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Carry out one command; `KubectlFailed` or what the platform answers if it fails."""
+    """Carry out one command; raises `KubectlFailed`, or the platform's error."""
     given = _parser().parse_args(arguments)
     options = {"namespace": given.namespace, "context": given.context, "kubeconfig": given.kubeconfig}
     kubectl = Kubectl([f"--{name}={value}" for name, value in options.items() if value])
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> None:
             stores = [_store(kubectl, given.store)] if given.store else kubectl.objects(f"statestores.{GROUP}")
             if not stores:
                 where = f"namespace {given.namespace}" if given.namespace else "the context's namespace"
-                raise KubectlFailed(f"there is no StateStore in {where}; another one is given by --namespace")
+                raise KubectlFailed(f"there is no StateStore in {where}; use --namespace to look in another one")
             sys.stdout.write(status_text(stores, _parts(kubectl)))
         case "epochs":
             parts = [part for part in _parts(kubectl) if part["spec"]["storeRef"]["name"] == given.store]

@@ -1,4 +1,4 @@
-"""Has the leader of a store compact a table, with whatever certificate a user may read."""
+"""Makes the leader of a store compact a table, with any certificate that the user may read."""
 
 import grpc
 
@@ -19,14 +19,14 @@ ANSWER_SECONDS = 10.0
 def compact(
     address: str, certificates: Certificates | None, server_name: str, table: str, seconds: float, system: System
 ) -> None:
-    """Have all of a table merged into one sorted run, and wait for it; `WaitTimeout` after so many seconds.
+    """Merge a whole table into one sorted run, and wait for it; `WaitTimeout` after this many seconds.
 
-    Raises what the meta node at `address` (`host:port`) answers, which has to be the one that leads.
+    Raises the error of the meta node at `address` (`host:port`), which has to be the leader.
     """
     credentials = None
     if certificates is not None:
         credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.key, certificates.certificate)
-    # The way is long: by the API server and a kubelet, and kubectl gives the port up when one attempt is broken off.
+    # The way is long, through the API server and a kubelet, and kubectl closes the port after one broken attempt.
     named = server_name if credentials else ""
     transport = GrpcTransport(address, credentials, server_name=named, connect_seconds=ANSWER_SECONDS)
     try:

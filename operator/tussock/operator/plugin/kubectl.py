@@ -1,4 +1,4 @@
-"""kubectl as the plugin uses it: with the cluster, namespace and user that it was called for."""
+"""Runs kubectl with the cluster, namespace and user that the plugin was called for."""
 
 import json
 import os
@@ -16,7 +16,7 @@ FORWARDING = "Forwarding from 127.0.0.1:"
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error; the message is what it said."""
+    """kubectl ended with an error; the message is kubectl's."""
 
 
 class Kubectl:
@@ -34,7 +34,7 @@ class Kubectl:
         return list(json.loads(self.run("get", resource, "--output=json", *scope))["items"])
 
     def object(self, resource: str, name: str) -> Manifest:
-        """One object; `KubectlFailed` if it is not there."""
+        """One object; `KubectlFailed` if there is none."""
         found: Manifest = json.loads(self.run("get", resource, name, "--output=json"))
         return found
 
@@ -43,7 +43,7 @@ class Kubectl:
         self.run("create", "--filename=-", text=json.dumps(manifest))
 
     def run(self, *arguments: str, text: str = "") -> str:
-        """What a command prints; `KubectlFailed` if it fails."""
+        """The output of a command; `KubectlFailed` if it fails."""
         ran = subprocess.run(  # noqa: S603 - the program that the user's shell would find
             [*self._command, *arguments], input=text, capture_output=True, check=False, text=True
         )
@@ -52,13 +52,13 @@ class Kubectl:
         return ran.stdout
 
     def become(self, *arguments: str) -> None:
-        """Go on as kubectl, whose output and exit code are then ours; does not return."""
+        """Become kubectl, whose output and exit code are then ours; does not return."""
         command: list[Any] = [*self._command, *arguments]
         os.execv(command[0], command)  # noqa: S606 - as above
 
     @contextmanager
     def forwarded(self, target: str, port: int) -> Iterator[str]:
-        """While it lasts, a port of a pod (`pod/NAME`) is at the local address that it gives, `host:port`."""
+        """Forward a port of a pod (`pod/NAME`) while the context lasts; yields the local address, `host:port`."""
         command = [*self._command, "port-forward", target, f":{port}"]
         with subprocess.Popen(  # noqa: S603 - as above
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

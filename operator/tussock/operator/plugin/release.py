@@ -1,7 +1,7 @@
-"""Letting go of what was deleted while no operator is there to clean up after it.
+"""Releases what was deleted while no operator is there to clean up after it.
 
-The operator holds a resource that it cleans up after by a finalizer. Once the operator is uninstalled, nobody takes
-that off, and neither the resource nor its namespace nor its definition can go.
+The operator's finalizer holds a resource that needs cleaning up. Once the operator is uninstalled, nothing removes
+that, and neither the resource nor its namespace nor its definition can go.
 """
 
 import json
@@ -16,7 +16,7 @@ __all__ = ["held", "release"]
 
 
 def held(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
-    """Those that are being deleted and wait for the operator, of the store called so; of all if that is empty."""
+    """The resources that are being deleted and wait for the operator, of the named store; of all if it is empty."""
     return [
         body
         for body in bodies
@@ -27,9 +27,9 @@ def held(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
 
 
 def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
-    """Take the finalizer off all that waits, in the namespace or in all of them; a line about each.
+    """Remove the finalizer from everything that waits, in the namespace or in all; returns a line about each.
 
-    What has not been deleted is left alone, and so are finalizers of others. `KubectlFailed`.
+    Leaves resources that are not deleted alone, and others' finalizers, too. Raises `KubectlFailed`.
     """
     told = []
     for kind, (_, plural) in RESOURCES.items():
@@ -37,7 +37,7 @@ def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
         for body in held(kubectl.objects(resource, everywhere=everywhere), store):
             metadata = body["metadata"]
             finalizers = [name for name in metadata["finalizers"] if name != FINALIZER]
-            # A list is replaced as a whole, so not over somebody else's change.
+            # A list is replaced as a whole, so check that nobody else has changed it.
             patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
             where = f"--namespace={metadata['namespace']}"
             kubectl.run("patch", resource, metadata["name"], where, "--type=merge", f"--patch={json.dumps(patch)}")

@@ -1,4 +1,4 @@
-"""What the plugin prints, as pure functions of the objects' statuses."""
+"""The plugin's output, as pure functions of the objects' statuses."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
 
 
 def epochs_text(store: Manifest, parts: Sequence[Manifest]) -> str:
-    """The newest epoch of a store, those that its jobs have committed, and those that backups hold."""
+    """The newest epoch of a store, those that its jobs have committed, and those in its backups."""
     status = store.get("status") or {}
     rows = [("StateStore", _name(store), *_told(status, "committedEpoch", "committedTime"))]
     for part in parts:
@@ -40,7 +40,7 @@ def _status_row(body: Manifest) -> tuple[str, ...]:
     message = ready.get("message", "nobody has looked at it yet; does an operator run?")
     leaving = body["metadata"].get("deletionTimestamp")
     if leaving and ready.get("reason") not in ("Deleting", "Draining", "DeletionGaveUp"):
-        # Its status is from before, if nobody takes care of it.
+        # The status is outdated if no operator handles the deletion.
         message = (
             f"It is to be deleted since {leaving}, and waits for an operator; without one: kubectl tussock release."
         )

@@ -1,1 +1,1 @@
-"""What the API server cannot tell: whether a bucket can be written, whether a platform serves."""
+"""Probes for what the API server cannot know: whether a bucket is writable, whether a platform serves."""

@@ -1,4 +1,4 @@
-"""Backups of a store, made, deleted and listed by its meta nodes: the operator speaks with them and reads no bucket."""
+"""Backups of a store, made, deleted and listed by its meta nodes: the operator asks them and reads no bucket."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -17,15 +17,15 @@ __all__ = ["NewBackup", "tend"]
 
 ANSWER_SECONDS = 5.0
 HOPS_MAX = 3
-"""Replicas that are asked one after the other, each named by the one before as the leader."""
+"""Replicas to ask one after the other, each named by the one before as the leader."""
 
 
 class NewBackup(NamedTuple):
-    """A backup to be made."""
+    """A backup to make."""
 
     name: str
     id: str
-    """32 hex digits. Who asks again with the same gets what was made before, so nothing is made twice."""
+    """32 hex digits. A second request with the same id gets the backup made before, so nothing is made twice."""
     comment: str
 
 
@@ -38,10 +38,10 @@ def tend(
     *,
     leaving: bool = False,
 ) -> BackupsFact:
-    """Make and delete backups of the store whose meta nodes are at `address` (`host:port`), then list what there is.
+    """Make and delete backups of the store whose meta nodes are at `address` (`host:port`), then list the backups.
 
-    Blocks for seconds, and raises nothing of theirs: what fails is in the answer, with the list of before. Every part
-    may be repeated. `leaving` comes back in the answer.
+    Blocks for seconds, and raises none of the nodes' errors: a failure is in the result, with the list from before it.
+    Every part may be repeated. `leaving` is passed on to the result.
     """
     credentials = None
     if certificates is not None:
@@ -68,7 +68,7 @@ def _list(leader: "_Leader") -> tuple[HeldBackup, ...]:
     return tuple(
         HeldBackup(one.name, one.id, one.epoch, one.bytes, one.created_ms)
         for one in answer.backups
-        # One that expires is being made; one with a holder is what a clone needs.
+        # One with an expiry is still being made; one with a holder belongs to a clone.
         if not one.expires_ms and not one.holder
     )
 
@@ -81,7 +81,7 @@ def _drop(leader: "_Leader", name: str) -> None:
 
 
 class _Leader:
-    """The replica that leads, found by asking another one."""
+    """The leader, found by asking another replica."""
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None, server_name: str) -> None:
         self._credentials = credentials
@@ -95,7 +95,7 @@ class _Leader:
         self._transport.close()
 
     def call(self, method: str, request: Message) -> Message:
-        """One call; raises what the leader answers, `NotLeader` if none is found."""
+        """One call; raises the leader's error, `NotLeader` if none is found."""
         hops = 0
         while True:
             try:

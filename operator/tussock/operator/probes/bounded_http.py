@@ -1,8 +1,8 @@
-"""HTTP with a bucket's server for one probe, bounded in time and in bytes.
+"""HTTP to a bucket's server for one probe, limited in time and in bytes.
 
-Timeouts of sockets count anew with each byte, so a server that sends one every few seconds would keep a thread for
-ever. Here everything that a probe asks has one deadline: when it is over, its connections are shut down, and whatever
-waits for them fails. Answers have a most number of bytes, and nobody is followed elsewhere.
+Timeouts of sockets start again with each byte, so a server that sends one every few seconds would keep a thread for
+ever. Here all requests of a probe share one deadline: when it is over, its connections are shut down, and everything
+that waits for them fails. Responses have a maximum size, and redirects are not followed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from urllib3.response import BaseHTTPResponse
 __all__ = ["AnswerTooLong", "BoundedPool"]
 
 ANSWER_BYTES_MAX = 8 << 20
-"""The longest answer of a well-meaning server is a list of 1000 objects: about a megabyte."""
+"""The longest response of a well-behaved server is a list of 1000 objects: about a megabyte."""
 
 
 class AnswerTooLong(urllib3.exceptions.HTTPError):
@@ -27,14 +27,14 @@ class AnswerTooLong(urllib3.exceptions.HTTPError):
 
 
 class BoundedPool(urllib3.PoolManager):
-    """The connections of one probe. As a context, it ends them."""
+    """The connections of one probe. As a context manager, it closes them."""
 
     def __init__(self, connect_seconds: float, answer_seconds: float, seconds: float) -> None:
-        """`seconds` is for everything together; the others for each connection and each wait for bytes."""
+        """`seconds` limits everything together; the others limit each connection and each wait for bytes."""
         timeout = urllib3.Timeout(connect=connect_seconds, read=answer_seconds)
         super().__init__(timeout=timeout, retries=False, maxsize=2)
         self.is_over = False
-        """The deadline has passed."""
+        """Whether the deadline has passed."""
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
         self._timer = threading.Timer(seconds, self._shut_down)
@@ -57,11 +57,11 @@ class BoundedPool(urllib3.PoolManager):
         return False
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **given: Any) -> BaseHTTPResponse:  # type: ignore[override]  # noqa: ARG002 - urllib3's own
-        """As urllib3's, with a body of at most `ANSWER_BYTES_MAX`, but for objects, which the caller reads in parts."""
+        """As in urllib3, with a body of at most `ANSWER_BYTES_MAX`, except for objects, which callers read in parts."""
         at_once = given.pop("preload_content", True)
         response = super().urlopen(method, url, redirect=False, preload_content=False, **given)
         self.check()
-        if not at_once and response.status < 400:  # else it is a text about an error, which the library reads whole
+        if not at_once and response.status < 400:  # otherwise it is an error text, which the library reads whole
             return response
         body = response.read(ANSWER_BYTES_MAX + 1, decode_content=False)
         self.check()
@@ -72,12 +72,12 @@ class BoundedPool(urllib3.PoolManager):
         return urllib3.HTTPResponse(body, response.headers, response.status, reason=response.reason)
 
     def check(self) -> None:
-        """Raise `TimeoutError` after the deadline: an answer that was cut off then may look like a whole one."""
+        """Raise `TimeoutError` after the deadline: a response that was cut off may look complete."""
         if self.is_over:
             raise TimeoutError("the deadline has passed")
 
     def _watch(self, made: socket.socket) -> None:
-        # A duplicate outlives what TLS makes of the socket, and shuts the same connection down.
+        # A duplicate survives TLS's wrapping of the socket, and shuts the same connection down.
         with self._lock:
             self._sockets.append(made.dup())
         if self.is_over:
@@ -92,7 +92,7 @@ class BoundedPool(urllib3.PoolManager):
 
 
 def _pools(watch: Any) -> dict[str, Any]:
-    """Pools of connections that `watch` is told the sockets of."""
+    """Pools of connections that report their sockets to `watch`."""
 
     class Plain(HTTPConnection):
         def _new_conn(self) -> socket.socket:

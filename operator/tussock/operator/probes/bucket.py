@@ -1,7 +1,7 @@
-"""Whether a bucket of S3's protocol is there, may be used by this store, and is this store's alone.
+"""Checks that a bucket of S3's protocol exists, that this store may use it, and that no other store does.
 
-Everything that can be wrong has a reason of its own, since each asks for something else of the user. Whose a prefix is
-says its marker (`marker.py`).
+Every problem has its own reason, since each asks something else of the user. The marker says to whom a prefix belongs
+(`marker.py`).
 """
 
 import re
@@ -29,10 +29,10 @@ __all__ = ["S3Target", "check", "check_readers", "clean"]
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 6.0
 CALL_SECONDS = 15.0
-"""All of a check or a cleaning: below what the probes' cache gives one (`cache.PROBE_SECONDS`)."""
+"""The time for all of a check or a cleaning: below the limit of the probes' cache (`cache.PROBE_SECONDS`)."""
 
 _OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>:? ?|\b\w+\(host=[^()]*\):? ?")
-"""A connection, as texts of the library show it: an address in memory, or a call of Python."""
+"""A connection in the library's texts: an address in memory, or a call of Python."""
 _DENIED = {
     "AccessDenied": "the credentials may not use it; give them a policy for the bucket, to read, write and delete",
     "AllAccessDisabled": "all access to it is disabled",
@@ -41,7 +41,7 @@ _DENIED = {
     "ExpiredToken": "the credentials have expired; renew the secret",
 }
 _OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
-"""Somebody else has written the object since it was looked at."""
+"""Somebody else has written the object since it was read."""
 _FULL = {"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "SlowDownWrite"}
 
 
@@ -53,12 +53,12 @@ class S3Target:
     """`http://host:port` or `https://host`."""
     bucket: str
     prefix: str
-    """Without slashes around; empty for the whole bucket."""
+    """Without slashes at its ends; empty for the whole bucket."""
     region: str = ""
     access_key: str = ""
     secret_key: str = ""
     create: bool = False
-    """Make the bucket if it is not there: the operator's own server."""
+    """Create the bucket if it is missing: for the operator's own server."""
 
     def __repr__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix} at {self.endpoint}"
@@ -68,15 +68,15 @@ class S3Target:
         return f"{self.prefix}/{name}" if self.prefix else name
 
 
-# `ParseError`: an answer that is no XML, of a server that is none of S3.
+# `ParseError`: the response is not XML, from a server that does not speak S3.
 _UNREACHABLE = (urllib3.exceptions.HTTPError, ServerError, InvalidResponseError, ParseError, OSError, ValueError)
 
 
 def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
-    """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
+    """Check whether `owner` may use the bucket. Blocks for seconds; raises no error of the bucket.
 
-    `adopt` is the uid of a StateStore whose data are the owner's from now on. `write`: try that too, even if the marker
-    is there.
+    `adopt` is the uid of a StateStore whose data the owner takes over. `write`: try to write even if the marker is
+    there.
     """
     pool = _pool()
     try:
@@ -98,9 +98,9 @@ def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketF
 
 
 def check_readers(target: S3Target, owner: Owner) -> BucketFact:
-    """Look whether the key pair for readers reads what `owner` has there, and cannot write. As `check`, after it.
+    """Check that the key pair for readers can read the data of `owner`, and cannot write. Call it after `check`.
 
-    Nothing is written: the owner's marker is there, and would be created under the condition that it is not.
+    It writes nothing: the marker exists, and the attempt is to create it on condition that it does not.
     """
     pool = _pool()
     try:
@@ -121,14 +121,14 @@ def check_readers(target: S3Target, owner: Owner) -> BucketFact:
     if may_write:
         return BucketFact(
             Reason.READERS_MAY_WRITE,
-            f"The key pair of spec.objectStore.s3.readerCredentialsSecret may write to {target!r}, and whoever may "
-            "read the store is handed it. Give it a policy to get objects below sst/ and log/ and to list, no more.",
+            f"The key pair of spec.objectStore.s3.readerCredentialsSecret may write to {target!r}, and clients that "
+            "may read the store get it. Give it a policy to get objects below sst/ and log/ and to list, no more.",
         )
     return BucketFact(None)
 
 
 def _miss(client: Minio, target: S3Target, folder: str) -> None:
-    """Read an object of a name that no store gives: whoever may read is told that there is none."""
+    """Read an object of a name that no store uses: with the right to read, the answer is that there is none."""
     try:
         client.stat_object(target.bucket, target.path(f"{folder}tussock-readers"))
     except S3Error as error:
@@ -137,7 +137,7 @@ def _miss(client: Minio, target: S3Target, folder: str) -> None:
 
 
 def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    """Give the prefix back, as `give_back` says. Blocks for seconds; raises nothing that a bucket may cause."""
+    """Give the prefix back, as in `give_back`. Blocks for seconds; raises no error of the bucket."""
     pool = _pool()
     try:
         with pool:
@@ -153,7 +153,7 @@ def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> Em
 
 
 class _S3Place:
-    """The prefix of a store, by the client of MinIO."""
+    """The prefix of a store, through MinIO's client."""
 
     def __init__(self, client: Minio, target: S3Target) -> None:
         self._client = client
@@ -185,7 +185,7 @@ class _S3Place:
             try:
                 self._put(marker, condition)
             except S3Error as error:
-                # Every server for a store can create conditionally, but not each can replace so.
+                # Every server fit for a store can create conditionally, but not each can replace conditionally.
                 if replaced is None or error.code != "NotImplemented":
                     raise
                 self._put(marker, {})
@@ -197,7 +197,7 @@ class _S3Place:
         return True
 
     def may_put(self, marker: Marker) -> bool:
-        """Whether the marker, which is there, could be written."""
+        """Whether the existing marker could be written."""
         try:
             self._put(marker, {"If-None-Match": "*"})
         except S3Error as error:
@@ -225,7 +225,7 @@ class _S3Place:
 
 
 def _pool() -> BoundedPool:
-    # One short attempt: the operator repeats, and a user wants to hear soon what is wrong.
+    # One short attempt: the operator repeats, and a user wants to know soon what is wrong.
     return BoundedPool(CONNECT_SECONDS, ANSWER_SECONDS, CALL_SECONDS)
 
 
@@ -250,9 +250,9 @@ def _refused(target: S3Target, error: S3Error) -> BucketFact:
 
 
 def _words(error: BaseException, pool: BoundedPool) -> str:
-    """What is wrong, without the objects of Python that texts of the library hold: addresses differ each time."""
+    """The error's text without Python objects that the library prints: their addresses differ each time."""
     if pool.is_over:
         return f"it had not answered after {CALL_SECONDS:g} s"
-    # Of some errors the text is that of a tuple, of which the last part speaks.
+    # The text of some errors is that of a tuple, whose last part is the message.
     said = str(error.args[-1]) if len(error.args) > 1 and isinstance(error.args[-1], str) else str(error)
     return _OBJECT.sub("", said).strip().rstrip(".") or type(error).__name__

@@ -1,7 +1,7 @@
-"""Facts that only somebody outside the cluster's API knows, gathered beside the passes and kept for a while.
+"""Facts from outside the cluster's API, gathered beside the passes and kept for a while.
 
-A pass never waits for a bucket or a meta node: it takes the newest fact, and what is too old is asked for meanwhile.
-When the answer is another one than before, the resource that the fact is about is looked at again.
+A pass never waits for a bucket or a meta node: it takes the newest fact, and a fact that is too old is renewed
+meanwhile. If the new one differs, the resource that it is about is looked at again.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ __all__ = ["Probes"]
 log = get_logger("tussock.operator")
 
 PROBES_MAX = 32
-"""Probes that run side by side, of all resources together; each may keep a thread busy."""
+"""Probes that run side by side, for all resources together; each may keep a thread busy."""
 NAMESPACE_PROBES_MAX = 8
-"""Of them those of one namespace: whatever servers its stores name, the others' turn comes."""
+"""Of these, the probes of one namespace: even if its servers hang, the others get their turn."""
 PROBE_SECONDS = 20.0
-"""A probe that takes longer is given up; each has shorter limits of its own, which make better messages."""
+"""A probe that takes longer is given up; each has shorter limits, which make better messages."""
 FORGET_SECONDS = 600.0
-"""A fact that nobody has asked for during so long is forgotten."""
+"""A fact that was not used for this time is forgotten."""
 
 Fact = TypeVar("Fact")
 
@@ -39,7 +39,7 @@ class _Answer:
 
 
 class Probes:
-    """Facts by what they are about. All methods are for one event loop."""
+    """Facts by subject. All methods belong to one event loop."""
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
@@ -47,7 +47,7 @@ class Probes:
         self._is_closing = False
         self._slots = asyncio.Semaphore(PROBES_MAX)
         self._of_namespace: dict[str, asyncio.Semaphore] = {}
-        # Of our own: the one that asyncio shares has a few threads, which also look up names.
+        # A separate pool: asyncio's shared one has a few threads, which also look up names.
         self._threads = ThreadPoolExecutor(PROBES_MAX, thread_name_prefix="probe")
 
     def fact(
@@ -55,8 +55,8 @@ class Probes:
     ) -> Fact | None:
         """The newest fact about something, `None` if there is none yet.
 
-        One that is older than `every_seconds` is answered too, and `run` is started for a new one. `about` has all
-        that the answer depends on, such as the version of a secret, so what was found with another one is not taken.
+        Also returns a fact older than `every_seconds`, and starts `run` for a new one. `about` has everything that the
+        fact depends on, such as the version of a secret, so that a fact found with another one is not used.
         """
         now = asyncio.get_running_loop().time()
         entry = self._entries.setdefault((owner, about), _Answer())
@@ -67,9 +67,9 @@ class Probes:
         return entry.fact
 
     async def in_thread(self, call: Callable[..., Fact], *arguments: Any, **named: Any) -> Fact:
-        """Make a call that blocks, in a thread of the probes; it should end by itself within `PROBE_SECONDS`.
+        """Make a blocking call in a thread of the probes; it should end by itself within `PROBE_SECONDS`.
 
-        One that does not keeps its probe's place until it ends: nobody can end a thread, and another one beside it
+        One that does not keeps its probe's place until it ends: a thread cannot be stopped, and another one beside it
         would make two.
         """
         running = asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *arguments, **named))
@@ -86,7 +86,7 @@ class Probes:
         return None if entry is None else entry.fact
 
     async def close(self) -> None:
-        """End what runs, but for threads: those end by themselves."""
+        """End what runs, except threads: those end by themselves."""
         self._is_closing = True
         tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
         for task in tasks:
@@ -96,7 +96,7 @@ class Probes:
 
     async def _run(self, owner: Key, entry: _Answer, run: Callable[[], Awaitable[Fact]]) -> None:
         try:
-            # Its namespace's first: who waits for that one keeps none of the others'.
+            # The namespace's turn first: a probe that waits for that takes no place from other namespaces.
             async with self._turn(owner.namespace), self._slots, asyncio.timeout(PROBE_SECONDS):
                 fact = await run()
         except Exception as error:  # noqa: BLE001 - logged; the fact stays, and is asked for again

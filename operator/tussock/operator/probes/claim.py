@@ -1,4 +1,4 @@
-"""Whether the claim of a volume that a user brings can hold a store, by what the API says of it."""
+"""Checks whether the claim of a volume that a user brings can hold a store, as far as the API knows."""
 
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
@@ -8,7 +8,7 @@ __all__ = ["claim_problem"]
 
 
 def claim_problem(claim: Manifest) -> BucketFact:
-    """What is wrong with a claim; one that waits for its first pod is in order."""
+    """The problem of a claim; one that waits for its first pod is in order."""
     name, modes = claim["metadata"]["name"], claim["spec"].get("accessModes") or []
     if claim["metadata"].get("deletionTimestamp"):
         told = f"PersistentVolumeClaim {name} is being deleted. Make another one, and another StateStore on it."

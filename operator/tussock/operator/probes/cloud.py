@@ -18,7 +18,7 @@ from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStore
 __all__ = ["CloudTarget", "check_cloud", "clean_cloud"]
 
 ANSWER_SECONDS = 6.0
-"""Of one request, its repetitions included: the operator repeats, and a user wants to hear soon what is wrong."""
+"""For one request with its repetitions: the operator repeats, and a user wants to know soon what is wrong."""
 
 _MEASURED = re.compile(
     r" after \d+ attempts? in [\d.]+ s| in [\d.]+\w?s, after \d+ retries, max_retries: \d+, retry_timeout: \w+"
@@ -36,15 +36,15 @@ class CloudTarget:
     """Credentials and account, by the names of the environment's variables."""
 
     def open(self, system: System) -> ObjectStore:
-        """The bucket; `InvalidOption` if the settings make no sense."""
+        """The bucket; `InvalidOption` if the settings are invalid."""
         return open_bucket(self.url, deadline_seconds=ANSWER_SECONDS, system=system, options=self.settings)
 
 
 def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *, write: bool) -> BucketFact:
-    """Look whether `owner` may use the bucket. Blocks for seconds; raises nothing that a bucket may cause.
+    """Check whether `owner` may use the bucket. Blocks for seconds; raises no error of the bucket.
 
-    `adopt` is the uid of a StateStore whose data are the owner's from now on. `write`: try that too, even if the marker
-    is there.
+    `adopt` is the uid of a StateStore whose data the owner takes over. `write`: try to write even if the marker is
+    there.
     """
     try:
         return take(_CloudPlace(target.open(system), target), owner, adopt, write=write)
@@ -53,7 +53,7 @@ def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *
 
 
 def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    """Give the prefix back, as `give_back` says. Blocks for seconds; raises nothing that a bucket may cause."""
+    """Give the prefix back, as in `give_back`. Blocks for seconds; raises no error of the bucket."""
     try:
         return give_back(_CloudPlace(target.open(system), target), owner, system, delete=delete)
     except TussockError as error:
@@ -64,7 +64,7 @@ def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bo
 
 
 class _CloudPlace:
-    """The prefix of a store, by the library that the nodes use."""
+    """The prefix of a store, through the library that the nodes use."""
 
     def __init__(self, bucket: ObjectStore, target: CloudTarget) -> None:
         self._bucket = bucket
@@ -87,10 +87,10 @@ class _CloudPlace:
         try:
             if replaced is None:
                 created = self._bucket.create(OWNER_MARKER, marker_of(marker))
-                # A create whose answer was lost is repeated by the library, and then meets itself.
+                # The library repeats a create whose answer was lost, and then finds its own object.
                 return created or self.marker() == marker
-            # The library replaces without a condition. Whoever was overtaken in the moment since it read sees that
-            # here, or at the next look; only a former owner's marker is ever replaced by another's, at a user's word.
+            # The library replaces without a condition. A writer that was overtaken since its read sees that here, or at
+            # the next look; only a former owner's marker is ever replaced by another's, at a user's request.
             self._bucket.put(OWNER_MARKER, marker_of(marker))
             return self.marker() == marker
         except ObjectStoreUnavailable as error:

@@ -1,4 +1,4 @@
-"""What the driver of a job says of itself, over HTTP from inside the cluster (`tussock.compute.driver.answers`)."""
+"""The status that a job's driver reports, over HTTP from inside the cluster (`tussock.compute.driver.answers`)."""
 
 import aiohttp
 import msgspec
@@ -9,7 +9,7 @@ __all__ = ["ask_driver"]
 
 ANSWER_SECONDS = 3.0
 ANSWER_BYTES_MAX = 64 << 10
-"""A status has a few hundred; whoever answers is a user's pod."""
+"""A status has a few hundred bytes; a user's pod answers, so the limit is needed."""
 
 
 class _DriverStatus(msgspec.Struct, rename="camel"):
@@ -24,7 +24,7 @@ async def ask_driver(address: str) -> DriverFact | None:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            # It might send us anywhere in the cluster.
+            # A redirect might lead anywhere in the cluster.
             session.get(f"http://{address}/status", allow_redirects=False) as answer,
         ):
             body = b""

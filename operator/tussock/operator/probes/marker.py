@@ -1,8 +1,8 @@
 """The owner's marker: one small object below a store's prefix that says which `StateStore` the prefix belongs to.
 
-It speaks also to operators of other clusters, and writing it shows that the bucket can be written. It is the proof
-without which nothing in a bucket is ever deleted: it names its `StateStore` by uid, and it says whether a store was
-there already when it was put.
+Operators of other clusters can read it, too, and writing it shows that the bucket is writable. Without this proof
+nothing in a bucket is ever deleted: it names its `StateStore` by uid, and says whether a store existed already when it
+was put.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from tussock.operator.planning.words.facts import BucketFact
 __all__ = ["FOLDERS", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
 
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
-"""All that a store has (`docs/formats.md`), the truth first: what is left of a deletion that was broken off is garbage
-to the next store there, and not a store whose rows are missing."""
+"""All folders of a store (`docs/formats.md`), the log first: what an interrupted deletion leaves is garbage to the next
+store there, and not a store whose rows are missing."""
 
 _OF_STORE = re.compile(
     r"leader/[0-9]{20}"
@@ -33,13 +33,13 @@ _OF_STORE = re.compile(
 _UNREADABLE = "unreadable-"
 
 Found = Literal["nothing", "store", "adopted"]
-"""What was below the prefix when the marker was put: no store; one of which nobody said whose it is; or one that
-`spec.adopt` has made this owner's."""
+"""What was below the prefix when the marker was put: no store; one of unknown origin; or one that `spec.adopt` has
+given to this owner."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whom a prefix belongs to."""
+    """The owner of a prefix."""
 
     uid: str
     namespace: str
@@ -58,16 +58,16 @@ class Owner:
 
 @dataclass(frozen=True)
 class Marker:
-    """What a marker says."""
+    """The content of a marker."""
 
     owner: Owner
     found: Found = "nothing"
     version: str = field(default="", compare=False)
-    """By which its object can be replaced if nobody else has; empty where the server has no such thing."""
+    """The version for a conditional replacement; empty if the server has none."""
 
 
 def is_of_store(path: str) -> bool:
-    """Whether an object has a name that a store gives; in the folders of a store others may have files, too."""
+    """Whether an object has a name that a store uses; others may have files in the folders of a store, too."""
     return _OF_STORE.fullmatch(path) is not None
 
 
@@ -80,11 +80,11 @@ def marker_of(marker: Marker) -> bytes:
 
 
 def marker_in(data: bytes, version: str = "") -> Marker:
-    """The marker in `data`; one that cannot be understood is of somebody else than anybody, and shows nothing."""
+    """The marker in `data`; an unreadable one belongs to an unknown owner, and proves nothing."""
     try:
         body: Any = json.loads(data)
         owner = Owner(str(body["uid"]), str(body["namespace"]), str(body["name"]))
-        # Markers of operators before this field: they were put on what their store had made.
+        # Markers of operators before this field: they were put on their own store's data.
         found = body.get("found", "nothing")
     except (ValueError, KeyError, TypeError, AttributeError):
         return Marker(Owner(f"{_UNREADABLE}{hashlib.sha256(data).hexdigest()[:16]}", "", ""), "store", version)
@@ -94,9 +94,9 @@ def marker_in(data: bytes, version: str = "") -> Marker:
 def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
     """The marker with which `owner` has the prefix; `None` if it is another's.
 
-    `adopt` is the uid of a StateStore whose data `owner` takes for its own: a former one, or itself, for a store that
-    it found without a marker. `has_store`: one is there. What an unreadable marker was put on is taken over, and not
-    deleted with its new owner: nothing says whose it was.
+    `adopt` is the uid of a StateStore whose data `owner` takes over: a former one, or itself, for a store that it found
+    without a marker. `has_store`: a store exists. Data under an unreadable marker are taken over, and not deleted with
+    the new owner: nothing shows whose they were.
     """
     if marker is None:
         if not has_store:
@@ -112,7 +112,7 @@ def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool)
 
 
 def in_use(place: str, path: str, owner: Owner) -> BucketFact:
-    """That a place is another's, whose marker is the object `path`."""
+    """The fact that a place belongs to another owner, whose marker is the object `path`."""
     return BucketFact(
         Reason.PREFIX_IN_USE,
         f"{place} belongs to {owner}: the object {path} there. Take another prefix; or, if that StateStore is "

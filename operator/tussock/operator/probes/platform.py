@@ -1,4 +1,4 @@
-"""What the meta nodes of a store say of themselves: who leads, which epoch is committed, who compacts."""
+"""What the meta nodes of a store report: the leader, the committed epoch, the compactors."""
 
 import socket
 from typing import NamedTuple
@@ -19,7 +19,7 @@ CONNECT_SECONDS = 2.0
 
 
 class Certificates(NamedTuple):
-    """What the operator shows to meta nodes and trusts of them, in PEM."""
+    """The certificate that the operator shows to meta nodes, and the CAs that it trusts, in PEM."""
 
     ca: bytes
     certificate: bytes
@@ -47,7 +47,7 @@ class _Compaction(msgspec.Struct):
 
 
 class _PlatformStatus(msgspec.Struct):
-    """The parts of a status that are looked at (`docs/console.md` has all)."""
+    """The parts of a status that the operator uses (`docs/console.md` has all)."""
 
     software: str
     replica: _Replica
@@ -56,11 +56,11 @@ class _PlatformStatus(msgspec.Struct):
 
 
 def ask(address: str, certificates: Certificates | None, server_name: str) -> PlatformFact:
-    """Ask the meta nodes at `address` (`host:port`) for their status. Blocks for seconds; raises nothing of theirs.
+    """Ask the meta nodes at `address` (`host:port`) for their status. Blocks for seconds; raises none of their errors.
 
-    Without `certificates` the connection is not encrypted. Whichever replica answers knows who leads; what only the
-    leader knows (compactors) is asked of him. One that has just died is still named for a moment, and does not answer:
-    then nobody leads, and the rest is what the replica knows.
+    Without `certificates` the connection is not encrypted. Any replica that answers knows the leader, and the leader is
+    then asked for what only it knows (compactors). A leader that has just died is still named for a moment and does not
+    answer: then there is no leader, and the rest is what the replica knows.
     """
     credentials = None
     if certificates is not None:
@@ -88,9 +88,9 @@ def ask(address: str, certificates: Certificates | None, server_name: str) -> Pl
 
 
 def _answers(address: str) -> bool:
-    """Whether the network leads to `host:port`: somebody takes the connection there, or refuses it.
+    """Whether the network leads to `host:port`: a host accepts the connection there, or refuses it.
 
-    Where nobody does either, a policy or the want of a name keeps us away, and says nothing of others.
+    If neither happens, a policy or a missing name keeps us away, and that says nothing about others.
     """
     host, _, port = address.rpartition(":")
     try:

@@ -1,9 +1,9 @@
-"""How a prefix is taken for a store, and given back: the same in every kind of bucket.
+"""Takes a prefix for a store, and gives it back: the same in every kind of bucket.
 
 Taking is a conditional write, so of two operators that come at once one sees the other's marker. Giving back deletes
-only what is provably the store's own: under a marker with its uid, which says that no store of unknown origin was there
-before; only objects with names that a store gives; and nothing at all while there are backups, which would be of no
-use without the rest.
+only what provably belongs to the store: under a marker with its uid, which says that no store of unknown origin was
+there before; only objects with names that a store uses; and nothing at all while there are backups, which would be
+useless without the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,16 @@ from tussock.statestore.contract.object_store import OWNER_MARKER
 __all__ = ["NotRemoved", "NotWritable", "Place", "give_back", "take"]
 
 CLEAN_SECONDS = 12.0
-"""One go at removing objects takes so long at most; the next one goes on."""
+"""The longest run of removing objects; the next run continues."""
 DELETED_AT_ONCE = 1000
-"""As many as a request of S3's protocol takes."""
+"""The limit of a request of S3's protocol."""
 ATTEMPTS = 3
-"""At a marker that somebody else writes at the same moment."""
+"""Attempts if somebody else writes the marker at the same moment."""
 _BACKUPS_TOLD = 3
 
 
 class NotWritable(Exception):
-    """A bucket can be read and not written; the message says why."""
+    """A bucket is readable and not writable; the message says why."""
 
 
 class NotRemoved(Exception):
@@ -41,18 +41,18 @@ class Place(Protocol):
 
     @property
     def url(self) -> str:
-        """Where this is, without credentials."""
+        """The address of the place, without credentials."""
 
     def path(self, name: str) -> str:
-        """What an object of this place is called in the bucket."""
+        """The name in the bucket of an object of this place."""
 
     def marker(self) -> Marker | None:
-        """The marker that is there."""
+        """The present marker."""
 
     def put_marker(self, marker: Marker, *, replaced: Marker | None) -> bool:
-        """Write the marker if none is there, or in the place of the one that was read; whether that was so.
+        """Write the marker if none is there, or in place of the one that was read; returns whether that was so.
 
-        `NotWritable` if the bucket refuses to be written.
+        Raises `NotWritable` if the bucket refuses writes.
         """
 
     def names(self, folder: str) -> Iterator[str]:
@@ -66,7 +66,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
     """Take the place for `owner`, if it may have it. `write`: try to write even if the marker is there."""
     for _ in range(ATTEMPTS):
         found = place.marker()
-        # Asked for only where it matters: a listing at each look would be paid for.
+        # Only asked for when it matters: a listing at each look would cost money.
         foreign = found is None or found.owner.uid != owner.uid
         wanted = claimed(found, owner, adopt, has_store=foreign and _has_store(place))
         if wanted is None:
@@ -87,13 +87,13 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
 
 
 def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
-    """Remove the owner's marker, and before it (`delete`) the store, if that is provably the owner's.
+    """Remove the owner's marker, and before it (`delete`) the store, if that provably belongs to the owner.
 
-    Goes on for `CLEAN_SECONDS` at most. What is kept although it was to go is told in the answer.
+    Continues for at most `CLEAN_SECONDS`. The result says what is kept although it was to go.
     """
     found = place.marker()
     if found is None:
-        # Nothing shows whose the objects are. A deletion that had removed all, and then the marker, finds none.
+        # Nothing shows whose the objects are. A deletion that had removed everything, with the marker last, finds none.
         if delete and any(_own_names(place)):
             return _kept(f"{place.url}: its objects stay: no object {place.path(OWNER_MARKER)} shows whose they are")
         return EmptiedFact(done=True)
@@ -146,11 +146,11 @@ def _own_names(place: Place) -> Iterator[str]:
 
 
 def _delete_all(place: Place, system: System) -> tuple[int, bool]:
-    """Remove the objects of the store: how many, and whether more are left."""
+    """Remove the objects of the store; returns how many, and whether more are left."""
     until = system.monotonic() + CLEAN_SECONDS
     names = _own_names(place)
     deleted = 0
-    # One batch at least, so that each go gets on.
+    # At least one batch, so that each run makes progress.
     while batch := list(islice(names, DELETED_AT_ONCE)):
         place.delete(batch)
         deleted += len(batch)

@@ -1,4 +1,4 @@
-"""What users wrote: the custom resources, parsed and typed."""
+"""The custom resources, parsed and typed."""
 
 from tussock.operator.resources.backup import StateStoreBackup, parse_backup
 from tussock.operator.resources.common import API_VERSION, GROUP, VERSION, InvalidResource, Resource

@@ -12,13 +12,13 @@ class Retention(CamelStruct, frozen=True, kw_only=True):
     """Which backups of a schedule stay: those that either rule keeps."""
 
     count: int | None = None
-    """The newest so many."""
+    """The number of newest backups to keep."""
     seconds: float | None = None
-    """Those that are younger."""
+    """The age below which backups are kept."""
 
 
 class BackupSpec(CamelStruct, frozen=True, kw_only=True):
-    """What is backed up, and when."""
+    """What to back up, and when."""
 
     store_ref: StoreRef
     schedule: str = ""

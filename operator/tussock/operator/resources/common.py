@@ -1,9 +1,9 @@
-"""What all kinds share: how a body becomes a typed resource, and the fields that several specs have.
+"""What all kinds share: the parsing of a body into a typed resource, and the fields that several specs have.
 
-The API server has checked a body by the schema and the rules in `crds/` before anybody reads it here, so these types
-only say what the fields mean to the code. A body that does not fit is one that was stored under another schema; it is
-refused with the path of the field, and the resource's status tells.
-Fields are named as in YAML, in snake case: `retentionSeconds` is `retention_seconds`.
+The API server has checked a body by the schema and the rules in `crds/` before the operator reads it, so these types
+only say what the fields mean to the code. A body that does not fit was stored under another schema; it is refused with
+the path of the field, and the resource's status says so. Fields are named as in YAML, in snake case:
+`retentionSeconds` is `retention_seconds`.
 """
 
 from collections.abc import Mapping
@@ -41,11 +41,11 @@ class InvalidResource(Exception):
 
 
 class CamelStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of a spec. Unknown fields are passed over: the schema has refused those that mean nothing."""
+    """A part of a spec. Ignores unknown fields: the schema has refused those that mean nothing."""
 
 
 class ObjectMeta(CamelStruct, frozen=True, kw_only=True):
-    """The metadata that the operator looks at."""
+    """The metadata that the operator uses."""
 
     name: str
     namespace: str
@@ -53,7 +53,7 @@ class ObjectMeta(CamelStruct, frozen=True, kw_only=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
-    """Set while finalizers keep an object that was deleted."""
+    """Set while finalizers keep a deleted object."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
@@ -62,11 +62,11 @@ class Resource(CamelStruct, frozen=True, kw_only=True):
     """One custom resource; each kind adds its `spec`."""
 
     kind: ClassVar[str]
-    """As the API names it: `StateStore`."""
+    """The API's name: `StateStore`."""
 
     metadata: ObjectMeta
     status: dict[str, Any] = {}
-    """As it was last written: conditions keep the time of their last transition there."""
+    """The last one written: conditions keep the time of their last transition there."""
 
     @property
     def name(self) -> str:
@@ -75,12 +75,12 @@ class Resource(CamelStruct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Where it is, and all its children."""
+        """Its namespace, also that of all its children."""
         return self.metadata.namespace
 
     @property
     def is_being_deleted(self) -> bool:
-        """Whether somebody has deleted it, and a finalizer keeps it for cleaning up."""
+        """Whether it was deleted, and a finalizer keeps it for cleaning up."""
         return bool(self.metadata.deletion_timestamp)
 
 
@@ -91,7 +91,7 @@ class StoreRef(CamelStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(CamelStruct, frozen=True, kw_only=True):
-    """What a container asks of its node and may use of it at most; quantities as Kubernetes writes them."""
+    """A container's requests and limits; quantities as Kubernetes writes them."""
 
     requests: dict[str, str | int | float] = {}
     limits: dict[str, str | int | float] = {}
@@ -101,9 +101,9 @@ AnyResource = TypeVar("AnyResource", bound=Resource)
 
 
 def parse(body: Mapping[str, Any], kind: type[AnyResource]) -> AnyResource:
-    """`body`, as the API server has it, as a resource of `kind`; `InvalidResource` if it does not fit."""
+    """A body of the API server as a resource of `kind`; `InvalidResource` if it does not fit."""
     try:
-        # As a plain dict: of an object with attributes, such as kopf's bodies, the attributes would be read.
+        # As a plain dict: of an object with attributes, such as kopf's bodies, msgspec would read the attributes.
         return msgspec.convert(dict(body), kind)
     except msgspec.ValidationError as error:
         about = body.get("metadata") or {}

@@ -11,15 +11,15 @@ __all__ = ["Compactor", "CompactorSection", "CompactorSpec", "parse_compactor"]
 
 
 class CompactorSection(CamelStruct, frozen=True, kw_only=True):
-    """What a `StateStore` says about its compactors."""
+    """The part of a `StateStore` about its compactors."""
 
     replicas: int = 1
     slots: int = 1
     """Processes of a node, each of which keeps a core busy."""
     image: str = ""
-    """Empty: the store's, else the operator's."""
+    """Empty: the store's, or the operator's."""
     memory_bytes: int | None = None
-    """For all slots of a node together; none: by the memory limit of its container, if that has one."""
+    """For all slots of a node together; none: from the memory limit of its container, if that has one."""
     resources: ResourceRequirements | None = None
     pod_template: PodTemplate = field(default_factory=dict)
 
@@ -31,7 +31,7 @@ class CompactorSpec(CompactorSection, frozen=True, kw_only=True):
 
 
 class Compactor(Resource, frozen=True, kw_only=True):
-    """Compactor nodes: hold nothing, so any number of them may come and go."""
+    """Compactor nodes: they hold no data, so any number of them may come and go."""
 
     kind: ClassVar[str] = "Compactor"
 

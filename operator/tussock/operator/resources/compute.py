@@ -40,7 +40,7 @@ class DriverSpec(CamelStruct, frozen=True, kw_only=True):
 
     cores: int = 1
     memory: str = "1Gi"
-    """Of the JVM; the pod gets more, for Python and for what Spark keeps outside the heap."""
+    """For the JVM; the pod gets more, for Python and for what Spark keeps outside the heap."""
     resources: ResourceRequirements | None = None
     pod_template: PodTemplate = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class ExecutorSpec(CamelStruct, frozen=True, kw_only=True):
 
 
 class CheckpointVolume(CamelStruct, frozen=True, kw_only=True):
-    """Where Spark keeps its progress: exactly one of a claim that is there, a new one of `size`, and an `emptyDir`."""
+    """Where Spark keeps its progress: exactly one of an existing claim, a new one of `size`, and an `emptyDir`."""
 
     claim_name: str = ""
     size: str = ""
@@ -74,10 +74,10 @@ class RestartPolicy(CamelStruct, frozen=True, kw_only=True):
     type: Literal["Always", "OnFailure", "Never"] | None = None
     """None: `Always` for a stream, `OnFailure` for a batch."""
     backoff_seconds: float = 10.0
-    """Before the first restart; doubled for each further failure."""
+    """Before the first restart; doubles for each further failure."""
     max_backoff_seconds: float = 300.0
     max_restarts: int | None = None
-    """None: as many as it takes."""
+    """None: no limit."""
 
 
 class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     application: Application
     mode: Literal["Streaming", "Batch"] = "Streaming"
     image: str = ""
-    """Empty: the store's for Spark, else the operator's."""
+    """Empty: the store's for Spark, or the operator's."""
     arguments: tuple[str, ...] = ()
     spark_conf: dict[str, str] = field(default_factory=dict)
     env: tuple[dict[str, Any], ...] = ()
@@ -100,12 +100,12 @@ class ComputeSpec(CamelStruct, frozen=True, kw_only=True):
     restart_policy: RestartPolicy = RestartPolicy()
     suspend: bool = False
     schedule: str = ""
-    """Five fields of cron; of a batch only."""
+    """Five fields of cron; only for a batch."""
     concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
     time_zone: str = "UTC"
-    """Of the schedule, by its name in the IANA database."""
+    """Time zone of the schedule, by its name in the IANA database."""
     pod_template: PodTemplate = field(default_factory=dict)
-    """Of driver and executors; their own overrule it."""
+    """For driver and executors; their own override it."""
 
 
 class Compute(Resource, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class Compute(Resource, frozen=True, kw_only=True):
 
     @property
     def writer_id(self) -> str:
-        """Under which the job commits; unique in its store."""
+        """The name under which the job commits; unique in its store."""
         return self.spec.writer_id or self.name
 
 

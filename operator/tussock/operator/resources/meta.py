@@ -11,14 +11,14 @@ __all__ = ["Meta", "MetaSection", "MetaSpec", "parse_meta"]
 
 
 class MetaSection(CamelStruct, frozen=True, kw_only=True):
-    """What a `StateStore` says about its meta nodes."""
+    """The part of a `StateStore` about its meta nodes."""
 
     replicas: int = 1
     image: str = ""
-    """Empty: the store's, else the operator's."""
+    """Empty: the store's, or the operator's."""
     resources: ResourceRequirements | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    """Settings of the meta service by their names in the file, groups nested; those that the operator sets hold."""
+    """Settings of the meta service by their names in the file, groups nested; those of the operator override them."""
     pod_template: PodTemplate = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""Where a store's objects are: one of five ways, each with what it takes to reach it."""
+"""The place of a store's objects: one of five kinds, each with what is needed to reach it."""
 
 from typing import Literal, TypeAlias
 
@@ -46,9 +46,9 @@ class S3Store(CamelStruct, frozen=True, kw_only=True):
     allow_http: bool = False
     credentials_secret: S3Credentials | None = None
     reader_credentials_secret: S3Credentials | None = None
-    """What meta nodes hand to clients that may only read."""
+    """The key pair that meta nodes hand to clients that may only read."""
     service_account: str = ""
-    """Workload identity: pods run under this account instead of being given a key pair."""
+    """Workload identity: pods run under this account instead of getting a key pair."""
 
 
 class GcsCredentials(CamelStruct, frozen=True, kw_only=True):
@@ -85,10 +85,10 @@ class AzureStore(CamelStruct, frozen=True, kw_only=True):
 
 
 class VolumeStore(CamelStruct, frozen=True, kw_only=True):
-    """A folder on a volume, for trials: the bucket is what all pods of the store mount."""
+    """A folder on a volume, for trials: the bucket is a folder that all pods of the store mount."""
 
     claim_name: str = ""
-    """A claim that is there already; empty: the operator makes one of `size`."""
+    """An existing claim; empty: the operator makes one of `size`."""
     size: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ("ReadWriteOnce",)
@@ -120,7 +120,7 @@ class ObjectStoreSpec(CamelStruct, frozen=True, kw_only=True):
 
     @property
     def backend(self) -> Backend:
-        """The one that is there; `InvalidResource` if none or several are."""
+        """The one that is given; `InvalidResource` if none or several are."""
         ways: dict[Literal["s3", "gcs", "azure", "volume", "managed"], Backend | None] = {
             "s3": self.s3,
             "gcs": self.gcs,
@@ -136,7 +136,7 @@ class ObjectStoreSpec(CamelStruct, frozen=True, kw_only=True):
 
 
 def bucket_url(store: ObjectStoreSpec) -> str:
-    """How the platform's processes name the bucket: `s3://bucket/prefix`, `file:///...` and so on."""
+    """The URL of the bucket for the platform's processes: `s3://bucket/prefix`, `file:///...` and so on."""
     where: BucketUrl
     match store.backend:
         case S3Store(bucket=bucket, prefix=prefix):

@@ -23,7 +23,7 @@ PullPolicy = Literal["IfNotPresent", "Always", "Never"]
 
 
 class CompactionSpec(CamelStruct, frozen=True, kw_only=True):
-    """When and how tables are compacted; what is not given is the meta service's default (`docs/meta-service.md`)."""
+    """When and how to compact tables; omitted fields have the meta service's defaults (`docs/meta-service.md`)."""
 
     tasks_per_table: int | None = None
     stuck_seconds: float | None = None
@@ -49,9 +49,9 @@ class TlsSpec(CamelStruct, frozen=True, kw_only=True):
     """Encryption and certificates between nodes."""
 
     mode: Literal["none", "managed", "secret", "certManager"] = "managed"
-    """`managed`: the operator's own CA; `secret`: one that the user keeps; `certManager`: an issuer makes them."""
+    """`managed`: the operator's own CA; `secret`: the user's certificate; `certManager`: an issuer's certificates."""
     secret_name: str = ""
-    """`secret`: has `tls.crt`, `tls.key` and `ca.crt`, of the service and of every client alike."""
+    """`secret`: has `tls.crt`, `tls.key` and `ca.crt`, for the service and for every client alike."""
     issuer_ref: IssuerRef | None = None
 
 
@@ -66,13 +66,13 @@ class ImagesSpec(CamelStruct, frozen=True, kw_only=True):
 
 
 class RestoreFrom(CamelStruct, frozen=True, kw_only=True):
-    """A backup from which a new store begins: an object of this namespace, or by name in the bucket of its store."""
+    """A backup from which a new store starts: an object of this namespace, or by name in the bucket of its store."""
 
     backup: str = ""
     """A `StateStoreBackup` of this namespace."""
     backup_name: str = ""
     object_store: ObjectStoreSpec | None = None
-    """With `backup_name`: where the store is that the backup is of."""
+    """With `backup_name`: the place of the store that was backed up."""
 
 
 class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
@@ -80,9 +80,9 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
 
     object_store: ObjectStoreSpec
     retention_seconds: float | None = None
-    """Epochs stay readable without a pin for so long."""
+    """Seconds for which epochs stay readable without a pin."""
     gc_grace_seconds: float | None = None
-    """Vacuum leaves alone what is younger."""
+    """Vacuum leaves younger objects alone."""
     max_clock_ahead_seconds: float | None = None
     """How far an epoch, and a leader's clock, may be ahead of the bucket's clock."""
     compaction: CompactionSpec = CompactionSpec()
@@ -92,10 +92,10 @@ class StateStoreSpec(CamelStruct, frozen=True, kw_only=True):
     """The operator changes nothing of this store and its components."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     deletion_deadline_seconds: float = 120.0
-    """A deletion that cannot clean up lets go after so long."""
+    """Seconds after which a deletion that cannot clean up gives up."""
     network_policy: bool = True
     adopt: str = ""
-    """The uid of the StateStore whose data in the bucket are this one's from now on, as a message has asked for."""
+    """The uid of the StateStore whose data in the bucket this one takes over, as a message has asked for."""
     restore_from: RestoreFrom | None = None
     meta: MetaSection | None = None
     compactor: CompactorSection | None = None

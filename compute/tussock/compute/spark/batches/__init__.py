@@ -1,1 +1,1 @@
-"""Micro-batches: whose one is, its commit, what it cost, and who listens."""
+"""Micro-batches: identity, commit, cost, and listeners."""

@@ -1,6 +1,6 @@
-"""The commit of a micro-batch, and what it cost, for listeners of its query: left as a note where it commits.
+"""The commit of a micro-batch, and what it cost, for listeners of its query: a note left by the process that commits.
 
-The notes lie beside those of `commits`, one a batch and writer; old ones of a query go as new ones come.
+The notes lie beside those of `commits`, one per batch and writer; new ones of a query replace its old ones.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from tussock.statestore.contract.records import UploadedRun, stored_bytes
 __all__ = ["BatchWork", "batch_work", "commit_batch", "is_committed"]
 
 _KEPT = 64
-"""Batches of a query whose notes are kept: more than Spark lets a listener fall behind by, if all goes well."""
+"""Batches of a query whose notes are kept: more than a listener normally falls behind."""
 
 
 class BatchWork(msgspec.Struct, frozen=True):
@@ -28,24 +28,24 @@ class BatchWork(msgspec.Struct, frozen=True):
 
     epoch: int
     repeated: bool = False
-    """It was in the store already: nothing was committed now, and what that took then is not known any more."""
+    """It was in the store already: nothing was committed now, and the cost of its commit is no longer known."""
     rows: int = 0
-    """Rows and deletes in the SSTs: those of one key count once a task."""
+    """Rows and deletes in the SSTs: those with the same key count once per task."""
     bytes: int = 0
     """Size of the SSTs in the bucket."""
     tasks: int = 0
     spent: Spent = Spent()
-    """Of all tasks together."""
+    """All tasks together."""
     slowest: Spent = Spent()
-    """Of the task that took longest."""
+    """The slowest task."""
     commit: float = 0.0
-    """Seconds until the epoch was in the store, waits for compaction included."""
+    """Seconds until the epoch was in the store, including waits for compaction."""
 
 
 def is_committed(store: StateStore, batch: MicroBatch) -> int | None:
-    """The epoch of a batch that is in the store already, which is noted; else `None`.
+    """The epoch of a batch that is in the store already, which leaves a note; otherwise `None`.
 
-    Raises `Fenced` if what is there is something else: of another source, of other tables, or of another call of the
+    Raises `Fenced` if something else is there: a batch of another source, of other tables, or of another call of the
     same function of `foreachBatch`.
     """
     epoch = store.committed_batch(batch.writer, batch.number, source=batch.source)
@@ -66,7 +66,7 @@ def commit_batch(
     spent: Sequence[Spent],
     expect: Mapping[str, int] | None = None,
 ) -> int:
-    """Commit what tasks uploaded, and note what it took; `spent` is of each task. Raises as `commit_uploaded` does."""
+    """Commit what tasks uploaded, and note the cost; `spent` has one entry per task. Raises like `commit_uploaded`."""
     now = RealSystem().monotonic
     began = now()
     claim(store.url, batch)
@@ -92,7 +92,7 @@ def commit_batch(
 
 
 def batch_work(query: str, number: int) -> BatchWork | None:
-    """What was noted of a query's batch; `None` if nothing was: it did not write to a store, or nobody keeps notes."""
+    """The note on a query's batch; `None` if it did not write to a store, or if there is no folder for notes."""
     folder = notes_folder()
     paths = folder.glob(f"{query}-{number}-*.work") if folder is not None else ()
     found = [work for path in paths if (work := read_note(path, BatchWork)) is not None]
@@ -111,12 +111,12 @@ def batch_work(query: str, number: int) -> BatchWork | None:
 
 
 def _note(store: StateStore, batch: MicroBatch, work: BatchWork) -> None:
-    """Leave a note for listeners and for the watcher of the driver. Never fails, as the commit has not failed."""
+    """Leave a note for listeners and for the driver's watch. Never fails: the commit has succeeded."""
     note_commit(batch.writer, batch.number, work.epoch)
     folder = notes_folder()
     if folder is None or batch.query is None:
         return
-    # One function of `foreachBatch` may write to several stores, and as several writers.
+    # One function of `foreachBatch` may write to several stores, and under several writers.
     whose = hashlib.sha256(f"{batch.writer}\0{store.url}".encode()).hexdigest()[:16]
     path = folder / f"{batch.query}-{batch.number}-{whose}.work"
     if leave_note(path, work, query=batch.query, batch=batch.number):

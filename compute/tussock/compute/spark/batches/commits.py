@@ -1,6 +1,6 @@
-"""The newest epoch that a driver has committed, for whoever watches over it (`tussock.compute.driver`).
+"""The newest epoch that a driver has committed, for the process that watches it (`tussock.compute.driver`).
 
-Each writer's newest batch is a note of its own, since writers commit in several processes (`notes`).
+Each writer's newest batch has its own note, since writers commit in several processes (`notes`).
 """
 
 import hashlib
@@ -19,11 +19,11 @@ class Commit(NamedTuple):
     batch: int
     epoch: int
     noted_ms: int
-    """When it was noted, as Unix time."""
+    """Unix time of the note."""
 
 
 def note_commit(writer: str, batch: int, epoch: int) -> None:
-    """A batch is in the store; an older one, which was only run again, changes nothing. Never fails."""
+    """Note that a batch is in the store; an older one that only ran again changes nothing. Never fails."""
     folder = notes_folder()
     if folder is None:
         return
@@ -35,7 +35,7 @@ def note_commit(writer: str, batch: int, epoch: int) -> None:
 
 
 def latest_commit() -> Commit | None:
-    """The newest batch that is known to be in the store, of whichever writer."""
+    """The newest batch, of any writer, that is known to be in the store."""
     folder = notes_folder()
     paths = folder.glob("*.json") if folder is not None else ()
     commits = [commit for path in paths if (commit := read_note(path, Commit)) is not None]

@@ -1,8 +1,8 @@
-"""Whose a micro-batch is: the writer under which the ledger has it, so that a repeat is known and nothing else is.
+"""The identity of a micro-batch: the writer under which the ledger has it, so that a repeat, and only that, is known.
 
-A function of `foreachBatch` may commit several times. Each commit needs a name of its own in the ledger, or the second
-one would be taken for a repeat of the first, and its rows would be lost without a sign. So the name that a commit has
-by default is that of the query and the tables; where a user gives one name to two commits, the second is refused.
+A function of `foreachBatch` may commit several times. Each commit needs its own name in the ledger: otherwise the
+second one would be taken for a repeat of the first, and its rows would be lost silently. So the default name of a
+commit consists of the query and the tables; if a user gives one name to two commits, the second is refused.
 """
 
 import hashlib
@@ -24,32 +24,32 @@ _CLAIMS_MAX = 1024
 _RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _claims: dict[tuple[str, str], tuple[int, str]] = {}
-"""By store and writer the newest batch that this process committed, or found committed, and in which run of a query."""
+"""By store and writer: the newest batch that this process committed, or found committed, and its run of the query."""
 _lock = threading.Lock()
 
 
 class MicroBatch(NamedTuple):
-    """A batch that is to be committed."""
+    """A batch to be committed."""
 
     writer: str
     number: int
     query: str | None
-    """The streaming query that it is of; its listeners can hear of it."""
+    """The streaming query that it belongs to, whose listeners can hear of it."""
     source: str | None = None
-    """Whose the writer's batches are, in words; the ledger keeps this, and refuses those of another source."""
+    """The source of the writer's batches, in words; the ledger keeps it, and refuses batches of another source."""
     earlier: str | None = None
-    """The writer's name by default in earlier versions, which took no heed of tables."""
+    """The writer's default name in earlier versions, which did not include the tables."""
     run: str | None = None
-    """The run of the query: each start of it is another one, and has each batch once."""
+    """The run of the query: each start of it makes a new one, and a run has each batch once."""
     tables: tuple[str, ...] = ()
-    """What tells this commit from others of the same query, where the writer has its name from there."""
+    """Distinguishes this commit from others of the same query if its writer is named after the query."""
 
 
 def micro_batch(rows: DataFrame, number: int, writer: str | None, tables: Iterable[str]) -> MicroBatch:
-    """The batch that a function of `foreachBatch` was given, for a commit to these tables.
+    """The batch that a function of `foreachBatch` received, for a commit to these tables.
 
-    `tables` are those by which the commit is known when it is repeated: of `stateful` those of the state. Raises
-    `InvalidOption` without a writer, if the batch is no query's, and for a number that no batch has.
+    `tables` are those that identify the commit when it is repeated: for `stateful`, those of the state. Raises
+    `InvalidOption` if there is neither a writer nor a query, and for an invalid number.
     """
     _check_number(number)
     context = rows.sparkSession.sparkContext
@@ -68,31 +68,31 @@ def micro_batch(rows: DataFrame, number: int, writer: str | None, tables: Iterab
 
 
 def sink_batch(writer: str | None, number: int, query: str | None, table: str) -> MicroBatch:
-    """The batch of a sink or of a batch write, of which a query has one: its id does for a name."""
+    """The batch of a sink or of a batch write; a query has one of these, so its id is name enough."""
     name = writer or query
     assert name is not None
     return MicroBatch(name, number, query, source_of(query, (table,)))
 
 
 def default_writer(query: str, tables: Iterable[str]) -> str:
-    """The name under which a helper commits a query's batches, where the user gave none."""
-    return _bounded(f"{query} {json.dumps(sorted(tables))}")
+    """The name under which a helper commits a query's batches if the user gave none."""
+    return _shorten(f"{query} {json.dumps(sorted(tables))}")
 
 
 def source_of(query: str | None, tables: Iterable[str]) -> str:
-    """Whose a writer's batches are. A query's may have other tables from batch to batch; calls are told by `claim`."""
-    return f"query {query}" if query is not None else _bounded(f"a write of {json.dumps(sorted(tables))}")
+    """The source of a writer's batches. A query's tables may change from batch to batch; `claim` tells calls apart."""
+    return f"query {query}" if query is not None else _shorten(f"a write of {json.dumps(sorted(tables))}")
 
 
-def _bounded(name: str) -> str:
-    """A name as short as the ledger takes them, and still another one for other tables."""
+def _shorten(name: str) -> str:
+    """A name as short as the ledger requires, and still a different one for different tables."""
     if len(name) <= WRITER_LENGTH_MAX:
         return name
     return f"{name[: WRITER_LENGTH_MAX - 65]} {hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def claim(url: str, batch: MicroBatch) -> None:
-    """Note that this run of the query has brought the batch under that name; `Fenced` if another call of it did."""
+    """Note that this run of the query has the batch under that name; `Fenced` if another call in it has it already."""
     if batch.run is None:
         return
     with _lock:
@@ -100,7 +100,7 @@ def claim(url: str, batch: MicroBatch) -> None:
             raise Fenced(
                 f"batch {batch.number} was committed as writer {batch.writer!r} before, by another call within the "
                 "same batch: the store would take this one for a repeat, and its rows would be lost; give each of the "
-                "helpers in your function a writer= of its own, or write their tables by one write_epoch",
+                "helpers in your function its own writer=, or write their tables by one write_epoch",
                 batch.writer,
                 batch.number,
             )
@@ -111,21 +111,20 @@ def claim(url: str, batch: MicroBatch) -> None:
 
 
 def release(url: str, batch: MicroBatch) -> None:
-    """The claimed commit failed: the same call may come again."""
+    """Forget the claim of a commit that failed: the same call may come again."""
     with _lock:
         if _claims.get((url, batch.writer)) == (batch.number, batch.run):
             del _claims[url, batch.writer]
 
 
 def check_tables_kept(store: StateStore, batch: MicroBatch) -> None:
-    """Raise `Fenced` if the batch was committed when its commit had other tables, some of them the same.
+    """Raise `Fenced` if the batch was committed for other tables, some of them the same.
 
-    Its name by default would be another one then, and a merge would count twice. Commits of this very run are those of
-    other helpers.
+    Its default name would differ then, and a merge would count twice. Commits of this very run belong to other helpers.
     """
     if not batch.tables:
         return
-    # The caller has just asked the store for the batch, so what is known here is new.
+    # The caller has just asked the store for the batch, so the list is up to date.
     ledger: dict[str, Any] = getattr(store.recent_version(), "ledger", {})
     for writer, batches in ledger.items():
         tables = _tables_of(writer, batch)
@@ -144,7 +143,7 @@ def check_tables_kept(store: StateStore, batch: MicroBatch) -> None:
 
 
 def _tables_of(writer: str, batch: MicroBatch) -> list[str] | None:
-    """The tables in a name by default of the batch's query, if they are not the batch's own."""
+    """The tables in a default name of the batch's query, if they differ from the batch's own."""
     if writer == batch.writer or not writer.startswith(f"{batch.query} ["):
         return None
     try:

@@ -1,8 +1,8 @@
-"""`TussockListener`: one line in the log for each micro-batch of a session's streams, and metrics of them.
+"""`TussockListener`: one log line for each micro-batch of a session's streams, and metrics of them.
 
-What a batch did comes from Spark's own progress, which names each step and its milliseconds, and from what its tasks
-and its commit have noted (`batch_work`). Metrics are kept where `prometheus-client` is installed; the driver that the
-operator starts answers them at `/metrics`.
+What a batch did comes from Spark's own progress, which names each step and its milliseconds, and from the notes of its
+tasks and its commit (`batch_work`). Metrics are kept if `prometheus-client` is installed; the driver that the operator
+starts serves them at `/metrics`.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ _shared: "Metrics | None" = None
 
 
 class Metrics:
-    """Counters of batches in a registry of their own; needs `prometheus-client`."""
+    """Counters of batches in their own registry; needs `prometheus-client`."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -64,7 +64,7 @@ class Metrics:
         )
 
     def count(self, query: str, told: dict[str, Any], work: BatchWork | None) -> None:
-        """Count a batch, as the log tells it, and what its writing was."""
+        """Count a batch, as the log has it, and what it wrote."""
         self._batches.labels(query).inc()
         self._input.labels(query).inc(told["input_rows"])
         self._output.labels(query).inc(told["output_rows"] or 0)
@@ -85,7 +85,7 @@ class Metrics:
 
 
 def metrics_text() -> bytes | None:
-    """What all listeners of this process have counted, as Prometheus reads it; `None` if nothing counts."""
+    """What all listeners of this process have counted, in the format of Prometheus; `None` if nothing counts."""
     if _shared is None:
         return None
     from prometheus_client import generate_latest
@@ -95,7 +95,7 @@ def metrics_text() -> bytes | None:
 
 
 def _metrics() -> Metrics | None:
-    """The one set of metrics of this process: several listeners add to it."""
+    """The one set of metrics of this process, which all its listeners share."""
     global _shared
     if _shared is None and importlib.util.find_spec("prometheus_client") is not None:
         _shared = Metrics()
@@ -114,25 +114,25 @@ class TussockListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """One line a batch."""
-        told = _told(event.progress)
+        told = _progress_fields(event.progress)
         work = batch_work(told["query"], told["batch"])
-        log.info("batch", **told, **({} if work is None else _written(work)))
+        log.info("batch", **told, **({} if work is None else _write_fields(work)))
         if self._metrics is not None:
             self._metrics.count(told["name"] or told["query"], told, work)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing: an idle stream has nothing to tell."""
+        """Nothing: an idle stream has no news."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """One line, with the first line of what it failed of."""
+        """One line, with the first line of the error if it failed."""
         if event.exception is None:
             log.info("stream ended", query=str(event.id), run=str(event.runId))
         else:
             log.error("stream failed", query=str(event.id), run=str(event.runId), error=event.exception.splitlines()[0])
 
 
-def _told(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """What the log says of a batch: rows, Spark's steps in milliseconds, and how far change streams have read."""
+def _progress_fields(progress: StreamingQueryProgress) -> dict[str, Any]:
+    """The log's fields for a batch: rows, Spark's steps in milliseconds, and how far change streams have read."""
     written = progress.sink.numOutputRows
     epochs = [epoch for source in progress.sources if (epoch := _epoch(source)) is not None]
     return {
@@ -141,15 +141,15 @@ def _told(progress: StreamingQueryProgress) -> dict[str, Any]:
         "name": progress.name,
         "batch": progress.batchId,
         "input_rows": progress.numInputRows,
-        # Spark says -1 where the sink does not tell.
+        # Spark reports -1 for a sink that does not count.
         "output_rows": written if written >= 0 else None,
         "read_epoch": min(epochs, default=None),
         "steps_ms": dict(progress.durationMs),
     }
 
 
-def _written(work: BatchWork) -> dict[str, Any]:
-    """What the log says of a batch's writing; of one that was in the store already, only that and its epoch."""
+def _write_fields(work: BatchWork) -> dict[str, Any]:
+    """The log's fields for what a batch wrote; for one that was in the store already, only that and its epoch."""
     told: dict[str, Any] = {"written_epoch": work.epoch, "repeated": work.repeated}
     if not work.tasks:
         return told
@@ -169,7 +169,7 @@ def _milliseconds(spent: Spent) -> dict[str, float]:
 
 
 def _epoch(source: SourceProgress) -> int | None:
-    """Up to which epoch a source has read; `None` if it is not one of changes."""
+    """The epoch up to which a source has read; `None` if it is not a source of changes."""
     try:
         offset = msgspec.json.decode(source.endOffset or "null")
     except msgspec.DecodeError:

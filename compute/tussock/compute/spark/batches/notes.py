@@ -1,8 +1,8 @@
-"""Notes of what was committed, in a folder that the processes of a driver share.
+"""Notes on what was committed, in a folder that the processes of a driver share.
 
-`write_epoch` and `upsert` commit in the driver's own process, sinks in Python workers that Spark starts beside it; who
-asks is the driver. Where there is no folder nothing is noted: the operator's driver makes one before anything else,
-elsewhere `register` does. A note never fails what it tells of, since what is in the store is there.
+`write_epoch` and `upsert` commit in the driver's own process, sinks in Python workers that Spark starts beside it; the
+driver reads the notes. Without a folder nothing is noted: the operator's driver makes one first of all, elsewhere
+`register` does. A note that cannot be written never fails the commit, since the rows are in the store.
 """
 
 import atexit
@@ -24,19 +24,19 @@ log = get_logger("tussock.compute")
 T = TypeVar("T")
 
 NOTES_FOLDER = "TUSSOCK_COMMIT_NOTES"
-"""Names the folder; workers inherit it from the driver by way of the JVM."""
+"""Names the folder; workers inherit it from the driver through the JVM."""
 
 _own: dict[int, str] = {}
-"""The folder that this process made, by its id: a fork does not take it away."""
+"""The folder that this process made, with the process's id: a fork does not delete it."""
 
 
 def keep_notes(context: SparkContext) -> None:
-    """Make a folder for notes, unless there is one, and tell workers that run what is registered from now on."""
+    """Make a folder for notes, unless there is one, and pass it to workers of all functions registered from now on."""
     if NOTES_FOLDER not in os.environ:
         os.environ[NOTES_FOLDER] = _own[os.getpid()] = tempfile.mkdtemp(prefix="tussock-commits-")
         atexit.register(_forget)
     if os.environ[NOTES_FOLDER] == _own.get(os.getpid()):
-        # The JVM may run already, and workers get its environment as it began.
+        # The JVM may run already, and workers get the environment that it started with.
         context.environment[NOTES_FOLDER] = os.environ[NOTES_FOLDER]
 
 
@@ -47,14 +47,14 @@ def _forget() -> None:
 
 
 def notes_folder() -> Path | None:
-    """Where notes are; `None` if nobody keeps them."""
+    """The folder of the notes; `None` if there is none."""
     folder = os.environ.get(NOTES_FOLDER)
     return Path(folder) if folder else None
 
 
 def leave_note(path: Path, note: object, **of: object) -> bool:
-    """Write a note in one step, in place of an older one; whether that went well. If not, a warning says of what."""
-    # The process that noted the same before may still be at it: Spark has given it up, and it does not know.
+    """Write a note in one step, in place of an older one; returns whether that went well, and logs a warning if not."""
+    # A process that Spark has given up, and that does not know it, may still be writing the same note.
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         draft.write_bytes(msgspec.json.encode(note))
@@ -66,7 +66,7 @@ def leave_note(path: Path, note: object, **of: object) -> bool:
 
 
 def read_note(path: Path, kind: type[T]) -> T | None:
-    """A note; `None` if there is none, or something else."""
+    """A note; `None` if there is none, or if it is something else."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError):

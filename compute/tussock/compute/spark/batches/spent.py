@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """Seconds of one task, or of several together, by step. What is the same at the same time counts once a task.
+    """Seconds of one task, or of several together, by step. What happens at the same time counts once per task.
 
-    The steps of a task add up to its time but for its waits for rows: those are of whatever computes them.
+    The steps of a task add up to its time, without its waits for rows: those belong to what computes the rows.
     """
 
     read: float = 0.0
     """Reads of stored rows, state and timers."""
     function: float = 0.0
-    """The function that was given to `stateful`."""
+    """The function passed to `stateful`."""
     encode: float = 0.0
-    """The rest: rows are sorted, merged and built into SSTs."""
+    """The rest: sorting and merging rows, and building SSTs."""
     upload: float = 0.0
-    """Waits for SSTs to be in the bucket; not what was uploaded while others were encoded."""
+    """Waits for SSTs to be in the bucket, without uploads that ran while others were encoded."""
 
     @property
     def total(self) -> float:
@@ -35,12 +35,12 @@ class Spent(msgspec.Struct, frozen=True):
 
     @classmethod
     def sum(cls, parts: Sequence["Spent"]) -> "Spent":
-        """What several tasks spent together."""
+        """The sum over several tasks."""
         return cls(*(sum(getattr(part, name) for part in parts) for name in cls.__struct_fields__))
 
 
 class Meter:
-    """Measures one task from now on. For the thread that does its work only."""
+    """Measures one task from now on; only for the thread that does its work."""
 
     def __init__(self) -> None:
         self._now = RealSystem().monotonic
@@ -48,7 +48,7 @@ class Meter:
         self._idle = self._read = self._function = self._upload = 0.0
 
     def rows(self, batches: Iterable[T]) -> Iterator[T]:
-        """The batches; waits for them are not the task's."""
+        """The batches; waits for them do not count."""
         source = iter(batches)
         while True:
             began = self._now()
@@ -60,7 +60,7 @@ class Meter:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What happens inside is a read."""
+        """What happens inside counts as a read."""
         began = self._now()
         try:
             yield
@@ -69,7 +69,7 @@ class Meter:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """What happens inside is the user's."""
+        """What happens inside counts as the user's function."""
         began = self._now()
         try:
             yield
@@ -77,10 +77,10 @@ class Meter:
             self._function += self._now() - began
 
     def waited(self, seconds: float) -> None:
-        """The task waited so long for the bucket to take its SSTs."""
+        """Add seconds in which the task waited for the bucket to take its SSTs."""
         self._upload += seconds
 
     def spent(self) -> Spent:
-        """What the task has spent until now."""
+        """What the task has spent so far."""
         rest = self._now() - self._began - self._idle - self._read - self._function - self._upload
         return Spent(self._read, self._function, max(rest, 0.0), self._upload)

@@ -1,8 +1,8 @@
-"""What holds a stream's changes in the store: a pin on the epoch up to which its consumer has read.
+"""Keeps a stream's changes in the store: a pin on the epoch up to which its consumer has read.
 
-Compaction keeps all that was committed after the smallest pinned epoch, so a stream that lags behind the retention
-loses nothing while its process lives. Spark has one Python process for a stream's source and never tells it that the
-query has ended; so the pin is a lease, which that process renews, and which ends with it.
+Compaction keeps everything committed after the smallest pinned epoch, so a stream that lags behind the retention loses
+nothing while its process lives. Spark has one Python process for a stream's source and never informs it that the query
+has ended; so the pin is a lease, which that process renews and which expires after the process has ended.
 """
 
 from tussock.statestore.base.logs import get_logger
@@ -19,13 +19,13 @@ log = get_logger("tussock.compute")
 
 def pin_after(store: StateStore, epoch: int) -> Snapshot:
     """A snapshot that keeps every change after `epoch`; `SnapshotExpired` if some are gone."""
-    # No epoch lies below 1, so a pin there keeps what a pin at 0 would, which has no name; and where nothing was
+    # No epoch lies below 1, so a pin there keeps what a pin at 0 would keep, which cannot be named. If nothing was
     # committed, the newest epoch is 0.
     return store.pin_snapshot(max(epoch, 1) if store.recent_version().max_committed_epoch else None)
 
 
 def oldest_kept(table: RawTable | TypedTable) -> int:
-    """The oldest epoch after which all changes of the table are kept without a pin; 0: none were lost."""
+    """The oldest epoch after which all changes of the table are kept without a pin; 0: all of them."""
     try:
         table.change_feed(0)
     except SnapshotExpired as error:
@@ -50,12 +50,12 @@ class Cursor:
         return self._snapshot.table(self._table)
 
     def hold(self, epoch: int) -> None:
-        """Keep what comes after `epoch`, unless that or more is held already; `SnapshotExpired` if it is gone."""
+        """Keep what comes after `epoch`, unless that is held already; `SnapshotExpired` if it is gone."""
         if self._snapshot is None or epoch < self._held:
             self._replace(epoch)
 
     def move(self, epoch: int) -> None:
-        """Let go of what comes up to `epoch`: it is read. If that cannot be done now, more is kept than need be."""
+        """Release what comes up to `epoch`, which has been read. If that fails now, more is kept than necessary."""
         if self._snapshot is None or epoch <= self._held:
             return
         try:
@@ -69,7 +69,7 @@ class Cursor:
             )
 
     def _replace(self, epoch: int) -> None:
-        # The new pin first: while both are there, nothing between them can go.
+        # The new pin first: while both exist, nothing between them can go.
         pinned, before = pin_after(self._store, epoch), self._snapshot
         self._snapshot, self._held = pinned, epoch
         if before is not None:

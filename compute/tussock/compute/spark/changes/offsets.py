@@ -1,9 +1,9 @@
-"""Where a stream of changes stands: the offsets that Spark keeps in its checkpoint, and the choice of the next one.
+"""The position of a stream of changes: the offsets that Spark keeps in its checkpoint, and the choice of the next one.
 
-Pure. An offset says up to which epoch the stream has read, and where the batch that ends there began. So a batch that
-Spark runs again after a crash is the same one, although Spark notes no beginning for the first batch and asks for it
-anew: a start at the newest epoch would have moved on meanwhile, and what was committed in between would be lost.
-It also says of which table: an epoch of one says nothing about what was read of another, though it have the same name.
+Pure. An offset has the epoch up to which the stream has read, and the start of the batch that ends there. So a batch
+that Spark runs again after a crash is the same one, although Spark notes no start for the first batch and asks for it
+again: a start at the newest epoch would have moved on meanwhile, and the commits in between would be lost.
+It also has the table: an epoch of one table means nothing for another, even of the same name.
 """
 
 from collections.abc import Sequence
@@ -18,36 +18,36 @@ __all__ = ["Offset", "Sight", "next_offset"]
 
 @dataclass(frozen=True)
 class Offset:
-    """All changes up to `epoch` are read; the batch that did so has those after `start`."""
+    """All changes up to `epoch` are read; the batch that read them began after `start`."""
 
     epoch: int
     start: int
     snapshot: bool = False
     """The batch begins with the table's rows as they were at `start`, as inserts."""
     initial: bool = False
-    """Nothing was read yet: `snapshot` is still to be done."""
+    """Nothing was read yet: `snapshot` is still to do."""
     table_id: int = 0
-    """Of the table whose changes are read; 0: it was not noted, as in checkpoints from before it was."""
+    """The table whose changes are read; 0: not noted, as in checkpoints of earlier versions."""
     table: str = ""
     """Its name, for people."""
 
     def record(self) -> dict[str, Any]:
-        """What Spark is to keep; always in the same order, because Spark compares texts."""
+        """The record that Spark keeps; always in the same order, because Spark compares texts."""
         noted = {"epoch": self.epoch, "start": self.start, "snapshot": self.snapshot, "initial": self.initial}
         return noted | ({"table_id": self.table_id, "table": self.table} if self.table_id else {})
 
     def of_table(self, spec: TableSpec) -> "Offset":
-        """The offset, noted as one of that table."""
+        """The offset with a note of that table."""
         return replace(self, table_id=spec.id, table=spec.name)
 
     def check(self, spec: TableSpec, url: str) -> "Offset":
-        """The offset, unless it is one of another table than that in the store at `url`.
+        """The offset; raises if it belongs to another table than that in the store at `url`.
 
-        Raises `InvalidOption` if the table has another name, `SchemaMismatch` if it only took the name over.
+        `InvalidOption` if the table has another name, `SchemaMismatch` if it is a new table under the old name.
         """
         if not self.table_id or (self.table_id, self.table) == (spec.id, spec.name):
             return self
-        again = "give the query a checkpoint location of its own"
+        again = "give the query its own checkpoint location"
         if self.table != spec.name:
             raise InvalidOption(
                 f"the checkpoint is of a stream of changes of table {self.table!r}, and the query now reads table "
@@ -62,7 +62,7 @@ class Offset:
 
     @staticmethod
     def of(record: Any) -> "Offset":
-        """The offset in such a record; `InvalidOption` if it is none."""
+        """The offset in such a record; `InvalidOption` if it is not one."""
         try:
             offset = Offset(**record)
         except TypeError:
@@ -71,7 +71,7 @@ class Offset:
         if offset is None or not all(type(number) is int and number >= 0 for number in numbers):
             raise InvalidOption(
                 f"the checkpoint's offset {record!r:.200} is not one of a stream of changes; the query changed its "
-                "source, so give it a checkpoint location of its own"
+                "source, so give it its own checkpoint location"
             )
         return offset
 
@@ -81,9 +81,9 @@ class Sight:
     """What is known of the store when the next batch is chosen."""
 
     begin: int
-    """The batch begins after this epoch: where the last one ended, or later if what lies between is lost."""
+    """The batch begins after this epoch: the end of the last one, or later if what lies between is lost."""
     newest: int
-    """The newest epoch that the stream may read up to."""
+    """The newest epoch that the stream may read."""
     table_epoch: int
     """The newest epoch that wrote to the table."""
 
@@ -91,8 +91,8 @@ class Sight:
 def next_offset(begun: Offset, sight: Sight, epochs: Sequence[int], epochs_max: int | None, *, move_on: bool) -> Offset:
     """The end of the next batch; `begun` itself if there is nothing to read.
 
-    `epochs` are those in (begin, newest] that wrote to the table, ascending; they matter only where `epochs_max` says
-    how many a batch may have. `move_on`: go to the newest epoch although the table has not changed, by an empty batch.
+    `epochs` are those in (begin, newest] that wrote to the table, ascending; they matter only if `epochs_max` limits a
+    batch. `move_on`: go to the newest epoch with an empty batch although the table has not changed.
     """
     if begun.initial and begun.snapshot:
         return Offset(sight.begin, sight.begin, snapshot=True)

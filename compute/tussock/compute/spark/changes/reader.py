@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.cursor import oldest_kept, pin_after
 from tussock.compute.spark.options.options import ChangeOptions, not_committed
-from tussock.compute.spark.options.schemas import arrow_target, check_columns, fitted, spark_schema
+from tussock.compute.spark.options.schemas import arrow_target, check_columns, fit_batch, spark_schema
 from tussock.compute.spark.reads.connections import Table, same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.compute.spark.reads.partitions import KeyRange, VnodeRange, key_ranges, vnode_ranges
@@ -20,7 +20,16 @@ from tussock.statestore.contract.records import Run, TableLevels, TableSpec, Tab
 from tussock.statestore.epochs import SERIAL_BITS
 from tussock.statestore.errors import InvalidOption, SchemaMismatch, SnapshotExpired
 
-__all__ = ["ChangeReader", "ChangeTasks", "ChangesOf", "Span", "change_schema", "planned", "resolve_span", "start_of"]
+__all__ = [
+    "ChangeReader",
+    "ChangeTasks",
+    "ChangesOf",
+    "Span",
+    "change_schema",
+    "plan_shares",
+    "resolve_span",
+    "start_of",
+]
 
 _ADDED = pa.schema(
     [
@@ -49,7 +58,7 @@ class ChangesOf(InputPartition):  # type: ignore[misc]
 
 
 def change_schema(options: ChangeOptions, spec: TableSpec) -> StructType:
-    """The table's columns, or those of option `columns`, and `_op`, `_epoch`, `_commit_timestamp`."""
+    """The columns of the table, or of option `columns`, and `_op`, `_epoch`, `_commit_timestamp`."""
     schema = spec.arrow_schema()
     names = list(options.columns or schema.names)
     check_columns(names, schema, spec.name)
@@ -60,16 +69,16 @@ def change_schema(options: ChangeOptions, spec: TableSpec) -> StructType:
             spec.name,
         )
     key = spec.primary_key or ("key",)
-    # Of a delete without its image the values are null.
+    # A delete whose old row is not known has nulls as values.
     fields = [schema.field(name).with_nullable(name not in key) for name in names]
     return spark_schema(pa.schema([*fields, *_ADDED]), (*key, *_ADDED.names), spec.name)
 
 
 def start_of(store: StateStore, table: Table, options: ChangeOptions) -> Span:
-    """Where a feed begins that the options ask for: after which epoch, and whether with the rows as they were there.
+    """Where a feed begins according to its options: after which epoch, and whether with the rows at that epoch.
 
-    At `earliest` the changes that are not kept any more stand as rows that they led to. Raises `InvalidOption` for an
-    epoch that is not committed.
+    At `earliest`, rows stand for the changes that are no longer kept. Raises `InvalidOption` for an epoch that is not
+    committed.
     """
     newest = store.committed_epoch
     if options.start == "latest":
@@ -80,7 +89,7 @@ def start_of(store: StateStore, table: Table, options: ChangeOptions) -> Span:
     first = int(options.start)
     if first > newest:
         raise not_committed("startingEpoch", first, newest, store.url)
-    # Not the epoch before: only a bound, below `first` and at or above every smaller epoch.
+    # This is not the epoch before, only a bound: below `first`, and at or above every smaller epoch.
     return Span(first - 1, newest)
 
 
@@ -104,13 +113,13 @@ def resolve_span(store: StateStore, table: Table, options: ChangeOptions) -> Spa
     try:
         table.change_feed(begin.after, until)
     except SnapshotExpired:
-        # Past the retention; a pin of the job's user may keep it.
+        # The epoch is past the retention; the user may have pinned it for the job.
         pin_after(store, begin.after).close()
     return Span(begin.after, until, begin.snapshot)
 
 
-def planned(state: TableState, span: Span) -> list[ChangesOf]:
-    """The span divided into about equal bytes of what has to be read for it."""
+def plan_shares(state: TableState, span: Span) -> list[ChangesOf]:
+    """The span divided into shares with about equal bytes to read."""
     levels = state.levels
     if not span.snapshot:
         runs = [
@@ -139,11 +148,11 @@ class ChangeTasks:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's changes in Spark's types. Raises `SnapshotExpired` if they are gone."""
         if not isinstance(partition, ChangesOf):
-            # What Spark makes of an empty list of partitions.
+            # Spark makes this of an empty list of partitions.
             return
         store = working_store(self.options.address)
         store.wait_epoch(partition.span.until)
-        # The stream's cursor pins nothing below 1, either.
+        # As for the stream's cursor, no pin lies below 1.
         with EpochReads(store, max(partition.span.after, 1)) as reads:
             yield from reads.run(self.spec, lambda table: self._changes(table, partition))
 
@@ -164,7 +173,7 @@ class ChangeTasks:
             changes = reader.change_feed(
                 span.after, span.until, before_images=self.options.before_images, **keys, **picked
             )
-        return (fitted(_with_times(batch), target, self.spec.name) for batch in changes)
+        return (fit_batch(_with_times(batch), target, self.spec.name) for batch in changes)
 
 
 class ChangeReader(ChangeTasks, DataSourceReader):  # type: ignore[misc]
@@ -175,12 +184,12 @@ class ChangeReader(ChangeTasks, DataSourceReader):  # type: ignore[misc]
         self.span = span
 
     def partitions(self) -> list[InputPartition]:
-        """What there is at `earliest` beside changes, then the changes."""
+        """The rows that `earliest` stands for, then the changes."""
         store = working_store(self.options.address)
         same_table(store, self.spec)
         state = store.version().tables[self.spec.id]
-        parts = planned(state, self.span) if self.span.snapshot else []
-        return [*parts, *planned(state, Span(self.span.after, self.span.until))]
+        parts = plan_shares(state, self.span) if self.span.snapshot else []
+        return [*parts, *plan_shares(state, Span(self.span.after, self.span.until))]
 
 
 def _as_inserts(rows: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
@@ -189,7 +198,7 @@ def _as_inserts(rows: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
 
 
 def _with_times(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """The feed's last two columns under their names here, and the time that stands in the epoch."""
+    """The feed's last two columns under their names here, and the time that is part of the epoch."""
     *columns, operations, epochs = changes.columns
     milliseconds = pc.shift_right(epochs, pa.scalar(SERIAL_BITS, pa.uint64())).cast(pa.int64())
     times = milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(_ADDED.field("_commit_timestamp").type)

@@ -1,8 +1,7 @@
-"""The streaming source of changes: which epochs a micro-batch has, and the cursor that keeps them in the store.
+"""The streaming source of changes: the epochs of each micro-batch, and the cursor that keeps them in the store.
 
-Spark asks for the newest offset about every ten milliseconds while it has nothing to do, so the answer comes from the
-version as this process knows it: a meta service pushes it, an embedded store looks into its bucket a few times a
-second at most.
+Spark asks for the newest offset about every ten milliseconds while it is idle, so the answer comes from the version
+that this process knows: a meta service pushes it, and an embedded store reads its bucket at most a few times a second.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tussock.compute.spark.changes.cursor import Cursor, oldest_kept
 from tussock.compute.spark.changes.offsets import Offset, Sight, next_offset
-from tussock.compute.spark.changes.reader import ChangeTasks, Span, planned, start_of
+from tussock.compute.spark.changes.reader import ChangeTasks, Span, plan_shares, start_of
 from tussock.compute.spark.options.options import ChangeOptions
 from tussock.compute.spark.reads.connections import same_table, working_store
 from tussock.statestore.base.logs import get_logger
@@ -33,13 +32,13 @@ __all__ = ["ChangeStreamReader"]
 log = get_logger("tussock.compute")
 
 MOVE_ON_SECONDS = 60.0
-"""While only other tables change, the stream moves on so often, by an empty batch: else it would hold their history."""
+"""The stream moves on this often by an empty batch while only other tables change: else it would hold their history."""
 
 _HOLD_ATTEMPTS = 5
 
 
 class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """`spark.readStream` with `readChangeFeed`; one object in a process of its own plans, copies in tasks read."""
+    """`spark.readStream` with `readChangeFeed`; one object in its own process plans, and copies of it in tasks read."""
 
     def __init__(self, options: ChangeOptions, spec: TableSpec, schema: StructType) -> None:
         super().__init__(options, spec, schema)
@@ -52,22 +51,22 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         self._moved = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins, the same however often it is asked; held from here on."""
+        """The start of a new query, the same each time Spark asks; held from here on."""
         if self._initial is None:
             self._initial = self._first()
         return self._initial.record()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """`maxEpochsPerTrigger`, as the one limit of Spark's that counts things of a source."""
+        """`maxEpochsPerTrigger`, as the only one of Spark's limits that counts."""
         most = self.options.epochs_max
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """From now on what is committed later is not read."""
+        """Ignore what is committed from now on."""
         self._target = working_store(self.options.address).committed_epoch
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch, from what is known here; `start` if there is nothing to read."""
+        """The end of the next batch, as far as this process knows; `start` if there is nothing to read."""
         store = working_store(self.options.address)
         begun = Offset.of(start).check(self.spec, store.url)
         state, newest = self._seen(store, begun.epoch)
@@ -82,7 +81,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         return end.of_table(self.spec).record()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
-        """The shares of a batch's tasks. A batch begins where its end says, see `offsets`."""
+        """The shares of a batch's tasks. The end of a batch says where it begins, see `offsets`."""
         store = working_store(self.options.address)
         wanted = Offset.of(end).check(self.spec, store.url)
         state, _ = self._seen(store, wanted.epoch)
@@ -90,25 +89,25 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         if wanted.initial or (begin >= wanted.epoch and not wanted.snapshot):
             return []
         same_table(store, self.spec)
-        return list(planned(state, Span(begin, max(wanted.epoch, begin), wanted.snapshot)))
+        return list(plan_shares(state, Span(begin, max(wanted.epoch, begin), wanted.snapshot)))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with all up to `end`, which it tells with the batch after it: let go of that."""
+        """Release everything up to `end`: Spark has processed it, and says so with the batch after it."""
         if self._cursor is not None:
             self._cursor.move(Offset.of(end).epoch)
 
     def _first(self) -> Offset:
-        """The first offset of a query without a checkpoint; a consumer with a name keeps it in the store."""
+        """The first offset of a query without a checkpoint; the store keeps it for a consumer with a name."""
         store = working_store(self.options.address)
         begin = self._held_start(store)
         after = max(begin.after, self._floor)
         if self.options.start == "latest" and self.options.consumer is not None:
-            # Of an earlier start perhaps; then what came since has to be there still.
-            after = self._begin(store, self._agreed(store, self.options.consumer))
+            # It may be from an earlier start; then the changes since that start have to be there still.
+            after = self._begin(store, self._agreed_epoch(store, self.options.consumer))
         return Offset(after, after, begin.snapshot, initial=True).of_table(self.spec)
 
     def _held_start(self, store: StateStore) -> Span:
-        """Where the options say that the stream begins; what comes after it is held."""
+        """The start that the options ask for; what comes after it is held."""
         table = same_table(store, self.spec)
         for attempt in range(1, _HOLD_ATTEMPTS + 1):
             begin = start_of(store, table, self.options)
@@ -116,24 +115,24 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
                 self._begin(store, begin.after)
                 break
             cursor = self._new_cursor(store)
-            # What was the oldest or the newest a moment ago may have expired since.
+            # What was the oldest or the newest a moment ago may have expired meanwhile.
             with contextlib.suppress(SnapshotExpired):
                 cursor.hold(begin.after)
                 self._cursor = cursor
                 break
         return begin
 
-    def _agreed(self, store: StateStore, consumer: str) -> int:
-        """Where this consumer began when it was started first: an epoch that its name is committed with, once.
+    def _agreed_epoch(self, store: StateStore, consumer: str) -> int:
+        """The epoch at which this consumer first began; its name is committed with it, once.
 
-        Between the first question and the first note in the checkpoint the process may die; the name outlives it.
+        The process may die between Spark's first question and its first note in the checkpoint; the name survives that.
         """
         return store.commit_uploaded({}, writer=f"changes of {self.spec.name} to {consumer}", batch_id=0)
 
     def _begin(self, store: StateStore, epoch: int) -> int:
-        """The epoch itself, or where the kept changes begin if those after it are not: with `failOnDataLoss` an error.
+        """The epoch, or the start of the kept changes if some after it are gone; `failOnDataLoss` makes that an error.
 
-        What comes after the answer is held from here on.
+        What comes after the returned epoch is held from here on.
         """
         wanted = max(epoch, self._floor)
         cursor = self._cursor or self._new_cursor(store)
@@ -158,7 +157,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         return wanted
 
     def _skip(self, store: StateStore, cursor: Cursor) -> int:
-        """Hold the oldest changes that are kept; answers after which epoch they are."""
+        """Hold the oldest changes that are kept, and return the epoch after which they begin."""
         table = same_table(store, self.spec)
         for _ in range(_HOLD_ATTEMPTS - 1):
             oldest = oldest_kept(table)
@@ -202,7 +201,7 @@ class ChangeStreamReader(ChangeTasks, DataSourceStreamReader, SupportsTriggerAva
         return self._epochs
 
     def _is_due(self) -> bool:
-        """Whether to move on without changes: at the end of an `availableNow`, else now and then."""
+        """Whether to move on without changes: at the end of an `availableNow`, and otherwise now and then."""
         return self._target is not None or RealSystem().monotonic() - self._moved > MOVE_ON_SECONDS
 
     def _new_cursor(self, store: StateStore) -> Cursor:

@@ -2,14 +2,14 @@
 
 A task that looks up many keys pays for each: sorting, searching and gathering in every segment. Reading the whole table
 once and hashing its keys costs no more than looking up one key for each of its rows, and then a key costs a third or
-less. How many keys will come is not known. So they are looked up until they are as many as the table has rows, and then
-the table is read: that is never more than about twice the cost of knowing beforehand, and no rule that does not throw
-dice promises less. It is the ski-rental problem (rent until the rent has reached the price, then buy); see Karlin,
-Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3 (1988).
+less. The number of keys to come is not known. So keys are looked up until they are as many as the table has rows, and
+then the table is read: that never costs more than about twice what it would with knowledge of the future, and no
+deterministic rule promises less. It is the ski-rental problem (rent until the rent has reached the price, then buy);
+see Karlin, Manasse, Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3 (1988).
 
-A Python worker serves many tasks, so what is counted and what is built lives as long as the process, within
-`BYTES_MAX`. It is known by the last epoch that wrote to the table where that is not after the epoch that is read:
-commits to other tables leave it valid.
+A Python worker serves many tasks, so counts and build sides live as long as the process, within `BYTES_MAX`. A build
+side is identified by the last epoch that wrote to the table, or the epoch read if that is older: commits to other
+tables leave it valid.
 """
 
 import math
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tussock.compute.spark.joins.key_index import KeyIndex
 from tussock.compute.spark.options.options import StoreAddress
-from tussock.compute.spark.options.schemas import fitted
+from tussock.compute.spark.options.schemas import fit_batch
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableState
 from tussock.statestore.errors import SchemaMismatch
@@ -37,14 +37,14 @@ BYTES_MAX = 128 << 20
 """Bytes of all build sides of a process together: half of what a worker's cache of blocks has."""
 
 _COUNTED_MAX = 64
-"""Tables, epochs and columns of which the keys are counted; the oldest are forgotten."""
+"""Tables, epochs and columns whose keys are counted; the oldest are forgotten."""
 
 
 class BuildSide:
     """A table's rows at an epoch, in Spark's types; immutable."""
 
     def __init__(self, encoder: KeyEncoder, table: TypedTable, keys: pa.BinaryArray, values: pa.RecordBatch) -> None:
-        """Row i of `values` is that of key i, which `encoder` made of the table's key columns."""
+        """Row i of `values` has key i, which `encoder` made from the table's key columns."""
         self._encoder = encoder
         self._schema = pa.schema([table.schema.field(name) for name in table.primary_key])
         self._table = table.name
@@ -57,7 +57,7 @@ class BuildSide:
         return int(self._values.nbytes) + self.index.nbytes
 
     def find(self, keys: pa.RecordBatch, whole: npt.NDArray[np.bool_]) -> pa.StructArray:
-        """The struct for each row of `keys`; null where it is not `whole`, having a null, or not in the table.
+        """The struct for each row of `keys`; null if the row is not `whole` (has a null) or is not in the table.
 
         Raises `SchemaMismatch` for keys of another kind, as `TypedTable.multi_get` does.
         """
@@ -74,18 +74,18 @@ class BuildSide:
 
 
 class _Read(NamedTuple):
-    """What build sides are told apart by."""
+    """What distinguishes build sides."""
 
     address: StoreAddress
     table: int
     epoch: int
-    """The last that wrote to the table, or the one that is read if that is older."""
+    """The last epoch that wrote to the table, or the one that is read if that is older."""
     target: pa.Schema
     """The columns, in Spark's types."""
 
 
 class BuildSides:
-    """The build sides of a process, and how many keys were asked for without one."""
+    """The build sides of a process, and how many keys were looked up without one."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -95,17 +95,17 @@ class BuildSides:
     def get(
         self, store: StateStore, address: StoreAddress, table: TypedTable, epoch: int, target: pa.Schema, keys: int
     ) -> BuildSide | None:
-        """What answers the next `keys` keys of the table at `epoch`: a build side, or `None` to look them up.
+        """The build side for the next `keys` keys of the table at `epoch`, or `None` to look them up.
 
-        It is built if that pays by now and fits. `target`: the columns wanted, in Spark's types. Raises what
-        `TypedTable.read` raises while it is built.
+        It is built if that pays by now and if it fits. `target`: the wanted columns, in Spark's types. Raises what
+        `TypedTable.read` raises.
         """
         version = store.recent_version()
         if version.max_committed_epoch < epoch:
             version = store.version()
         state = version.tables.get(table.spec.id)
         if state is None:
-            return None  # It was dropped: the lookup says so.
+            return None  # The table was dropped: the lookup raises the error.
         read = _Read(address, table.spec.id, min(state.last_epoch, epoch), target)
         side: BuildSide | None = self._sides.get(read)
         if side is not None:
@@ -113,10 +113,10 @@ class BuildSides:
         asked = self._asked.pop(read, 0) + keys
         rows = sum(sst.rows for sst in state.levels.ssts())
         if asked >= rows:
-            side = self._built(table, state, epoch, target)
+            side = self._build(table, state, epoch, target)
             if side is not None:
                 self._sides.put(read, side, max(side.nbytes, 1))
-                # Where it is evicted, the keys are counted anew.
+                # If it was evicted, the count starts again.
                 return side
             asked = -math.inf
         self._asked[read] = asked
@@ -124,8 +124,8 @@ class BuildSides:
             del self._asked[next(iter(self._asked))]
         return None
 
-    def _built(self, table: TypedTable, state: TableState, epoch: int, target: pa.Schema) -> BuildSide | None:
-        """All rows at `epoch`; `None` if they have more bytes than may be, or cannot all be had in Spark's types."""
+    def _build(self, table: TypedTable, state: TableState, epoch: int, target: pa.Schema) -> BuildSide | None:
+        """All rows at `epoch`; `None` if they exceed the limit of bytes, or do not all fit Spark's types."""
         left = self._bytes_max - KeyIndex.bytes_for(sum(sst.rows for sst in state.levels.ssts()))
         encoder = KeyEncoder(table.schema, table.primary_key)
         wanted = list(dict.fromkeys([*table.primary_key, *target.names]))
@@ -136,12 +136,12 @@ class BuildSides:
         try:
             for batch in table.read(wanted, epoch=epoch):
                 keys.append(encoder.encode(batch))
-                values.append(fitted(batch.select(target.names), target, table.name))
+                values.append(fit_batch(batch.select(target.names), target, table.name))
                 left -= keys[-1].nbytes + values[-1].nbytes
                 if left < 0:
                     return None
         except SchemaMismatch:
-            # A value that Spark's type does not hold, maybe of a row that nobody asks for: a lookup finds out.
+            # Spark's type does not hold some value, maybe of a row that no task asks for: a lookup finds out.
             return None
         side = BuildSide(encoder, table, pa.concat_arrays(keys), pa.concat_batches(values))
         return None if side.index.collides else side

@@ -1,8 +1,8 @@
-"""`lookup`: rows of a table for the keys in a DataFrame's columns, without a shuffle of either side.
+"""`lookup`: rows of a table for the keys in a DataFrame's columns, without a shuffle on either side.
 
-Built on `arrow_udf` over an iterator: only the key columns cross to Python, an Arrow batch at a time, and a struct
-comes back. Each Python worker keeps its connection, so the blocks of the table are read and decoded once a worker and
-serve all its later batches. A worker that is asked for very many keys reads the table whole (`build_side.py`).
+Built on `arrow_udf` over an iterator: only the key columns cross to Python, one Arrow batch at a time, and a struct
+comes back. Each Python worker keeps its connection, so it reads and decodes the table's blocks once for all its later
+batches. A worker that looks up very many keys reads the whole table (`build_side.py`).
 """
 
 import functools
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from tussock.compute.spark.joins.build_side import BuildSides
 from tussock.compute.spark.options.options import StoreAddress
-from tussock.compute.spark.options.schemas import arrow_target, fitted, spark_schema
+from tussock.compute.spark.options.schemas import arrow_target, fit_batch, spark_schema
 from tussock.compute.spark.reads.connections import address_of, opened_store, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.statestore.client import StateStore
@@ -29,7 +29,7 @@ from tussock.statestore.tables.typed_table import TypedTable
 __all__ = ["lookup"]
 
 KEYS_AT_ONCE = 1 << 16
-"""Keys that are looked up together: Spark's batches have 10,000 rows, and one lookup of several costs less."""
+"""Keys looked up together: Spark's batches have 10,000 rows, and one lookup for several batches costs less."""
 
 _sides = BuildSides()
 
@@ -42,19 +42,19 @@ def lookup(
     epoch: int | None = None,
     latest: bool = False,
 ) -> Callable[..., Column]:
-    """A function of key columns that answers the table's rows under them, as a struct; null where there is none.
+    """A function of key columns that returns the table's rows under them, as a struct; null where there is none.
 
     `lookup("accounts", store=url)("id")` takes a column, or its name, for each column of the primary key, in its order;
     a null in a key finds nothing. The struct has `columns`, by default all that are not in the key. `store` is a URL,
     or an open store.
 
-    All rows are read at `epoch`, by default the newest one when `lookup` is called: so in `foreachBatch` at that of the
+    All rows are read at `epoch`, by default the newest one when `lookup` is called: in `foreachBatch`, that of the
     batch. It must stay readable until the last task has begun: hold a snapshot if that takes longer than the retention.
-    With `latest` each task reads at the epoch that is the newest when it begins, which is for streams without
-    `foreachBatch`; two tasks of one batch may then see different epochs.
+    With `latest` each task reads at the newest epoch when it begins, which is for streams without `foreachBatch`; two
+    tasks of one batch may then see different epochs.
 
     Raises `TableNotFound`, `SchemaMismatch` or `InvalidOption`; the job raises `SnapshotExpired`, and `SchemaMismatch`
-    for keys of another kind.
+    for keys of another type.
     """
     opened = opened_store(store)
     address = address_of(opened.url)
@@ -78,7 +78,7 @@ def lookup(
             f"table {table!r}: columns {list(names)}: expected different names out of {found.schema.names}", table
         )
     schema = spark_schema(pa.schema([found.schema.field(name) for name in names]), (), table)
-    # Each field may be null: where there is no row, the struct is.
+    # Each field may be null: without a row, the struct is null.
     shown = StructType([StructField(field.name, field.dataType) for field in schema.fields])
     task = _LookupTask(address, found.spec, names, epoch, arrow_target(shown))
     find = arrow_udf(task.finder(), shown)
@@ -98,25 +98,25 @@ def lookup(
 
 
 def _values(table: TypedTable) -> tuple[str, ...]:
-    """The columns outside the key; the key's own, where there are no others."""
+    """The columns outside the key, or those of the key if there are no others."""
     names = tuple(name for name in table.schema.names if name not in table.primary_key)
     return names or tuple(table.schema.names)
 
 
 @dataclass(frozen=True)
 class _LookupTask:
-    """What a task needs to know; pickled with the function that runs in it."""
+    """A task's parameters; pickled with the function that runs in it."""
 
     address: StoreAddress
     spec: TableSpec
     columns: tuple[str, ...]
     epoch: int | None
-    """`None`: the newest when the task begins; 0: nothing was ever committed."""
+    """`None`: the newest epoch when the task begins; 0: nothing was ever committed."""
     target: pa.Schema
-    """The struct's fields, in Arrow's types as Spark takes them."""
+    """The struct's fields, in the Arrow types that Spark takes."""
 
     def finder(self) -> Callable[..., Iterator[pa.Array]]:
-        """The function for `arrow_udf`, which tells by the annotations what it is given."""
+        """The function for `arrow_udf`, which reads from the annotations what to pass."""
         if len(self.spec.primary_key) == 1:
 
             def find_one(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -139,14 +139,14 @@ class _LookupTask:
                     [pa.concat_arrays(columns) for columns in zip(*group, strict=True)],
                     names=list(self.spec.primary_key),
                 )
-                found = reads.run(self.spec, functools.partial(self._found, store, keys, epoch))
+                found = reads.run(self.spec, functools.partial(self._find_structs, store, keys, epoch))
                 start = 0
                 for columns in group:
                     yield found.slice(start, len(columns[0]))
                     start += len(columns[0])
 
-    def _found(self, store: StateStore, keys: pa.RecordBatch, epoch: int, table: TypedTable) -> pa.StructArray:
-        """The struct for each row of `keys`, in Spark's types; null where a key has a null or is not there."""
+    def _find_structs(self, store: StateStore, keys: pa.RecordBatch, epoch: int, table: TypedTable) -> pa.StructArray:
+        """The struct for each row of `keys`, in Spark's types; null if a key has a null or is not in the table."""
         whole = np.ones(keys.num_rows, np.bool_)
         for column in keys.columns:
             if column.null_count:
@@ -155,7 +155,7 @@ class _LookupTask:
             return pa.nulls(keys.num_rows, pa.struct(list(self.target)))
         side = _sides.get(store, self.address, table, epoch, self.target, int(np.count_nonzero(whole)))
         if side is not None:
-            # Asked for no row, the table still refuses an epoch that it does not keep, and says if it was dropped.
+            # Even for no row, the table refuses an epoch that it does not keep, and raises if it was dropped.
             table.read(self.columns, epoch=epoch, limit=0)
             return side.find(keys, whole)
         asked = keys if whole.all() else keys.filter(pa.array(whole))
@@ -163,7 +163,7 @@ class _LookupTask:
         if asked is not keys:
             rows = rows.take(pa.array(np.cumsum(whole) - 1, mask=~whole))
         batch = pa.RecordBatch.from_arrays([rows.field(name) for name in self.columns], names=list(self.columns))
-        fields = fitted(batch, self.target, self.spec.name).columns
+        fields = fit_batch(batch, self.target, self.spec.name).columns
         return pa.StructArray.from_arrays(fields, fields=list(self.target), mask=rows.is_null())
 
 

@@ -1,9 +1,9 @@
-"""Joins of two streams, both sides kept as tables: `stream_join`.
+"""Joins of two streams, with both sides kept as tables: `stream_join`.
 
-A micro-batch has rows of both sides, each under its key with a time. New rows are joined with what the other side has
-stored and with each other; then rows that nothing to come can match are forgotten, and those of them that never matched
-go to a table of their own, which makes the join an outer one: a joined row and half of one can't share a primary key.
-Matches, what is kept, and what is forgotten are one epoch.
+A micro-batch has rows of both sides, each with a key and a time. New rows are joined with the other side's stored rows
+and with each other. Then rows that no later row can match are forgotten, and those of them that never matched go to a
+separate table, which makes the join an outer one: a joined row and half of one can't share a primary key. Matches, kept
+rows and forgotten rows are one epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ SIDES = (LEFT, RIGHT)
 TIME = "_time"
 _MATCHED = "matched"
 TIME_MICROS_MAX = 1 << 61
-"""More than 73,000 years: so far from 1970 a time, in microseconds, can be, and `within` as well."""
+"""More than 73,000 years: the largest distance of a time from 1970, in microseconds, and the largest `within`."""
 
 
 def stream_join(
@@ -53,14 +53,14 @@ def stream_join(
     writer: str | None = None,
     partitions: int | None = None,
 ) -> "StreamJoin":
-    """Join two streams by key and time; `union` their rows, and give the answer to `foreachBatch`.
+    """Join two streams by key and time; `union` their rows, and pass the result to `foreachBatch`.
 
     Rows match if they agree in the columns `on` and the right one's time minus the left one's is from `within[0]` to
-    `within[1]` (timedeltas or seconds, also negative, both included); `event_time` names the time of each side. Pairs
-    go to the table `matched`, which has columns for `on` and for both sides. With `unmatched_left` it is a left outer
-    join, with `unmatched_right` a right outer one, with both a full one: rows that match nothing go to that table, once
-    the watermark has passed all that could match them. What is kept of the sides lies in `<table>.left` and
-    `<table>.right`, made if they are not there.
+    `within[1]` (timedeltas or seconds, negative ones too, both ends included); `event_time` names the time of each
+    side. Pairs go to the table `matched`, which has columns for `on` and for both sides. With `unmatched_left` it is a
+    left outer join, with `unmatched_right` a right outer one, with both a full one: rows that match nothing go to that
+    table, once the watermark has passed all that could match them. The kept rows of the sides are in the tables
+    `<table>.left` and `<table>.right`, which are created if they are missing.
 
     The watermark is the largest time of earlier batches, of both sides together, minus `delay`, so the delay covers
     how far one side may be behind the other. Rows at or before it are dropped. `writer` and `partitions` as in
@@ -94,21 +94,21 @@ def stream_join(
 
 
 class StreamJoin:
-    """What `stream_join` answers: `union` makes the stream, and calling it works off one of its micro-batches."""
+    """What `stream_join` returns: `union` makes the stream, and a call processes one of its micro-batches."""
 
     def __init__(self, join: "_Join", write: Any, event_time: tuple[str, str], store: str | StateStore) -> None:
         self._join = join
         self._event_time = event_time
         self._store = store
         self.write = write
-        """The function of `stateful` behind it, for tables that are there."""
+        """The function of `stateful` that does the work, for tables that exist."""
 
     def union(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        """Rows of both sides as one stream: the columns `on`, a time, and of `left` and `right` the one that it is.
+        """Rows of both sides as one stream: the columns `on`, a time, and a `left` and a `right`, one of which is set.
 
-        Rows without a key or without a time match nothing: they are left out. Raises `SchemaMismatch` if a column is
-        missing, if the sides' columns `on` are of different kinds or a time is none, or if both sides have a column of
-        one name beside `on`.
+        Rows without a key or without a time match nothing and are left out. Raises `SchemaMismatch` if a column is
+        missing, if the types of the columns `on` differ, if a time is not a timestamp, or if both sides have a column
+        of the same name that is not in `on`.
         """
         on = self._join.on
         for side, rows, time in zip(SIDES, (left, right), self._event_time, strict=True):
@@ -141,12 +141,12 @@ class StreamJoin:
         return parts[0].unionByName(parts[1], allowMissingColumns=True)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Work off one micro-batch; nothing if it is in the store already."""
+        """Process one micro-batch; does nothing if it is in the store already."""
         self.make_tables(opened_store(self._store), arrow_target(rows.schema))
         self.write(rows, batch_id)
 
     def make_tables(self, store: StateStore, rows: pa.Schema) -> None:
-        """Make the tables of the sides for rows of `union`, unless they are there."""
+        """Create the tables of the sides for rows of `union`, unless they exist."""
         on = self._join.on
         for name, side in zip(self._join.tables, SIDES, strict=True):
             kept = pa.struct([("row", rows.field(side).type), ("time", MICROS), ("matched", pa.bool_())])
@@ -164,7 +164,7 @@ class _Join:
     """The state function: pure, on frames of Polars."""
 
     each_timer = False
-    """What is over is told by the watermark."""
+    """The watermark decides what is over."""
 
     def __init__(
         self, on: tuple[str, ...], tables: tuple[str, str], outer: tuple[str, ...], low: int, high: int
@@ -175,7 +175,7 @@ class _Join:
         self.low, self.high = low, high
 
     def __call__(self, batch: KeyedBatch) -> Update:
-        """Join, emit, forget."""
+        """Join, emit, and forget."""
         rows = _frame(batch.rows)
         # A left row can match until its time plus `high`, a right one until its time minus `low`.
         sides = {
@@ -197,7 +197,7 @@ class _Join:
             found = _frame(batch.keys).filter(pl.Series(batch.states[name].found))
             deletes[name] = found.join(state[name], on=self.on, how="anti")
             timers.append(kept.select(*self.on, "until"))
-        # Each key here has new rows or a timer that fired, so it gets another one: when its first row is over.
+        # Each key here has new rows or a timer that fired, so it gets a new timer: when its first row is over.
         first = pl.concat(timers).group_by(self.on).agg(pl.col("until").min().cast(pl.Datetime("us", "UTC")).alias(AT))
         return Update(state=state, deletes=deletes, outputs=outputs, timers=first)
 
@@ -216,13 +216,13 @@ class _Join:
             state.schema.field("rows").type.value_type.field("row"),
         ]
         fitting = [pl.Series(one.name, in_type(_plain(new.get_column(one.name)), one, table)) for one in fields]
-        # The columns that are left are of types that this function has made itself.
+        # The remaining columns have types that this function made itself.
         both = pl.concat([old, new.with_columns(fitting).cast(old.schema)]).with_row_index("n")
         return both.with_columns(until=pl.col("time").dt.epoch("us") + reach)
 
 
 def _check_times(times: pl.Series, side: str) -> None:
-    """Raise `InvalidBatch` for times of which the difference, or the end of what they match, would wrap around."""
+    """Raise `InvalidBatch` for times so extreme that their difference, or the end of their match, would overflow."""
     if not times.dt.epoch("us").is_between(-TIME_MICROS_MAX, TIME_MICROS_MAX).all():
         raise InvalidBatch(
             f"event time of the {side} rows: one is further than {TIME_MICROS_MAX} microseconds from 1970, with which "
@@ -231,7 +231,7 @@ def _check_times(times: pl.Series, side: str) -> None:
 
 
 def _plain(values: pl.Series) -> pa.Array:
-    """As Arrow has it, in the forms of strings and bytes that Spark and the tables have."""
+    """The values in Arrow's forms of strings and bytes that Spark and the tables use."""
     return values.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 

@@ -1,1 +1,1 @@
-"""What a user asks of a table: options, conditions and schemas, checked once."""
+"""What a user asks of a table: options, conditions and schemas, all checked here."""

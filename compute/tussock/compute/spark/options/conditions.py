@@ -1,7 +1,7 @@
-"""Which rows a read wants, as tests of columns; and when that makes it a lookup of keys or a read of an interval.
+"""The rows that a read wants, as tests of columns; and when that makes it a lookup of keys or a read of an interval.
 
 Pure. The tests come from the option `where`, which belongs to the DataFrame, or from the filters that Spark pushes down
-(`pushdown.py`). A test holds for no null, so a row passes only if it has a value in each column that is tested.
+(`pushdown.py`). No test holds for null, so a row passes only if it has a value in each tested column.
 """
 
 import itertools
@@ -19,17 +19,17 @@ from tussock.statestore.keys.intervals import Interval
 __all__ = ["LOOKUP_KEYS_MAX", "OPERATORS", "Conditions", "Test", "conditions_of", "typed_test"]
 
 LOOKUP_KEYS_MAX = 10_000
-"""More keys than this are not looked up one by one but scanned for."""
+"""Above this number of keys, a scan replaces lookups of single keys."""
 
 OPERATORS = ("in", ">", ">=", "<", "<=", "prefix")
-"""What a column can be tested for: one of some values, a side of one value, or beginning with one."""
+"""The tests of a column: one of some values, a bound, or a prefix."""
 
 _COMPARE = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
 
 
 @dataclass(frozen=True)
 class Test:
-    """One test of one column, its value in the column's type; of `in` a tuple of values, each once."""
+    """One test of one column, with the value in the column's type; for `in` a tuple of different values."""
 
     __test__ = False
 
@@ -40,17 +40,17 @@ class Test:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Tests that a row has to pass, all of them; none: every row is wanted."""
+    """Tests that a row has to pass, all of them; without tests every row is wanted."""
 
     tests: tuple[Test, ...] = ()
 
     @property
     def columns(self) -> set[str]:
-        """The columns that have to be read to decide."""
+        """The columns that decide, which have to be read."""
         return {test.column for test in self.tests}
 
     def expression(self, schema: pa.Schema) -> pc.Expression | None:
-        """What a row has to meet, over columns of `schema`; `None` if nothing."""
+        """The condition that a row has to meet, over columns of `schema`; `None` if there is none."""
         joined: pc.Expression | None = None
         for test in self.tests:
             passed = _passes(test, schema.field(test.column).type)
@@ -58,7 +58,7 @@ class Conditions:
         return joined
 
     def keys(self, primary_key: Sequence[str]) -> list[tuple[Any, ...]] | None:
-        """All keys that can pass, if every key column is fixed to some values and they are few."""
+        """All keys that can pass, if the tests fix every key column to a few values."""
         choices = [self._choices(name) for name in primary_key]
         count = 1
         for values in choices:
@@ -70,7 +70,7 @@ class Conditions:
         return list(itertools.product(*(values for values in choices if values is not None)))
 
     def interval(self, primary_key: Sequence[str]) -> Interval | None:
-        """The ends between which all keys lie that can pass, both inclusive; `None` if the tests give no end."""
+        """The interval of all keys that can pass, both ends inclusive; `None` if the tests give no end."""
         fixed: list[Any] = []
         for name in primary_key:
             values = self._choices(name)
@@ -85,14 +85,14 @@ class Conditions:
         return (*fixed, *low), (*fixed, *high)
 
     def _choices(self, column: str) -> list[Any] | None:
-        """The values that the column may have, if tests name them."""
+        """The values that the column may have, if the tests list them."""
         named = [test.value for test in self.tests if test.column == column and test.operator == "in"]
         if not named:
             return None
         return [value for value in named[0] if all(value in other for other in named[1:])]
 
     def _ends(self, column: str, choices: Sequence[Any] | None) -> tuple[list[Any], list[Any]]:
-        """The smallest and the largest value that the column may have, each as a list of none or one."""
+        """The smallest and the largest value that the column may have, each as a list of at most one."""
         if choices:
             return [min(choices)], [max(choices)]
         lows, highs = [], []
@@ -111,7 +111,7 @@ class Conditions:
 def conditions_of(where: Sequence[tuple[str, str, Any]], schema: pa.Schema, table: str) -> Conditions:
     """The option's tests in the types of the columns; JSON has strings for dates, times, decimals and binaries.
 
-    Raises `SchemaMismatch` for a column that is not there, `InvalidOption` for a value that its column cannot have.
+    Raises `SchemaMismatch` for a missing column, `InvalidOption` for a value that its column cannot have.
     """
     tests = []
     for name, operator, value in where:
@@ -126,10 +126,10 @@ def conditions_of(where: Sequence[tuple[str, str, Any]], schema: pa.Schema, tabl
 
 
 def typed_test(column: str, operator: str, value: Any, kind: pa.DataType) -> Test:
-    """The test with its value in the column's type; one of the errors of Arrow or Python if it has no such value."""
+    """The test with its value in the column's type; raises an error of Arrow or Python if it has no such value."""
     values = pa.array(value if operator == "in" else [value])
     if pa.types.is_timestamp(kind) and pa.types.is_string(values.type) and kind.unit in ("s", "ms"):
-        # Arrow parses no more digits than the unit has, though they be zeros.
+        # Arrow parses no more digits than the unit has, even if they are zeros.
         values = values.cast(pa.timestamp("us", kind.tz))
     typed = (values if values.type == kind else values.cast(kind)).to_pylist()
     if operator == "prefix" and not isinstance(typed[0], str | bytes):
@@ -157,5 +157,5 @@ def _after_prefix(prefix: str | bytes) -> str | bytes | None:
     if not stem:
         return None
     after = ord(stem[-1]) + 1
-    # Between these two lie the surrogates, which no string has.
+    # Between these two lie the surrogates, which no string contains.
     return stem[:-1] + chr(0xE000 if after == 0xD800 else after)

@@ -1,7 +1,7 @@
-"""What a write with `mergeSchema` changes of its table: new columns, and wider types of the same kind.
+"""The changes that a write with `mergeSchema` makes to its table: new columns, and wider types of the same kind.
 
-As in Delta: columns that only the rows have are added, nullable; integers, floats and decimals become wider ones, but
-an integer never a float or a decimal, which somebody has to want by name (`StateStore.alter_table`).
+As in Delta: columns that only the rows have are added, nullable; integers, floats and decimals become wider ones. An
+integer never becomes a float or a decimal: a user has to ask for that by name (`StateStore.alter_table`).
 """
 
 from collections.abc import Collection, Sequence
@@ -20,9 +20,9 @@ __all__ = ["check_known", "schema_changes"]
 def schema_changes(found: StructType, table: pa.Schema, ignored: Collection[str]) -> tuple[pa.Schema, pa.Schema]:
     """Columns to add to the table and columns to widen, so that it can hold rows of Spark's schema `found`.
 
-    Those in `ignored` are not the table's. A column that is already read as what the rows have stays as it is.
-    Raises `SchemaMismatch` for a new column whose name differs from another one's by case only: Spark, which finds
-    columns in any case, could select neither.
+    Columns in `ignored` are not the table's. A column that is already read as the type of the rows stays as it is.
+    Raises `SchemaMismatch` for a new column whose name differs from another one's only by case: Spark finds columns in
+    any case, so it could select neither.
     """
     rows = arrow_target(StructType([field for field in found.fields if field.name not in ignored]))
     add = pa.schema([field.with_nullable(True) for field in rows if field.name not in table.names])
@@ -48,7 +48,7 @@ def _check_cases(added: Sequence[str], there: Sequence[str]) -> None:
 
 
 def check_known(found: StructType, table: pa.Schema, ignored: Collection[str], name: str) -> None:
-    """Raise `SchemaMismatch` if the rows have columns that the table lacks; it says how to add them."""
+    """Raise `SchemaMismatch` if the rows have columns that the table lacks; the message says how to add them."""
     unknown = {field.name: field.dataType.simpleString() for field in found.fields}
     for known in (*table.names, *ignored):
         unknown.pop(known, None)

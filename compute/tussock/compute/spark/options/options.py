@@ -1,7 +1,7 @@
-"""The options of the data source: what a user may set, checked once, as immutable records that travel to the tasks.
+"""The options of the data source, checked once, as immutable records that travel to the tasks.
 
-Spark hands options over as strings and may lower-case their names, so names are compared without case and underscores:
-`opColumn`, `opcolumn` and `op_column` are one. Credentials are no options, because Spark shows options in plans and
+Spark passes options as strings and may lower-case their names, so names are compared without case and underscores:
+`opColumn`, `opcolumn` and `op_column` are one. Credentials are not options, because Spark shows options in plans and
 logs; they come from the environment of driver and executors.
 """
 
@@ -42,12 +42,12 @@ FILTER_STAGE_OPTION = "tussockFilterStage"
 
 _ADDRESS = ("store", "table", "retention", "gcGrace", "cacheBytes", "bufferBytes", "deadline")
 MOMENTS = ("asOfEpoch", "epoch", "asOfTimestamp", "timestamp")
-"""Options that say at which moment to read: by epoch, or by time, each by either of two names."""
+"""Options that select the moment to read: by epoch, or by time, each under two names."""
 _READ = (*_ADDRESS, "readChangeFeed", *MOMENTS, "columns", "where", "pushdown", "maxSplitBytes")
 _WRITE = (*_ADDRESS, "mode", "opColumn", "writerId", "writerVersion", "mergeSchema")
 _STARTS = ("startingEpoch", "startingVersion")
 _ENDS = ("endingEpoch", "endingVersion")
-"""Where a change feed begins and ends, each by either of two names: Spark's and Delta's feeds say version."""
+"""The ends of a change feed, each under two names: Spark's and Delta's feeds say version."""
 _CHANGES = (*_ADDRESS, "readChangeFeed", *_STARTS, "columns", "beforeImages")
 _CHANGES_BATCH = (*_CHANGES, *_ENDS)
 _CHANGES_STREAM = (*_CHANGES, "maxEpochsPerTrigger", "consumerId", "failOnDataLoss")
@@ -57,7 +57,7 @@ ACCEPTED = {
     "batch read of changes": _CHANGES_BATCH,
     "stream of changes": _CHANGES_STREAM,
 }
-"""The options that users may set, by what is done."""
+"""The options that users may set, by action."""
 _FROM_SPARK = ("path", "checkpointLocation", "queryName")
 _SECONDS = {"retention": "retention", "gcGrace": "gc_grace", "deadline": "deadline"}
 _BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
@@ -65,21 +65,21 @@ _BYTES = {"cacheBytes": "cache_bytes", "bufferBytes": "buffer_bytes"}
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where a store is and how to open it: the arguments of `connect` as a value that can be pickled and compared."""
+    """The address of a store and how to open it: the arguments of `connect` as a value to pickle and compare."""
 
     url: str
     settings: tuple[tuple[str, float | int], ...] = ()
 
 
 class WritePlan(msgspec.Struct, frozen=True):
-    """What `write_epoch` tells the data source about one table of its epoch."""
+    """What `write_epoch` passes to the data source about one table of its epoch."""
 
     stage: str
-    """File on the driver's machine that takes the uploaded runs, instead of a commit."""
+    """A file on the driver's machine that takes the uploaded runs, instead of a commit."""
     merge: dict[str, str] | None = None
-    """Per value column how to combine the stored value with the batch's; `None`: the batch's rows replace."""
+    """For each value column, how to combine the stored value with the batch's; `None`: the batch's rows replace it."""
     read_epoch: int = 0
-    """The epoch at which a merge reads; 0: the store is empty."""
+    """The epoch at which a merge reads; 0 for an empty store."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class ReadOptions:
     timestamp_ms: int | None
     columns: tuple[str, ...] | None
     where: tuple[tuple[str, str, Any], ...]
-    """Column, operator, and the value or the values as JSON has them."""
+    """Column, operator, and the value or values from the JSON."""
     pushdown: bool = False
     """Take filters that Spark pushes down."""
     split_bytes: int | None = None
-    """Bytes in the bucket that one task reads, roughly."""
+    """Approximate bytes in the bucket that one task reads."""
     filter_stage: str | None = None
-    """File on the driver's machine that takes Spark's filters, for `read_table`; they are not applied then."""
+    """A file on the driver's machine that takes Spark's filters, for `read_table`; they are not applied then."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ChangeOptions:
     columns: tuple[str, ...] | None
     before_images: bool
     epochs_max: int | None
-    """Epochs that a micro-batch has at most."""
+    """The largest number of epochs in a micro-batch."""
     consumer: str | None
     fail_on_loss: bool
 
@@ -132,12 +132,12 @@ class WriteOptions:
     batch_id: int | None
     plan: WritePlan | None
     merge_schema: bool = False
-    """Give the table the columns that it lacks, and wider types, before the write."""
+    """Before the write, give the table the columns that it lacks, and wider types."""
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of a read; `InvalidOption` names the one that does not fit."""
-    given = _normalised(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION), "read")
+    """Check the options of a read; `InvalidOption` names the invalid one."""
+    given = _normalise(options, (*ACCEPTED["read"], FILTER_STAGE_OPTION), "read")
     address, table = _address(given)
     moments = [name for name in MOMENTS if name in given]
     if len(moments) > 1:
@@ -158,23 +158,23 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 
 def wants_changes(options: Mapping[str, str]) -> bool:
-    """Whether a read is one of changes; `InvalidOption` if it is not said by true or false."""
+    """Whether a read is one of changes; `InvalidOption` if the value is neither true nor false."""
     given = {_plain(name): value for name, value in options.items()}
     return _flag({"readChangeFeed": given["readchangefeed"]}, "readChangeFeed") if "readchangefeed" in given else False
 
 
 def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) -> ChangeOptions:
-    """Check the options of a read of changes; `InvalidOption` names the one that does not fit.
+    """Check the options of a read of changes; `InvalidOption` names the invalid one.
 
-    `is_stream=None` takes those of batches and of streams: Spark asks for the columns before it says which it is.
+    `is_stream=None` accepts those of batches and of streams: Spark asks for the columns before it says which it is.
     """
     action = "stream of changes" if is_stream else "batch read of changes"
     known = ACCEPTED[action]
     if is_stream is None:
         known = tuple(dict.fromkeys((*_CHANGES_BATCH, *_CHANGES_STREAM)))
-    given = _normalised(options, known, action)
+    given = _normalise(options, known, action)
     address, table = _address(given)
-    start, end = (_either(given, names) for names in (_STARTS, _ENDS))
+    start, end = (_given_name(given, names) for names in (_STARTS, _ENDS))
     word = given[start].strip().lower() if start else "earliest"
     begin = word if start is None or word in ("earliest", "latest") else _epoch(given, start, "earliest, latest")
     return ChangeOptions(
@@ -190,8 +190,8 @@ def parse_changes(options: Mapping[str, str], *, is_stream: bool | None = None) 
     )
 
 
-def _either(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """Which of two names of one option is given."""
+def _given_name(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """The one that is given of two names of one option."""
     there = [name for name in names if name in given]
     if len(there) > 1:
         raise InvalidOption(f"options {' and '.join(there)} mean the same; give one of them")
@@ -206,8 +206,8 @@ def _epoch(given: Mapping[str, str], name: str, words: str) -> int:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Check the options of a write; `InvalidOption` names the one that does not fit."""
-    given = _normalised(options, (*ACCEPTED["write"], PLAN_OPTION), "write")
+    """Check the options of a write; `InvalidOption` names the invalid one."""
+    given = _normalise(options, (*ACCEPTED["write"], PLAN_OPTION), "write")
     address, table = _address(given)
     mode = given.get("mode", "upsert").lower()
     if mode not in ("upsert", "delete"):
@@ -231,8 +231,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str) -> dict[str, str]:
-    """The options by their documented names; `InvalidOption` for one that is unknown."""
+def _normalise(options: Mapping[str, str], known: tuple[str, ...], action: str) -> dict[str, str]:
+    """The options by their documented names; `InvalidOption` for an unknown one."""
     names = {_plain(name): name for name in (*known, *_FROM_SPARK)}
     unknown = sorted(name for name in options if _plain(name) not in names)
     if unknown:
@@ -249,7 +249,7 @@ def _normalised(options: Mapping[str, str], known: tuple[str, ...], action: str)
 
 
 def option_name(name: str) -> str:
-    """The documented name of a read's option that is written in any way; one that there is not as it stands."""
+    """The documented name of a read's option, however it is written; an unknown name stays as it is."""
     return next((known for known in _READ if _plain(known) == _plain(name)), name)
 
 
@@ -274,7 +274,7 @@ def _address(given: Mapping[str, str]) -> tuple[StoreAddress, str]:
 
 
 def check_shareable(address: StoreAddress) -> StoreAddress:
-    """The address, unless it is a memory store: that lives in one process, and Spark works in several."""
+    """The address; raises for a memory store, which lives in one process, while Spark works in several."""
     if address.url.startswith("memory:"):
         raise InvalidOption(
             f"store {address.url!r} is in the memory of one process, and Spark's workers are others; "
@@ -317,7 +317,7 @@ def _name(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _timestamp_ms(name: str, text: str) -> int:
-    """Milliseconds since the Unix epoch, from such a number or from ISO 8601; without an offset it is UTC."""
+    """Milliseconds since the Unix epoch, from such a number or from ISO 8601; UTC if it has no offset."""
     plain = text.strip()
     if plain.isascii() and plain.isdigit():
         return int(plain)
@@ -326,13 +326,13 @@ def _timestamp_ms(name: str, text: str) -> int:
     except ValueError:
         _refuse(name, text, "milliseconds since 1970 or ISO 8601, such as 2013-06-30T12:00:00+00:00")
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    # Counted in integers: a float would round the last millisecond away.
+    # Computed with integers: a float would round the last millisecond away.
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """Names from a JSON list, which can hold any name, or separated by commas."""
+    """Names from a JSON list, which can hold any name, or from a text separated by commas."""
     if text.lstrip().startswith("["):
         try:
             names = json.loads(text)
@@ -346,7 +346,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def not_committed(name: str, epoch: int, newest: int, url: str) -> InvalidOption:
-    """The error for an epoch that is not there yet."""
+    """The error for an epoch that is not committed yet."""
     return InvalidOption(
         f"{name} {epoch} is not committed in the store at {url}, whose newest committed epoch is {newest}; "
         + ("give that or an older one" if newest else "nothing was committed there yet")

@@ -1,7 +1,7 @@
-"""Filters that Spark pushes down, as tests of columns. Pure, and the same for the same filters in the same order.
+"""Filters that Spark pushes down, as tests of columns. Pure, and deterministic in filters and their order.
 
-A filter becomes a test only if the test passes exactly the rows that the filter passes; the others go back to Spark.
-Floats go back: Spark holds NaN for equal to itself and larger than all numbers, Arrow does not.
+A filter becomes a test only if the test passes exactly the rows that the filter passes; Spark applies the others.
+Filters on floats are among those: for Spark NaN equals itself and exceeds all numbers, for Arrow it does not.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -49,13 +49,13 @@ _EXACT: tuple[Callable[[pa.DataType], bool], ...] = (
     pt.is_binary,
     pt.is_large_binary,
 )
-"""Types whose values Spark and Arrow compare alike."""
+"""Types whose values Spark and Arrow compare in the same way."""
 
 
 def filter_tests(
     filters: Iterable[Filter], schema: pa.Schema, required: Collection[str]
 ) -> tuple[list[Test], list[Filter]]:
-    """The filters as tests, and those filters that no test stands for; `required` columns are never null."""
+    """The filters as tests, and the filters that no test can replace; `required` columns are never null."""
     tests, left, wanted = [], [], []
     for each in filters:
         test = _test(each, schema)
@@ -70,7 +70,7 @@ def filter_tests(
 
 
 def portable_tests(filters: Iterable[Filter], schema: pa.Schema) -> list[tuple[str, str, Any]]:
-    """Of the filters that have a test, column, operator and value as the option `where` takes them."""
+    """Column, operator and value, as the option `where` takes them, of each filter that can be a test."""
     tests = []
     for each in filters:
         if _test(each, schema) is None:
@@ -94,12 +94,12 @@ def _test(each: Filter, schema: pa.Schema) -> Test | None:
     try:
         return typed_test(name, operator, value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # A value that the column's narrower type does not have, such as -1 for an unsigned one.
+        # A value that the column's narrower type cannot have, such as -1 for an unsigned one.
         return None
 
 
 def _parts(each: Any) -> tuple[str, str, Any]:
-    """Column, operator and value; of the tests for single values a list, without null, which equals nothing."""
+    """Column, operator and value; for tests of single values a list, without null, which equals nothing."""
     operator = _OPERATORS[type(each)]
     value = each.value
     if operator == "in":

@@ -1,8 +1,8 @@
-"""Between a table's Arrow schema and Spark's: the types of a read, the fit of a write, and casts of batches.
+"""Conversions between a table's Arrow schema and Spark's: types of a read, checks of a write, and casts of batches.
 
-Spark wants one Arrow type per type of its own (`string`, never `large_string`; timestamps in microseconds and UTC) and
-checks for equality. What Spark has no type for is read as the next wider one: unsigned integers as the next larger
-signed type, a 64-bit unsigned one as `decimal(20,0)`.
+Spark wants exactly one Arrow type for each of its types (`string`, never `large_string`; timestamps in microseconds and
+UTC) and checks for equality. A type that Spark lacks is read as the next wider one: unsigned integers as the next
+larger signed type, a 64-bit unsigned one as `decimal(20,0)`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,11 +21,11 @@ __all__ = [
     "arrow_target",
     "check_columns",
     "check_writable",
-    "fitted",
+    "fit_batch",
     "named",
     "shown_type",
     "spark_schema",
-    "storable",
+    "storable_batch",
 ]
 
 _WIDER = {
@@ -43,7 +43,7 @@ _WIDER = {
 
 
 def named(name: str) -> Column:
-    """The column of exactly that name: in a bare text Spark takes dots and backquotes for more than a name."""
+    """The column of exactly that name: Spark would interpret dots and backquotes in a bare text."""
     return f.col("`" + name.replace("`", "``") + "`")
 
 
@@ -70,16 +70,16 @@ def spark_schema(schema: pa.Schema, required: Collection[str], table: str) -> St
 
 
 def shown_type(kind: pa.DataType) -> pa.DataType:
-    """As what Spark reads a column of that type: itself, or the next wider type that Spark has."""
+    """The type as which Spark reads a column: the same, or the next wider type that Spark has."""
     return _WIDER.get(kind, kind)
 
 
 def arrow_target(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects of batches for its `schema`."""
+    """The Arrow schema of the batches that Spark expects for its `schema`."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def fitted(batch: pa.RecordBatch, target: pa.Schema, table: str) -> pa.RecordBatch:
+def fit_batch(batch: pa.RecordBatch, target: pa.Schema, table: str) -> pa.RecordBatch:
     """The batch's columns in exactly the target's types; `SchemaMismatch` names a column whose values do not fit."""
     arrays = []
     for field in target:
@@ -105,7 +105,7 @@ def check_writable(
 ) -> None:
     """Raise `SchemaMismatch` if rows of Spark's schema `found` cannot go to the table, before any task runs.
 
-    `required` columns must be there; those in `ignored` are not the table's.
+    `required` columns must be present; columns in `ignored` are not the table's.
     """
     kept = StructType([field for field in found.fields if field.name not in ignored])
     for field in kept.fields:
@@ -116,12 +116,12 @@ def check_writable(
                 f"table {table!r}: Spark sends no Arrow for column {field.name!r} of type "
                 f"{field.dataType.simpleString()}; cast the column to a type that the table has"
             ) from error
-    rows = storable(pa.RecordBatch.from_pylist([], arrow_target(kept)), expected, table)
+    rows = storable_batch(pa.RecordBatch.from_pylist([], arrow_target(kept)), expected, table)
     conform(rows, expected, required, table)
 
 
-def storable(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
-    """The batch with `decimal(20,0)` as 64-bit unsigned integers where the table has these: a read gives them so."""
+def storable_batch(batch: pa.RecordBatch, schema: pa.Schema, table: str) -> pa.RecordBatch:
+    """The batch with `decimal(20,0)` as 64-bit unsigned integers if the table has these: the reverse of a read."""
     for at, field in enumerate(batch.schema):
         if (
             field.type == _WIDER[pa.uint64()]

@@ -1,4 +1,4 @@
-"""The option `where`: a JSON object with the tests that a row has to pass, by column; read, checked, and written.
+"""The option `where`: a JSON object with the tests that a row has to pass, by column; parsed, checked, and written.
 
 {"carrier": ["AA", "UA"], "day": {">=": "2013-01-01", "<": "2013-02-01"}, "flight": 1, "dest": {"prefix": "S"}}
 """
@@ -22,7 +22,7 @@ _EXPECTED = (
 
 
 def where_tests(text: str) -> tuple[tuple[str, str, Any], ...]:
-    """Column, operator and value of each test; of `in` a list of values. `InvalidOption` says what is expected."""
+    """Column, operator and value of each test; for `in` a list of values. `InvalidOption` says what is expected."""
     try:
         wanted = json.loads(text, parse_constant=lambda _: _refuse(text, "; NaN and infinity are no values"))
     except json.JSONDecodeError:
@@ -46,7 +46,7 @@ def where_tests(text: str) -> tuple[tuple[str, str, Any], ...]:
 
 
 def where_json(tests: Iterable[tuple[str, str, Any]]) -> str:
-    """The option's text for these tests; of several tests of one kind of one column only the first is in it."""
+    """The option's text for these tests; of several tests with the same operator on a column it has only the first."""
     wanted: dict[str, dict[str, Any]] = {}
     for column, operator, value in tests:
         wanted.setdefault(column, {}).setdefault(operator, value)
@@ -54,9 +54,9 @@ def where_json(tests: Iterable[tuple[str, str, Any]]) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A value of Spark's as JSON has it, so that `where_tests` and the column's type give it back.
+    """One of Spark's values as JSON, so that `where_tests` and the column's type give it back.
 
-    Raises `ValueError` for one that has no such form.
+    Raises `ValueError` for a value that has no such form.
     """
     if isinstance(value, str | int):
         return value

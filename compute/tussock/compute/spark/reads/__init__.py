@@ -1,1 +1,1 @@
-"""Reads of tables by tasks, and the stores that they are made through."""
+"""Reads of tables by tasks, and the connections to stores that they use."""

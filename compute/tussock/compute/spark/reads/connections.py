@@ -1,7 +1,7 @@
-"""One connection per store and process, to stores that are there: Spark makes none.
+"""One connection per store and process, to existing stores: Spark creates none.
 
-Spark keeps its Python workers and hands them task after task, so a store that is opened once per process keeps its
-version, its metas and its blocks over the tasks and micro-batches of a job. Workers never compact; the process that
+Spark keeps its Python workers and gives them one task after another, so a store that is opened once per process keeps
+its version, its metas and its blocks over the tasks and micro-batches of a job. Workers never compact; the process that
 commits does.
 """
 
@@ -33,45 +33,45 @@ def working_store(address: StoreAddress) -> StateStore:
 
 
 def committing_store(address: StoreAddress) -> StateStore:
-    """This process's connection for commits; after a commit its background thread compacts."""
+    """This process's connection for commits; after a commit, its background thread compacts."""
     return _store(address, compaction=True)
 
 
 def address_of(url: str) -> StoreAddress:
-    """The store as the tasks open it; `InvalidOption` if they cannot."""
+    """The address with which the tasks open the store; `InvalidOption` if they cannot."""
     return check_shareable(StoreAddress(url))
 
 
 def opened_store(store: str | StateStore) -> StateStore:
-    """The store that a user named by its URL, as `committing_store` opens it, or has opened already."""
+    """The store that a user named by its URL, opened as by `committing_store`, or the open one that the user passed."""
     return store if isinstance(store, StateStore) else committing_store(address_of(store))
 
 
 def _store(address: StoreAddress, *, compaction: bool) -> StateStore:
-    # By process as well: a fork inherits this dictionary, but threads and sockets of the stores in it stay behind.
+    # By process as well: a fork inherits this dictionary, but not the threads and sockets of its stores.
     key = (address, compaction, os.getpid())
     with _lock:
         store = _stores.get(key)
         if store is None:
             _check_there(address.url)
-            # What is left after the URL are numbers, `parse_read` and `parse_write` checked their names.
+            # The values after the URL are numbers, and `parse_read` and `parse_write` have checked their names.
             store = connect(address.url, compaction=compaction, **dict(address.settings))  # type: ignore[arg-type]
             if not store.recent_version().seq:
                 store.close()
-                raise _missing(store.url)
+                raise _missing_store(store.url)
             _stores[key] = store
         return store
 
 
 def _check_there(url: str) -> None:
-    """Raise `InvalidOption` for a folder that is not there, which `connect` would make."""
+    """Raise `InvalidOption` for a missing folder, which `connect` would create."""
     if url.startswith("file:"):
         where = parse_bucket_url(url)
         if not Path(where.prefix).is_dir():
-            raise _missing(url)
+            raise _missing_store(url)
 
 
-def _missing(url: str) -> InvalidOption:
+def _missing_store(url: str) -> InvalidOption:
     return InvalidOption(
         f"there is no store at {url}: nothing was ever written there; check the URL, or make the store with "
         "tussock.statestore.connect and its tables with create_table"
@@ -80,17 +80,17 @@ def _missing(url: str) -> InvalidOption:
 
 @atexit.register
 def _close_all() -> None:
-    """Let compaction end between two batches instead of being cut off with the process."""
+    """Let compaction stop between two batches instead of dying with the process."""
     for (_, _, process), store in list(_stores.items()):
         if process == os.getpid():
             store.close()
 
 
 def same_table(store: StateStore, spec: TableSpec) -> Table:
-    """The table that was planned with, maybe altered since; `SchemaMismatch` if another one has its name now."""
+    """The table of the plan, maybe altered since; `SchemaMismatch` if another table has its name now."""
     table: Table = store.table(spec.name)
     if table.spec != spec:
-        # This connection may have last looked before the table was made, or altered.
+        # This connection may have looked last before the table was created or altered.
         store.version()
         table = store.table(spec.name)
     if table.spec.id != spec.id:

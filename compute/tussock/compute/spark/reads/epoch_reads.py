@@ -1,4 +1,4 @@
-"""Reads of a task at one epoch, however long the task takes."""
+"""Reads of a task at one epoch, even if the task takes longer than the retention."""
 
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class EpochReads:
-    """Reads at one epoch. Past the retention it is kept by whoever pins it for the job; then this pins it, too.
+    """Reads at one epoch. Past the retention the job's pin keeps it; then this object pins it, too.
 
-    A task has no pin from its beginning, since almost none takes that long.
+    A task takes no pin at its beginning, since hardly any task takes that long.
     """
 
     def __init__(self, store: StateStore, epoch: int) -> None:
@@ -26,10 +26,10 @@ class EpochReads:
         self._snapshot: Snapshot | None = None
 
     def run(self, spec: TableSpec, read: Callable[[Any], T]) -> T:
-        """What `read` answers, given the table; it may be called twice.
+        """Return what `read` returns for the table; may call it twice.
 
-        If that are batches, `read` checks the epoch at once, and the pin holds while they are read: until `close`.
-        Raises `SnapshotExpired` if nobody keeps the epoch.
+        If `read` returns batches, it must check the epoch at once; the pin holds until `close`, while they are read.
+        Raises `SnapshotExpired` if nothing keeps the epoch.
         """
         if self._snapshot is None:
             try:
@@ -39,7 +39,7 @@ class EpochReads:
         return read(self._snapshot.table(spec.name))
 
     def close(self) -> None:
-        """Let go of the pin."""
+        """Release the pin."""
         if self._snapshot is not None:
             self._snapshot.close()
 

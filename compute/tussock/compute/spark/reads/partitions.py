@@ -1,7 +1,7 @@
-"""How a read is divided among tasks: by ranges of virtual nodes or keys, of about the same number of bytes.
+"""Division of a read among tasks: by ranges of virtual nodes or keys, of about the same number of bytes.
 
-Pure: decides from the SSTs that the version names. A vnode's share is estimated by spreading each SST's bytes evenly
-over the vnodes that it spans, which is right on average because vnodes are a hash.
+Pure: decides from the SSTs in the version. A vnode's share is estimated by spreading each SST's bytes evenly over the
+vnodes that it spans, which is right on average because vnodes are a hash.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from tussock.statestore.keys.intervals import Interval
 __all__ = ["PARTITION_BYTES", "KeyLookup", "KeyRange", "VnodeRange", "intervals", "key_ranges", "vnode_ranges"]
 
 PARTITION_BYTES = 16 << 20
-"""Bytes in the bucket that one task reads, roughly: half a second of work, so that few rows still use several cores."""
+"""Approximate bytes in the bucket that one task reads: half a second of work, so even few rows use several cores."""
 
 _SEEK_BYTES = 256 << 10
-"""To begin another range costs about as much as to read so many bytes on."""
+"""Starting another range costs about as much as reading this many more bytes."""
 
 
 @dataclass(frozen=True)
 class VnodeRange(InputPartition):  # type: ignore[misc]
-    """Virtual nodes from `low` up to, not including, `high` of a typed table; maybe only an interval of their keys."""
+    """Virtual nodes of a typed table, from `low` to below `high`; optionally only an interval of their keys."""
 
     low: int
     high: int
@@ -51,8 +51,8 @@ class KeyLookup(InputPartition):  # type: ignore[misc]
 def intervals(state: TableState, between: Interval, split_bytes: int = PARTITION_BYTES) -> list[VnodeRange]:
     """Ranges of virtual nodes for the rows of an interval of keys.
 
-    One, if both ends agree on the distribution key and so on the node. Else each node has a range of its own, which
-    is worth it only where a node's rows are many; in a small table all are read.
+    One, if both ends agree on the distribution key and so on the node. Otherwise each node has its own range, which
+    pays only if nodes have many rows; a small table is read as a whole.
     """
     spec = state.spec
     low, high = (dict(zip(spec.primary_key, end, strict=False)) for end in between)
@@ -64,7 +64,7 @@ def intervals(state: TableState, between: Interval, split_bytes: int = PARTITION
 
 
 def vnode_ranges(state: TableState, split_bytes: int = PARTITION_BYTES) -> list[VnodeRange]:
-    """Contiguous ranges that cover all vnodes of a typed table; as many as its bytes ask for, at least one."""
+    """Contiguous ranges that cover all vnodes of a typed table; their number follows from its bytes, at least one."""
     vnodes = state.spec.vnodes
     share = np.zeros(vnodes)
     for sst in state.levels.ssts():
@@ -89,7 +89,7 @@ def key_ranges(
     cuts: list[bytes] = []
     filled = 0
     for sst in ssts:
-        # The first SST begins the first range, which is open; a cut at an equal key would make an empty one.
+        # The first SST begins the first range, which is open; a cut at the same key would make an empty range.
         begins_later = start is None or sst.smallest > start
         if begins_later and filled >= total * (len(cuts) + 1) / wanted and sst.smallest not in cuts[-1:]:
             cuts.append(sst.smallest)

@@ -1,10 +1,10 @@
 """Batch reads: a table at one epoch, divided among tasks, as Arrow batches.
 
-The epoch is resolved when the DataFrame is made, so all its evaluations show the same rows. Spark never says when a
-DataFrame is done with, and what it calls here runs in processes that it ends when they are idle, so nothing here pins
-the epoch: it stays readable for the store's retention, or for as long as somebody pins it (`read_table` does, and
-`StateStore.pin_snapshot`, whose epoch goes into the option `asOfEpoch`). A task that is late for the retention finds
-such a pin.
+The epoch is resolved when the DataFrame is made, so all its evaluations show the same rows. Spark never says when it is
+done with a DataFrame, and it ends the processes that call this module when they are idle, so nothing here pins the
+epoch: it stays readable for the store's retention, or for as long as a pin lives (that of `read_table`, or one of
+`StateStore.pin_snapshot`, whose epoch goes into the option `asOfEpoch`). A task that outlasts the retention finds such
+a pin.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from tussock.compute.spark.options.conditions import Conditions, conditions_of
 from tussock.compute.spark.options.options import ReadOptions, not_committed
 from tussock.compute.spark.options.pushdown import filter_tests, portable_tests
-from tussock.compute.spark.options.schemas import arrow_target, check_columns, fitted
+from tussock.compute.spark.options.schemas import arrow_target, check_columns, fit_batch
 from tussock.compute.spark.options.where import where_json
 from tussock.compute.spark.reads.connections import Table, same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
@@ -44,10 +44,10 @@ __all__ = ["FilteringReader", "TableReader", "resolve_epoch"]
 
 
 def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
-    """The epoch to read at: the newest, the one asked for, or the newest of a time; 0 if nothing was committed yet.
+    """The epoch to read: the newest, the requested one, or the newest at a time; 0 if nothing was committed yet.
 
-    Raises `InvalidOption` for an epoch that is not committed, a time to come, and a moment before the first commit;
-    `SnapshotExpired` for one that is no longer kept.
+    Raises `InvalidOption` for an epoch that is not committed, a time in the future, and a moment before the first
+    commit; `SnapshotExpired` for one that is no longer kept.
     """
     newest = store.committed_epoch
     if options.epoch is not None and options.epoch > newest:
@@ -63,21 +63,21 @@ def resolve_epoch(store: StateStore, table: Table, options: ReadOptions) -> int:
     if wanted is None:
         return newest
     if newest:
-        _expire(store, table, wanted)
-    check_begun(store, table, wanted, _asked(options))
+        _check_readable(store, table, wanted)
+    check_begun(store, table, wanted, _requested_moment(options))
     return wanted
 
 
-def _asked(options: ReadOptions) -> str:
+def _requested_moment(options: ReadOptions) -> str:
     if options.timestamp_ms is None:
         return f"epoch {options.epoch}"
     return f"timestamp {options.timestamp_ms} ({iso(options.timestamp_ms)})"
 
 
-def _expire(store: StateStore, table: Table, epoch: int) -> None:
-    """Raise `SnapshotExpired` if the epoch cannot be read any more: neither retention nor a pin keeps it."""
+def _check_readable(store: StateStore, table: Table, epoch: int) -> None:
+    """Raise `SnapshotExpired` if the epoch is no longer readable: neither retention nor a pin keeps it."""
     try:
-        # Nothing is read: the call checks the epoch, and no row is asked for.
+        # The call checks the epoch; no row is asked for, so nothing is read.
         nothing = VnodeRange(0, 0) if isinstance(table, TypedTable) else KeyRange(b"", b"")
         _rows(table, nothing, epoch, table.schema.names[:1], Conditions())
     except SnapshotExpired:
@@ -85,7 +85,7 @@ def _expire(store: StateStore, table: Table, epoch: int) -> None:
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]
-    """Reads one table at one epoch; made on the driver, used there to plan and in tasks to read."""
+    """Reads one table at one epoch; made on the driver, which plans with it, while tasks read with it."""
 
     def __init__(self, options: ReadOptions, spec: TableSpec, epoch: int, schema: StructType) -> None:
         self.options = options
@@ -110,14 +110,14 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         between = self.conditions.interval(primary_key)
         if self.spec.schema is None:
             low, high = between or ((), ())
-            # No key lies between one and the same with a zero byte at its end.
+            # No key lies between this one and the same one with a zero byte at its end.
             return list(key_ranges(state, split_bytes, low[0] if low else None, high[0] + b"\0" if high else None))
         return list(vnode_ranges(state, split_bytes) if between is None else intervals(state, between, split_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's rows in Spark's types. Raises `SnapshotExpired` if the epoch is gone."""
         if not isinstance(partition, VnodeRange | KeyRange | KeyLookup):
-            # What Spark makes of an empty list of partitions.
+            # Spark makes this of an empty list of partitions.
             return
         store = working_store(self.options.address)
         target = arrow_target(self.schema)
@@ -126,16 +126,16 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
                 self.spec, lambda table: _rows(table, partition, self.epoch, target.names, self.conditions)
             )
             for batch in rows:
-                yield fitted(batch, target, self.spec.name)
+                yield fit_batch(batch, target, self.spec.name)
 
 
 class FilteringReader(TableReader):
-    """A reader that takes filters which Spark pushes down; Spark calls it so only if its switch for that is on."""
+    """A reader that takes filters from Spark; Spark calls it only if its setting for that is on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters that tests of columns can stand for exactly; Spark applies those that are given back.
+        """Take the filters that tests of columns replace exactly, and return those that Spark has to apply.
 
-        For `read_table` none is taken, and those that the option `where` can hold are left in a file.
+        For `read_table` it takes none, and leaves those that the option `where` can hold in a file.
         """
         schema = self.spec.arrow_schema()
         if self.options.filter_stage is not None:
@@ -149,7 +149,7 @@ class FilteringReader(TableReader):
 def _rows(
     table: Any, partition: InputPartition, epoch: int, columns: list[str], conditions: Conditions
 ) -> Iterator[pa.RecordBatch]:
-    """Batches with `columns` of the partition's rows that meet the conditions; the epoch is checked at once."""
+    """Batches with `columns` of the partition's rows that meet the conditions; checks the epoch at once."""
     names = columns + sorted(conditions.columns.difference(columns))
     if isinstance(partition, KeyRange):
         found = table.scan(start=partition.start, end=partition.end, epoch=epoch)
@@ -157,7 +157,7 @@ def _rows(
         found = table.read(names, epoch=epoch, between=partition.between, vnodes=(partition.low, partition.high))
     else:
         assert isinstance(partition, KeyLookup)
-        found = iter([_looked_up(table, partition, epoch)])
+        found = iter([_lookup_rows(table, partition, epoch)])
     expression = conditions.expression(table.schema)
     if expression is None:
         return (batch.select(columns) for batch in found)
@@ -165,8 +165,8 @@ def _rows(
     return (batch.select(columns) for batch in kept if batch.num_rows)
 
 
-def _looked_up(table: Any, lookup: KeyLookup, epoch: int) -> pa.RecordBatch:
-    """The rows that there are under the keys."""
+def _lookup_rows(table: Any, lookup: KeyLookup, epoch: int) -> pa.RecordBatch:
+    """The existing rows among those with the keys."""
     if not isinstance(table, TypedTable):
         keys = [key for (key,) in lookup.keys]
         values = table.multi_get(keys, epoch=epoch)

@@ -1,7 +1,7 @@
-"""Rows on their way to the tasks: placed by Spark, and brought to the types of the state table's key without a change.
+"""Rows on their way to the tasks: placed by Spark, and converted without loss to the types of the state table's key.
 
-Spark places a row by the hash of its key in the table's types, and sends it as it was: whether that key is the same
-one in the table's types is for the task to say. Were it cast on the way, two keys could become one.
+Spark places a row by the hash of its key in the table's types, and sends it as it was; the task decides whether the key
+is the same one in the table's types. A cast on the way could turn two keys into one.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from tussock.compute.spark.options.schemas import arrow_target
 from tussock.compute.spark.state.plan import TaskPlan
 from tussock.statestore.errors import SchemaMismatch
 
-__all__ = ["arrived", "placed", "sent_schema"]
+__all__ = ["convert_arrivals", "place_rows", "sent_schema"]
 
 
 def sent_schema(schema: StructType, table: str) -> pa.Schema:
@@ -33,12 +33,12 @@ def sent_schema(schema: StructType, table: str) -> pa.Schema:
     return arrow_target(schema)
 
 
-def placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
-    """The rows in the partitions of their keys; their columns have names of ours, in the order of `plan.rows`.
+def place_rows(rows: DataFrame, plan: TaskPlan) -> DataFrame:
+    """The rows in the partitions of their keys; their columns get our names, in the order of `plan.rows`.
 
-    Names of ours, as Spark takes dots and cases of others for something else. Each row is given its partition by
-    number, since the adaptive planner drops, joins and splits those that it knows by their hash: where the rows come
-    from a `groupBy` or a join on the same key, it takes the exchange of that for this one, and then changes it.
+    Our names, because Spark interprets dots and cases in others. Each row is assigned its partition by number, since
+    the adaptive planner drops, joins and splits partitions that it knows by their hash: if the rows come from a
+    `groupBy` or a join on the same key, it reuses the exchange of that for this one, and then changes it.
     """
     named = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
     hashed = f.hash(*(_key(named, plan, name) for name in plan.states[0].distribution_key))
@@ -46,7 +46,7 @@ def placed(rows: DataFrame, plan: TaskPlan) -> DataFrame:
 
 
 def _key(named: DataFrame, plan: TaskPlan, name: str) -> Column:
-    """A key column in the table's type, whose hash makes the virtual node; null where it does not fit."""
+    """A key column in the table's type, whose hash makes the virtual node; null if it does not fit."""
     at = plan.rows.get_field_index(name)
     kind = from_arrow_type(plan.rows.field(at).type, prefer_timestamp_ntz=True)
     field = named.schema.fields[at]
@@ -54,31 +54,31 @@ def _key(named: DataFrame, plan: TaskPlan, name: str) -> Column:
     return column if field.dataType == kind else column.try_cast(kind)
 
 
-def arrived(raw: pa.RecordBatch, plan: TaskPlan) -> pa.RecordBatch:
-    """A batch as `plan.rows` has it; `SchemaMismatch` names a key column with a value that its table cannot hold."""
+def convert_arrivals(raw: pa.RecordBatch, plan: TaskPlan) -> pa.RecordBatch:
+    """A batch in the columns of `plan.rows`; `SchemaMismatch` names a key column whose values its table cannot hold."""
     arrays = [
-        column if column.type == field.type else _exact(column, field, plan)
+        column if column.type == field.type else _cast_exactly(column, field, plan)
         for column, field in zip(raw.columns, plan.rows, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=plan.rows)
 
 
-def _exact(column: pa.Array, field: pa.Field, plan: TaskPlan) -> pa.Array:
+def _cast_exactly(column: pa.Array, field: pa.Field, plan: TaskPlan) -> pa.Array:
     try:
         cast = column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _inexact(column, field, plan, str(error)) from error
+        raise _inexact_cast(column, field, plan, str(error)) from error
     if pt.is_floating(field.type):
-        # Of all casts within a kind only that to a narrower float takes values that it changes.
+        # Of all casts within a kind, only that to a narrower float accepts values that it changes.
         back = cast.cast(column.type)
         same = pc.or_(pc.equal(back, column), pc.and_(pc.is_nan(back), pc.is_nan(column)))
         at = pc.index(same, False).as_py()
         if at >= 0:
-            raise _inexact(column, field, plan, f"{column[at].as_py()} would become {back[at].as_py()}")
+            raise _inexact_cast(column, field, plan, f"{column[at].as_py()} would become {back[at].as_py()}")
     return cast
 
 
-def _inexact(column: pa.Array, field: pa.Field, plan: TaskPlan, why: str) -> SchemaMismatch:
+def _inexact_cast(column: pa.Array, field: pa.Field, plan: TaskPlan, why: str) -> SchemaMismatch:
     what = f"key column {field.name!r}" if field.name in plan.key else f"column {field.name!r}"
     return SchemaMismatch(
         f"table {plan.states[0].name!r}: {what}: expected {field.type}, found {column.type} with values that do not "

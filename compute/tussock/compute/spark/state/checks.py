@@ -1,4 +1,4 @@
-"""The arguments of `stateful`, and what they ask of tables and rows. Pure; every refusal names what to change."""
+"""The arguments of `stateful`, and their requirements on tables and rows. Pure; every refusal names what to change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Ttl:
-    """Time to live of state: a row is forgotten once its time, in a column of the state table, is `after` ago.
+    """Time to live of state: a row is forgotten `after` its time, which is in a column of the state table.
 
-    `by="processing"`: the column is set to the time of the batch whenever the row is written. `by="event"`: the
-    function sets it, and the watermark is the clock; a row with null there stays.
+    `by="processing"`: the column gets the time of the batch whenever the row is written. `by="event"`: the function
+    sets it, and the watermark is the clock; a row with null there stays.
     """
 
     column: str
@@ -44,7 +44,7 @@ class Ttl:
 
 
 def names_of(value: str | Sequence[str], argument: str) -> tuple[str, ...]:
-    """One or several names as a tuple; `InvalidOption` if there are none or one stands twice."""
+    """One or several names as a tuple; `InvalidOption` if there is none, or one twice."""
     names = (value,) if isinstance(value, str) else tuple(value)
     if not names or len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
         raise InvalidOption(f"{argument} is {value!r}; expected a name, or several different ones")
@@ -66,9 +66,9 @@ def check_options(
     partitions: int | None,
     chunk_bytes: int,
 ) -> None:
-    """Raise `InvalidOption` for the argument that cannot work, whatever the tables are."""
+    """Raise `InvalidOption` for an argument that cannot work with any tables."""
     if not callable(fn):
-        raise InvalidOption(f"fn is {fn!r}; expected a function of a KeyedBatch that answers an Update")
+        raise InvalidOption(f"fn is {fn!r}; expected a function of a KeyedBatch that returns an Update")
     if outputs is not None and not isinstance(outputs, Mapping):
         raise InvalidOption(f"outputs is {outputs!r}; expected names and tables, such as {{'rejects': 'bank.rejects'}}")
     if (event_time is None) != (delay is None):
@@ -157,7 +157,7 @@ def check_rows(
 ) -> pa.Schema:
     """The columns of a micro-batch with its key in the types of the state table.
 
-    Raises `SchemaMismatch` or `InvalidOption` if a column is missing or has a type that does not do.
+    Raises `SchemaMismatch` or `InvalidOption` if a column is missing or has an unsuitable type.
     """
     twice = sorted({name for name in rows.names if rows.names.count(name) > 1})
     if twice:
@@ -199,7 +199,7 @@ def _check_late(rows: pa.Schema, late: TableSpec) -> None:
 
 
 def check_helper(found: TableSpec, expected: pa.Schema, state: TableSpec) -> None:
-    """Raise `InvalidOption` if a table beside the state is not the one that this state asks for."""
+    """Raise `InvalidOption` if a table beside the state is not the one that this state needs."""
     schema = None if found.schema is None else found.arrow_schema()
     if schema is None or [(field.name, field.type) for field in schema] != [
         (field.name, field.type) for field in expected
@@ -207,13 +207,13 @@ def check_helper(found: TableSpec, expected: pa.Schema, state: TableSpec) -> Non
         raise InvalidOption(
             f"table {found.name!r} is not of state table {state.name!r}: expected the columns "
             f"{[f'{field.name}: {field.type}' for field in expected]}, found "
-            f"{'a raw table' if schema is None else [f'{field.name}: {field.type}' for field in schema]}; if it was "
-            "left behind by an earlier table of that name, drop it"
+            f"{'a raw table' if schema is None else [f'{field.name}: {field.type}' for field in schema]}; if it "
+            "remains from an earlier table of that name, drop it"
         )
 
 
 def _check_key(field: pa.Field, found: pa.DataType, table: str) -> None:
-    """Raise `SchemaMismatch` if Spark cannot make a key column of this type from rows of the type that was found."""
+    """Raise `SchemaMismatch` if Spark cannot make a key column of this type from the type of the rows."""
     conform(pa.table({field.name: pa.array([], found)}), pa.schema([field]), [], table)
     try:
         exact = to_arrow_type(from_arrow_type(field.type, prefer_timestamp_ntz=True), timezone="UTC") == field.type
@@ -221,7 +221,7 @@ def _check_key(field: pa.Field, found: pa.DataType, table: str) -> None:
         exact = False
     if not exact:
         raise SchemaMismatch(
-            f"table {table!r}: key column {field.name!r} is {field.type}, which Spark has not, so it cannot place rows "
+            f"table {table!r}: key column {field.name!r} is {field.type}, which Spark lacks, so it cannot place rows "
             f"of {found} by it; create the table with another type"
         )
 

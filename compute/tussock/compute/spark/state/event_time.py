@@ -1,8 +1,8 @@
 """Event time: which rows are late, and how far the stream has come.
 
 The watermark of a batch is the largest event time of earlier batches minus the delay. Rows at or before it are late,
-which is Spark's rule. The largest event time is kept in a table and is written in the epoch of the batch, so a batch
-that is run again finds the watermark that it had.
+which is Spark's rule. A table keeps the largest event time, written in the epoch of the batch, so a batch that runs
+again finds the watermark that it had.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -28,9 +28,9 @@ _PER_MICRO = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000,
 
 
 def micros(times: pa.Array) -> pa.Int64Array:
-    """Timestamps as microseconds since 1970, nulls kept; those without a zone are taken as UTC.
+    """Timestamps as microseconds since 1970, nulls kept; UTC if they have no zone.
 
-    A moment within a microsecond counts as its beginning, one beyond what 64 bits count as the last that they do.
+    A moment within a microsecond counts as its beginning, and one beyond 64 bits as the last that fits.
     """
     values = times.cast(pa.int64())
     fine, coarse = _PER_MICRO[times.type.unit]
@@ -52,29 +52,29 @@ def units_of(time: int, kind: pa.TimestampType) -> pa.TimestampScalar:
 
 
 def watermark_before(newest: int | None, delay: int) -> int | None:
-    """The watermark, in microseconds, so long before the largest event time; one that a `datetime` can be.
+    """The watermark in microseconds: `delay` before the largest event time, if a `datetime` can hold that.
 
-    `None` where there is none yet, or none that early.
+    `None` if there is none yet, or if it would lie too early.
     """
     return None if newest is None or newest - delay < _FIRST else min(newest - delay, _LAST)
 
 
 def later(times: pa.Int64Array, by: int, column: str) -> pa.Int64Array:
-    """Microseconds so much later, nulls kept; `InvalidBatch` if one is more than 64 bits count.
+    """Each time plus `by` microseconds, nulls kept; `InvalidBatch` if one exceeds 64 bits.
 
-    `column`: the event time that they are of.
+    `column` is the event time that they come from.
     """
     try:
         return pc.add_checked(times, pa.scalar(by, pa.int64()))
     except pa.ArrowInvalid as error:
         raise InvalidBatch(
-            f"event time {column!r}: a row's time is so near the end of what 64 bits count in microseconds that "
-            f"{by / 1_000_000} s more are beyond it; nothing of the batch was stored, leave such rows out of the query"
+            f"event time {column!r}: {by / 1_000_000} s after a row's time exceed 64 bits of microseconds; "
+            "nothing of the batch was stored, leave such rows out of the query"
         ) from error
 
 
 def split_late(batch: pa.RecordBatch, column: str, until: int | None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows in time, and the late ones if there are any: those until this time. Null is in time."""
+    """The rows in time, and the late ones, at or before `until`, if there are any. Null is in time."""
     if until is None or not batch.num_rows:
         return batch, None
     late: pa.BooleanArray = pc.fill_null(pc.less_equal(micros(batch.column(column)), until), False)
@@ -90,5 +90,5 @@ def newest(batch: pa.RecordBatch, column: str) -> int | None:
 
 
 def watermark_micros(watermark: np.datetime64 | None) -> int:
-    """A watermark in microseconds since 1970; less than any time where there is none yet."""
+    """A watermark in microseconds since 1970; before any time if there is none yet."""
     return int(np.iinfo(np.int64).min) if watermark is None else int(watermark.astype(np.int64))

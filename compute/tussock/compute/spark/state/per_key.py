@@ -1,6 +1,6 @@
-"""Plain Python logic per key, for what has no vectorised form: one call a key, with dicts.
+"""Plain Python logic per key, for logic without a vectorised form: one call per key, with dicts.
 
-Costs some microseconds a row; the reads, the writes and the grouping around it stay vectorised.
+It costs some microseconds per row; the reads, the writes and the grouping around it stay vectorised.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ Row = dict[str, Any]
 
 
 class Turn:
-    """One key's turn: what it may know beside its rows, and what it may do beside answering a state."""
+    """One key's turn: what the function knows beside the rows, and what it may do beside returning a state."""
 
     def __init__(self, watermark: datetime | None) -> None:
         self.watermark = watermark
         self.fired: datetime | None = None
-        """The time of the timer of this key that fired; `None` if none did. Each that is due is a turn of its own."""
+        """The time of this key's timer that fired; `None` if none did. Each due timer gets its own turn."""
         self.outputs: dict[str, list[Row]] = {}
         self.timers: list[Row] = []
         self._key: Row = {}
@@ -34,11 +34,11 @@ class Turn:
         self.outputs.setdefault(output, []).append(row)
 
     def timer(self, at: datetime) -> None:
-        """Be called in the first batch whose watermark has passed `at`, an aware datetime, even without rows."""
+        """Ask for a call in the first batch whose watermark has passed `at`, an aware datetime, even without rows."""
         self.timers.append({AT: at, **self._key})
 
     def begin(self, key: Row, fired: datetime | None) -> None:
-        """The turn passes to the next key."""
+        """Pass the turn to the next key."""
         self._key = key
         self.fired = fired
 
@@ -46,10 +46,10 @@ class Turn:
 def per_key(fn: Callable[[Any, list[Row], Row | None, Turn], Row | None]) -> Callable[[KeyedBatch], Update]:
     """A function for `stateful` from `fn(key, rows, state, turn) -> state`, which is called for each key.
 
-    `key`: a tuple of key values, the bare value where the key is one column; `rows`: its rows as dicts, in order;
-    `state`: its stored row, `None` if there is none. What `fn` answers is stored, `None` forgets the key; the key
-    columns may be left out. With several state tables only the first is used. Where several timers of a key are due,
-    it is called for each, in order of time, with the rows in the last call.
+    `key`: a tuple of key values, or the bare value if the key is one column; `rows`: its rows as dicts, in order;
+    `state`: its stored row, `None` if there is none. `fn` returns the row to store, in which the key columns may be
+    left out, or `None` to forget the key. With several state tables only the first is used. If several timers of a key
+    are due, `fn` is called for each, in order of time, with the rows in the last call.
     """
 
     def call(batch: KeyedBatch) -> Update:

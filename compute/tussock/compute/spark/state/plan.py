@@ -1,4 +1,4 @@
-"""What the driver tells the tasks of one batch, and what they answer; both small, and the same for all tasks."""
+"""The driver's plan of one batch, the same for all its tasks, and their reports; both are small."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ LATE = "late"
 """The output that takes late rows, if there is one."""
 
 HELPERS = (".timers", ".watermark")
-"""What the names of the tables beside a state table end in."""
+"""Endings of the names of the tables beside a state table."""
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """When state is forgotten that nobody touched."""
+    """When to forget state that is no longer written."""
 
     column: str
-    """Column of the state tables that holds when a row was last written."""
+    """The column of the state tables with the time when a row was last written."""
     micros: int
     event: bool
-    """By event time, with the watermark as the clock; else by processing time, with the driver's clock."""
+    """By event time, with the watermark as the clock; otherwise by processing time, with the driver's clock."""
 
 
 @dataclass(frozen=True)
@@ -47,33 +47,33 @@ class TaskPlan:
     states: tuple[TableSpec, ...]
     outputs: dict[str, TableSpec]
     function: bytes
-    """The user's function, pickled by value where it has to be."""
+    """The user's function, pickled by value if necessary."""
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     chunk_bytes: int
     timers: TableSpec | None = None
-    """Set with an event time: the tables of timers and of the largest event time."""
+    """Set if there is an event time: the tables of timers and of the largest event time."""
     progress: TableSpec | None = None
     event_time: str | None = None
     watermark: int | None = None
     """Microseconds since 1970."""
     late_until: int | None = None
-    """Rows of this event time or an earlier one are late."""
+    """Rows at or before this event time are late."""
     newest_event: int | None = None
     """The largest event time of earlier batches."""
     expiry: Expiry | None = None
     now: int = 0
     """When the batch began by the driver's clock, in microseconds since 1970."""
     each_timer: bool = True
-    """A key is called once for each timer that is due; else once for all, which the watermark tells the function."""
+    """Call a key once for each timer that is due; otherwise once for all, and the function goes by the watermark."""
 
 
 class Report(msgspec.Struct):
-    """A task's answer."""
+    """A task's report."""
 
     partition: int
     uploads: dict[str, list[UploadedRun]] = {}
-    """By table the sorted runs, newest first."""
+    """The sorted runs by table, newest first."""
     newest_event: int | None = None
     spent: Spent = Spent()
 

@@ -1,4 +1,4 @@
-"""What a state function is given and what it answers: Arrow and NumPy, one call for many keys."""
+"""What a state function takes and returns: Arrow and NumPy, one call for many keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ class State(NamedTuple):
     """The stored rows of one state table, aligned with `KeyedBatch.keys`."""
 
     rows: pa.RecordBatch
-    """g rows with all columns of the table; the value columns are null where nothing is stored."""
+    """g rows with all columns of the table; the value columns are null if nothing is stored."""
     found: npt.NDArray[np.bool_]
     """Which keys have a stored row."""
 
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """Some keys of a micro-batch, with all their rows and their stored state; no key's rows are in two of them.
+    """Some keys of a micro-batch, with all their rows and their stored state; no key has rows in two batches.
 
-    A key of which several timers are due is in one for each timer: the last has its rows, and those before have none.
+    A key with several due timers is in one batch for each timer: the last has its rows, and those before have none.
 
     The first `len(starts)` keys have rows: those of key i are `rows[starts[i]:starts[i + 1]]`. Keys after them have
-    none and are here because a timer of theirs fired.
+    none and are here because one of their timers fired.
     """
 
     rows: pa.RecordBatch
-    """n rows, all of a key next to each other, each key's in the order of `order_by`."""
+    """n rows, those of each key together and in the order of `order_by`."""
     starts: npt.NDArray[np.int64]
     """Position of the first row of each key that has rows, ascending."""
     keys: pa.RecordBatch
@@ -44,14 +44,15 @@ class KeyedBatch:
     watermark: np.datetime64 | None = None
     """In microseconds: the largest event time of earlier batches minus the delay; `None` before there is one."""
     fired: Times | None = None
-    """Per key the time (microseconds) of its timer that fired, `NaT` where none did; `None` without timers.
+    """For each key, the time (microseconds) of its timer that fired, or `NaT`; `None` without timers.
 
-    Where several of a key are due, the function is called for each, in order of time, with the rows in the last call.
+    If several timers of a key are due, the function is called for each, in order of time, with the rows in the last
+    call.
     """
 
     @property
     def state(self) -> pa.RecordBatch:
-        """The stored rows of the first, as a rule only, state table."""
+        """The stored rows of the first state table, usually the only one."""
         return next(iter(self.states.values())).rows
 
     @property
@@ -67,21 +68,21 @@ class KeyedBatch:
 
 @dataclass(frozen=True)
 class Update:
-    """What a state function wants written, all of it in the epoch of the batch.
+    """What a state function wants to write, all of it in the epoch of the batch.
 
-    Rows are Arrow data, a list of dicts, or anything that Arrow can take over, such as a frame of Polars. Columns that
-    the table has and the rows lack become null.
+    Rows are Arrow data, a list of dicts, or anything that Arrow can import, such as a Polars frame. Columns of the
+    table that the rows lack become null.
     """
 
     state: Any = None
-    """New rows of the first state table, or rows by table name; other keys keep what is stored.
+    """New rows of the first state table, or rows by table name; other keys keep their stored rows.
 
-    Of keys in `KeyedBatch.keys` only, as are `deletes` and `timers`: `InvalidBatch` for others. Of a key that is named
-    twice the last row stays, in outputs too.
+    Only keys in `KeyedBatch.keys` are allowed, here and in `deletes` and `timers`: `InvalidBatch` for others. If a key
+    is named twice, the last row stays, in outputs too.
     """
     deletes: Any = None
-    """Keys to forget, or keys by table name; of a key that is in `state` too, the new row stays."""
+    """Keys to forget, or keys by table name; if a key is also in `state`, the new row stays."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """Rows by the names of `outputs`."""
     timers: Any = None
-    """Rows of the key columns and `timer_at`, a timestamp: when a key is to be called even without rows."""
+    """Rows of the key columns and `timer_at`, a timestamp: when to call a key even without rows."""

@@ -1,8 +1,8 @@
 """Session windows as a state function: rows of a key that follow each other within a gap belong together.
 
-Open sessions of a key lie in its state as a list, since with a delay there may be several that rows in between can
-still join. Each row is a session from its time to the gap after it; sessions that touch are merged, which is Spark's
-rule for `session_window`. A session is closed once the watermark has reached its end, and goes to an output.
+Open sessions of a key are in its state as a list, since with a delay there may be several that later rows can still
+join into one. Each row is a session from its time to the gap after it; sessions that touch are merged, which is Spark's
+rule for `session_window`. A session closes once the watermark has reached its end, and goes to an output.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +35,11 @@ def sessions(
 ) -> Callable[[KeyedBatch], Update]:
     """A function for `stateful` that writes sessions to `output` when they close.
 
-    Rows less than `gap` (a timedelta or seconds) apart, by their `event_time`, are one session, as are rows exactly
-    so far apart. `columns` are values of a session, as in `merges`, but for `collect`: in order of event time. The
-    state table has the key and `open`, a list of structs with `start` and `end` (timestamps in UTC, the end is the
-    last row's time plus the gap) and the `columns`; the output's table has the same columns beside the key. A row is
-    late once the watermark has reached its time plus the gap; rows without a time belong to no session. Raises
-    `InvalidOption`.
+    Rows at most `gap` (a timedelta or seconds) apart, by their `event_time`, are one session. `columns` are values of
+    a session, as in `merges`, but without `collect`: in order of event time. The state table has the key and `open`, a
+    list of structs with `start` and `end` (timestamps in UTC, the end is the last row's time plus the gap) and the
+    `columns`; the output's table has the same columns beside the key. A row is late once the watermark has reached its
+    time plus the gap; rows without a time belong to no session. Raises `InvalidOption`.
     """
     check_length(gap, "gap", least=1)
     running = {name: value_of(name, how) for name, how in columns.items()}
@@ -58,10 +57,10 @@ def _session_fields(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 class _Sessions:
-    """What `sessions` answers."""
+    """The function that `sessions` returns."""
 
     each_timer = False
-    """What is over is told by the watermark."""
+    """The watermark decides what is over."""
 
     def __init__(self, gap: int, event_time: str, output: str, columns: Mapping[str, Running]) -> None:
         self.gap = gap
@@ -71,7 +70,7 @@ class _Sessions:
         self.columns = columns
 
     def check(self, rows: pa.Schema, states: Mapping[str, pa.Schema], key: tuple[str, ...]) -> None:
-        """Raise `InvalidOption` if the columns of rows and state table do not do."""
+        """Raise `InvalidOption` if the columns of rows and state table are not suitable."""
         table, schema = next(iter(states.items()))
         reserved = [name for name in key if name in (START, END, *self.columns)]
         if reserved:
@@ -82,9 +81,7 @@ class _Sessions:
         sources = [how.source for how in self.columns.values() if how.source is not None]
         missing = sorted({self.event_time, *sources} - set(rows.names))
         if missing:
-            raise InvalidOption(
-                f"sessions reads the columns {missing}, which the rows have not; they have {rows.names}"
-            )
+            raise InvalidOption(f"sessions reads the columns {missing}, which the rows lack; they have {rows.names}")
         fields = _session_fields(schema)
         if set(fields) != {START, END, *self.columns} or not fields[START] == fields[END] == MICROS:
             raise InvalidOption(
@@ -96,20 +93,20 @@ class _Sessions:
         """Merge rows into the open sessions of their keys, and close what is over."""
         stored = batch.state.column("open")
         kind = stored.type.value_type
-        old, old_group = stored.flatten(), _repeated(np.arange(len(stored)), stored)
+        old, old_group = stored.flatten(), _repeat(np.arange(len(stored)), stored)
         # First, so that a session does not depend on how many batches lie between its end and the next row. Rows that
-        # are not late end behind the watermark, so nothing is over that they are part of.
+        # are not late end behind the watermark, so no session that they are part of is over.
         over = micros(pc.struct_field(old, END)).to_numpy() <= watermark_micros(batch.watermark)
         closed = old.filter(pa.array(over))
         keys = batch.keys.take(pa.array(old_group[over]))
         names = [*keys.schema.names, *(field.name for field in kind)]
         outputs = {self.output: pa.table([*keys.columns, *closed.flatten()], names=names)}
-        merged = self._merged(batch, old.filter(pa.array(~over)), old_group[~over], kind)
+        merged = self._merge(batch, old.filter(pa.array(~over)), old_group[~over], kind)
         group = merged.column(_GROUP).to_numpy()
         rows = merged.drop_columns([_GROUP])
         return self._update(batch, rows, group, micros(rows.column(END)).to_numpy(), outputs)
 
-    def _merged(self, batch: KeyedBatch, old: Any, old_group: npt.NDArray[np.int64], kind: pa.StructType) -> Any:
+    def _merge(self, batch: KeyedBatch, old: Any, old_group: npt.NDArray[np.int64], kind: pa.StructType) -> Any:
         """All sessions of the batch's keys: their key's position, start, end and values, by key, then start."""
         timed = batch.rows.column(self.event_time).is_valid()
         rows = batch.rows.filter(timed)
@@ -121,7 +118,7 @@ class _Sessions:
         known = dict(zip((field.name for field in kind), old.flatten(), strict=True))
         both = {name: pa.concat_arrays([known[name], fresh[name]]) for name in fresh}
         table = pa.table({_GROUP: np.concatenate([old_group, group]), **both})
-        # Stable: of equal starts the stored session comes first, and rows stay in their order.
+        # Stable: of equal starts the stored session comes first, and rows keep their order.
         table = table.take(pc.sort_indices(table, [(_GROUP, "ascending"), (START, "ascending")]))
         table = table.append_column(_SESSION, pa.array(_session_numbers(table)))
         functions = {name: "sum" if how.function == "count" else how.function for name, how in self.columns.items()}
@@ -151,10 +148,10 @@ class _Sessions:
         keys = batch.keys.take(pa.array(has))
         state = keys.append_column("open", lists)
         gone = batch.keys.filter(pa.array(batch.found & (lengths == 0)))
-        # One timer at least is at or before the first end of each key; ends that move back need no new one.
+        # At least one timer is at or before the first end of each key; ends that move back need no new one.
         first = _first_end(ends, group, count)
         before = _first_end(
-            micros(pc.struct_field(stored.flatten(), END)).to_numpy(), _repeated(np.arange(count), stored), count
+            micros(pc.struct_field(stored.flatten(), END)).to_numpy(), _repeat(np.arange(count), stored), count
         )
         fired = np.zeros(count, np.bool_) if batch.fired is None else ~np.isnat(batch.fired)
         arm = np.flatnonzero((lengths > 0) & (fired | (first < before)))
@@ -163,7 +160,7 @@ class _Sessions:
 
 
 def _value(rows: pa.RecordBatch, how: Running) -> Any:
-    """What one row adds to a session's value."""
+    """The value that one row adds to a session."""
     if how.function != "count":
         return rows.column(how.source)
     ones = pa.repeat(True, rows.num_rows) if how.source is None else rows.column(how.source).is_valid()
@@ -185,13 +182,13 @@ def _session_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
     return np.cumsum(apart)
 
 
-def _repeated(values: npt.NDArray[np.int64], lists: Any) -> npt.NDArray[np.int64]:
+def _repeat(values: npt.NDArray[np.int64], lists: Any) -> npt.NDArray[np.int64]:
     """Each value as often as its list has elements."""
     return np.repeat(values, lists.value_lengths().fill_null(0).to_numpy())
 
 
 def _first_end(ends: npt.NDArray[np.int64], group: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """The least end of each group, the largest integer where there is none."""
+    """The least end of each group; the largest integer if it has none."""
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, group, ends)
     return first

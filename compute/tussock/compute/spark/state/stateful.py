@@ -1,7 +1,7 @@
-"""`stateful`: the driver's side of keyed state in `foreachBatch`: checks, plans, runs one Spark job, commits one epoch.
+"""The driver's side of `stateful`, keyed state in `foreachBatch`: checks, plans, runs a Spark job, commits an epoch.
 
-The rows go through Spark's exchange to the task of their key and through `mapInArrow` to Python; what comes back are
-the names of uploaded SSTs, a few kilobytes. That is one job and no call of a Python planner, however many tables the
+The rows go through Spark's exchange to the task of their key and through `mapInArrow` to Python; the names of uploaded
+SSTs come back, a few kilobytes. That is one job and no call of a Python planner, for any number of tables that the
 function reads and writes.
 """
 
@@ -22,7 +22,7 @@ from pyspark.util import PythonEvalType
 from tussock.compute.spark.batches.batch_work import commit_batch, is_committed
 from tussock.compute.spark.batches.identity import MicroBatch, micro_batch
 from tussock.compute.spark.reads.connections import address_of, opened_store
-from tussock.compute.spark.state.arrivals import placed, sent_schema
+from tussock.compute.spark.state.arrivals import place_rows, sent_schema
 from tussock.compute.spark.state.checks import (
     Ttl,
     check_helper,
@@ -65,20 +65,20 @@ def stateful(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that keeps state by key: reads it, calls `fn`, writes state and outputs at once.
 
-    `table`: the state table, or several with one key; its primary key has to be `key`. `fn` gets a `KeyedBatch` of
-    many keys and answers an `Update`; it runs in Spark's tasks. Rows of a key are in the order of `order_by` (nulls
-    last). `outputs` maps names that `fn` uses to tables. All of a micro-batch is one epoch, exactly once by (`writer`,
-    batch), where `writer` is the query's id with the names of the state tables if not given.
+    `table`: the state table, or several with the same key; its primary key has to be `key`. `fn` gets a `KeyedBatch` of
+    many keys and returns an `Update`; it runs in Spark's tasks. Rows of a key are in the order of `order_by` (nulls
+    last). `outputs` maps names that `fn` uses to tables. A micro-batch is one epoch, exactly once by (`writer`, batch);
+    `writer` defaults to the query's id with the names of the state tables.
 
     With `event_time`, a timestamp column, there is a watermark: the largest event time of earlier batches minus
     `delay` (a timedelta or seconds). Rows at or before it are dropped, or go to the output `late` if there is one; and
     timers fire in the first batch whose watermark has passed them. `ttl` forgets state that is not written for long.
-    `partitions`: tasks, 1 to 256, powers of two are cheapest; by default what the session's cores make. A task with
-    more than `chunk_bytes` of rows works off whole keys piece by piece, through its local disk.
+    `partitions`: tasks, 1 to 256, powers of two are cheapest; the default follows from the session's cores. A task with
+    more than `chunk_bytes` of rows processes whole keys piece by piece, through its local disk.
 
-    Raises `InvalidOption` here, and at the first batch `TableNotFound`, `InvalidOption` or `SchemaMismatch` for what
-    the tables and rows do not fit. A batch raises `Conflict` if someone else wrote to the state meanwhile: nothing of
-    it is visible, repeat it.
+    Raises `InvalidOption` here, and at the first batch `TableNotFound`, `InvalidOption` or `SchemaMismatch` if tables
+    or rows do not fit. A batch raises `Conflict` if another writer wrote to the state meanwhile: nothing of it is
+    visible, repeat it.
     """
     tables, keys = names_of(table, "table"), names_of(key, "key")
     check_options(fn, outputs, event_time, delay, ttl, partitions, chunk_bytes)
@@ -102,17 +102,17 @@ def stateful(
 
 
 class _Stateful(msgspec.Struct, kw_only=True):
-    """The arguments of `stateful`, checked as far as that needs no store."""
+    """The arguments of `stateful`, checked as far as possible without a store."""
 
     tables: tuple[str, ...]
     key: tuple[str, ...]
     function: bytes
     check: Callable[..., None] | None
-    """What the function itself asks of the columns of rows and tables, where it has such a method."""
+    """What the function itself requires of the columns of rows and tables, if it has such a method."""
     reach: int
-    """How long after its event time, in microseconds, a row still counts; of the function, where it has it."""
+    """How long, in microseconds, a row still counts after its event time; taken from the function if it has it."""
     each_timer: bool
-    """A key is called for each of its timers; not so for ready functions, which go by the watermark."""
+    """Call a key for each of its timers; not for ready-made functions, which go by the watermark."""
     store: Any
     order_by: tuple[str, ...]
     outputs: dict[str, str]
@@ -124,7 +124,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
     chunk_bytes: int
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Work off one micro-batch; nothing if it is in the store already."""
+        """Process one micro-batch; does nothing if it is in the store already."""
         store = opened_store(self.store)
         batch = micro_batch(rows, batch_id, self.writer, self.tables)
         if is_committed(store, batch) is None:
@@ -135,11 +135,11 @@ class _Stateful(msgspec.Struct, kw_only=True):
                     return stack.enter_context(store.pin_snapshot()).epoch
 
                 plan = self.plan(store, sent_schema(rows.schema, self.tables[0]), batch_id, pin, tasks)
-                reports = _reports(placed(rows, plan), plan)
+                reports = _reports(place_rows(rows, plan), plan)
                 commit_reports(store, plan, reports, batch)
 
     def plan(self, store: StateStore, rows: pa.Schema, batch_id: int, pin: Callable[[], int], tasks: int) -> TaskPlan:
-        """What all tasks of a batch are told, after checking tables and columns; `pin` answers the epoch to read."""
+        """The plan for all tasks of a batch, after checks of tables and columns; `pin` returns the epoch to read."""
         states = tuple(store.table(name).spec for name in self.tables)
         outputs = {name: store.table(table).spec for name, table in self.outputs.items()}
         check_tables(self.key, states, outputs, self.expiry, self.event_time)
@@ -149,7 +149,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
         timers = progress = newest = None
         if self.event_time is not None:
             timers, progress = _helper_tables(store, states[0], self.key)
-        # Pinned last: a table that is created after the epoch that was read is another one to the commit.
+        # Pinned last: the commit refuses a table that was created after the epoch that was read.
         read_epoch = pin()
         if progress is not None:
             newest = _newest_event(store, progress, read_epoch)
@@ -178,7 +178,7 @@ class _Stateful(msgspec.Struct, kw_only=True):
 
 
 def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report], batch: MicroBatch) -> int:
-    """Commit what the tasks uploaded as one epoch, and answer it; `Conflict` if the state was written meanwhile."""
+    """Commit what the tasks uploaded, and return the epoch; `Conflict` if the state was written meanwhile."""
     uploads: dict[str, list[UploadedRun]] = {}
     for report in reports:
         for name, levels in report.uploads.items():
@@ -189,7 +189,7 @@ def commit_reports(store: StateStore, plan: TaskPlan, reports: Sequence[Report],
 
 
 def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> tuple[TableSpec, TableSpec]:
-    """The tables of timers and of the largest event time of a state table; made if they are not there."""
+    """The tables of timers and of the largest event time of a state table; creates them if they are missing."""
     schema = timers_schema(state.arrow_schema(), key)
     timers = table_or_new(
         store,
@@ -207,7 +207,7 @@ def _helper_tables(store: StateStore, state: TableSpec, key: Sequence[str]) -> t
 
 
 def table_or_new(store: StateStore, name: str, **options: Any) -> TableSpec:
-    """The table of that name; made with these arguments of `create_table` if it is not there."""
+    """The table of that name; if it is missing, creates it with these arguments of `create_table`."""
     try:
         return store.table(name).spec
     except TableNotFound:
@@ -227,13 +227,13 @@ def _newest_event(store: StateStore, progress: TableSpec, read_epoch: int) -> in
 
 
 def _reports(rows: DataFrame, plan: TaskPlan) -> list[Report]:
-    """Run the tasks; of each partition the report of the attempt that Spark let through."""
+    """Run the tasks; returns, for each partition, the report of the attempt that Spark accepted."""
     run = functools.partial(run_in_spark, plan)
-    # What `DataFrame.mapInArrow` does, without its demand for pandas, which nothing here needs.
+    # Does what `DataFrame.mapInArrow` does, without its requirement of pandas, which nothing here needs.
     function = UserDefinedFunction(run, f"{REPORT_COLUMN} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*(f.col(name) for name in rows.columns))
     mapped = DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
     reports = [msgspec.msgpack.decode(row[0], type=Report) for row in mapped.collect()]
-    # Spark leaves tasks out that have no rows, if it knows so; there may still be timers to fire.
+    # Spark leaves tasks out if it knows that they have no rows; there may still be timers to fire.
     missing = sorted(set(range(plan.tasks)) - {report.partition for report in reports})
     return reports + [run_task(plan, partition, ()) for partition in missing]

@@ -1,1 +1,1 @@
-"""Writes: rows become SSTs in the tasks, and one commit on the driver makes them visible."""
+"""Writes: tasks turn rows into SSTs, and one commit on the driver makes them visible."""

@@ -1,9 +1,9 @@
-"""Several tables in one epoch from one micro-batch, for `foreachBatch`; also keyed read-modify-write.
+"""Writes several tables in one epoch from one micro-batch, for `foreachBatch`; also keyed read-modify-write.
 
 Each table's tasks upload through the data source, which leaves the names of the SSTs in a file instead of committing:
 it and this process are on the driver's machine. Then one commit makes all tables' rows visible, under (writer, batch).
-A merge reads at one epoch, the same in all tasks, which the driver pins; the commit names that epoch, so that a
-commit of someone else in between gives `Conflict` and not a lost update.
+A merge reads at one epoch, the same in all tasks, which the driver pins; the commit names that epoch, so that another
+writer's commit in between gives `Conflict` and not a lost update.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ from tussock.compute.spark.options.options import PLAN_OPTION, StoreAddress, Wri
 from tussock.compute.spark.options.schemas import named
 from tussock.compute.spark.reads.connections import address_of, opened_store
 from tussock.compute.spark.writes.merges import check_merge
-from tussock.compute.spark.writes.writer import staged
+from tussock.compute.spark.writes.writer import read_stage
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption
@@ -33,7 +33,7 @@ from tussock.statestore.keys.vnode import VNODES_MAX
 __all__ = ["TableWrite", "task_count", "upsert", "write_epoch"]
 
 TableWrite: TypeAlias = DataFrame | tuple[DataFrame, Mapping[str, str]]
-"""Rows to upsert, or rows and how each value column is merged with what is stored."""
+"""Rows to upsert, or rows and how to merge each value column with the stored one."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ def write_epoch(
     order_by: str | None = None,
     partitions: int | None = None,
 ) -> int:
-    """Write several tables in one epoch; answers it. If (writer, batch_id) is committed, nothing is computed.
+    """Write several tables in one epoch, and return it. If (writer, batch_id) is committed, computes nothing.
 
-    `store`: a URL, or an open store, which then commits and compacts. `writer` is the streaming query's id with the
-    names of the tables if not given, so that each commit of a function has a name of its own. `op_column` marks
-    deletes in the rows that have it, as the option `opColumn` does. Of several rows of one key the one with the
-    largest `order_by` wins, where the rows have that column; without it any. `partitions`: tasks per table, up to 256;
-    the rows are repartitioned by key. With a power of two each task writes a range of its own, and all together one
-    run of L0; with another number one run each.
+    `store`: a URL, or an open store, which then commits and compacts. `writer` defaults to the streaming query's id
+    with the names of the tables, so that each commit of a function has its own name. `op_column` marks deletes in the
+    rows that have it, as the option `opColumn` does. Of several rows of one key the one with the largest `order_by`
+    wins, if the rows have that column; without it any of them. `partitions`: tasks per table, up to 256; the rows are
+    repartitioned by key. With a power of two each task writes its own range, and all together write one run of L0; with
+    another number each task writes a run.
 
-    Raises `Conflict` if someone else wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
-    Raises `Fenced` if the batch is another one than what the writer has under its number (of another query, or of
-    another call of this function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is
-    computed; an `order_by` or `op_column` that no rows have, as a column of exactly that name, is refused.
+    Raises `Conflict` if another writer wrote to a merged table meanwhile: nothing of the batch is visible, repeat it.
+    Raises `Fenced` if the writer has a different batch under this number (of another query, or of another call of this
+    function). Raises `InvalidOption`, `SchemaMismatch` or `TableNotFound` before anything is computed, also for an
+    `order_by` or `op_column` that no rows have as a column of exactly that name.
     """
     if not tables:
         raise InvalidOption("write_epoch was given no tables; expected at least one")
@@ -121,7 +121,7 @@ def write_epoch(
         for at, share in enumerate(shares):
             plan = WritePlan(stage=str(folder / str(at)), merge=share.merge, read_epoch=read_epoch)
             _upload(share, address, plan, op_column, order_by, tasks)
-            answers = staged(Path(plan.stage))
+            answers = read_stage(Path(plan.stage))
             uploads[share.spec.name] = answers.levels
             spent += answers.spent
         return commit_batch(open_store, batch, uploads, spent, expect)
@@ -163,11 +163,11 @@ def _upload(
 
 
 def _place(name: str, rows: DataFrame, spec: TableSpec) -> Column:
-    """What of a key column decides which task has the row.
+    """The value of a key column that decides which task has the row.
 
     Spark's partition of a row is its hash modulo the tasks, and the vnode is made from the same hash: each task gets a
-    contiguous range of vnodes, and what all tasks write fits into one run of L0. Several doubles may be one key
-    of floats, and have to meet in one task; conversions between other types keep keys apart, or refuse them.
+    contiguous range of vnodes, and the output of all tasks fits into one run of L0. Several doubles may be the same key
+    of floats, and must meet in one task; conversions between other types keep keys apart, or refuse them.
     """
     column = named(name)
     if name in rows.columns and pt.is_float32(spec.arrow_schema().field(name).type):
@@ -176,7 +176,7 @@ def _place(name: str, rows: DataFrame, spec: TableSpec) -> Column:
 
 
 def _check_named(column: str | None, argument: str, parts: Mapping[str, TableWrite]) -> None:
-    """Raise `InvalidOption` if an argument names a column that no table's rows have: it would do nothing."""
+    """Raise `InvalidOption` if an argument names a column that no table's rows have, and so would do nothing."""
     if column is None or any(column in _rows_of(part).columns for part in parts.values()):
         return
     found = "; ".join(f"for table {name!r}: {_rows_of(part).columns}" for name, part in parts.items())
@@ -188,7 +188,7 @@ def _check_named(column: str | None, argument: str, parts: Mapping[str, TableWri
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
-    """Make the session active in this thread, unless one is: Spark asks that one for the format when it writes."""
+    """Make the session active in this thread, unless one is: Spark looks the format up in that one when it writes."""
     sessions = session._jvm.SparkSession  # noqa: SLF001
     if sessions.getActiveSession().isDefined():
         yield
@@ -205,7 +205,7 @@ def _rows_of(part: TableWrite) -> DataFrame:
 
 
 def task_count(partitions: int | None, rows: DataFrame) -> int:
-    """The tasks per table: as given, else the largest power of two up to the session's cores."""
+    """The tasks per table: the given number, or the largest power of two up to the session's cores."""
     if partitions is None:
         cores = max(1, min(VNODES_MAX, rows.sparkSession.sparkContext.defaultParallelism))
         return 1 << (cores.bit_length() - 1)

@@ -1,10 +1,10 @@
-"""Keyed read-modify-write, vectorised: rows of a micro-batch combined with each other and with the stored rows.
+"""Keyed read-modify-write, vectorised: combines rows of a micro-batch with each other and with the stored rows.
 
-Each value column has a function. Rows of one key are combined first, in their order; then the result with the stored
-row, if there is one. Functions are those for which that order of combining does not matter:
+Each value column has a function. Rows of one key are combined first, in their order; then the result is combined with
+the stored row, if there is one. The functions are those for which the order of combining does not matter:
 
-- `sum`, `min`, `max`: nulls count for nothing; null if there was never a value;
-- `last`: the value of the newest row, null or not; what a plain upsert does;
+- `sum`, `min`, `max`: nulls do not count; null if there was never a value;
+- `last`: the value of the newest row, null or not, as in a plain upsert;
 - `first`: the value of the first row that the key ever had.
 
 A column of the table that the batch lacks keeps its stored value.
@@ -23,12 +23,12 @@ from tussock.statestore.errors import InvalidBatch, InvalidOption
 from tussock.statestore.tables.typed_input import conform
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["FUNCTIONS", "check_merge", "combine_rows", "combined", "merge_with_stored", "merged_batches"]
+__all__ = ["FUNCTIONS", "check_merge", "combine_columns", "combine_rows", "merge_with_stored", "merged_batches"]
 
 FUNCTIONS = ("first", "last", "max", "min", "sum")
 
 _LOOKUP_ROWS = 1 << 18
-"""Keys that are looked up and written at once: bounds what a merge holds of the stored rows."""
+"""Keys to look up and write at once: limits the stored rows that a merge holds in memory."""
 
 _AT = "\0at"
 _FIRST, _LAST = "\0first", "\0last"
@@ -49,7 +49,7 @@ def check_merge(functions: Mapping[str, str], schema: pa.Schema, primary_key: It
             )
         kind = schema.field(name).type
         numeric = pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
-        # Arrow and Polars do not reckon with the last three.
+        # Arrow and Polars do not calculate with the last three.
         unordered = pt.is_nested(kind) or pt.is_null(kind) or pt.is_float16(kind) or pt.is_decimal256(kind)
         if (function == "sum" and (unordered or not numeric)) or (function in ("min", "max") and unordered):
             raise InvalidOption(f"table {table!r}: column {name!r} of type {kind} cannot be merged by {function!r}")
@@ -60,12 +60,12 @@ def merged_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows to write for a task's `batches`: each key once, combined with its row at `read_epoch` (0: none).
 
-    Holds the task's rows combined by key in memory: a task sees all rows of its keys, so they have to be together.
+    Holds the task's rows combined by key in memory: a task sees all rows of its keys before it writes any.
     """
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
-    held = pa.Table.from_batches([_conformed(part, table) for part in parts])
+    held = pa.Table.from_batches([_conform(part, table) for part in parts])
     rows = combine_rows(held, table.primary_key, functions)
     for start in range(0, rows.num_rows, _LOOKUP_ROWS):
         chunk = rows.slice(start, _LOOKUP_ROWS).combine_chunks()
@@ -76,17 +76,17 @@ def merged_batches(
         yield from chunk.to_batches()
 
 
-def _conformed(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
-    """The rows in the table's types, before they are combined: what is one key there has to be one here.
+def _conform(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
+    """The rows in the table's types, before they are combined: equal keys in the table must be equal here.
 
-    And a value that the table cannot hold is refused as in any other write, whatever the others would make of it.
+    A value that the table cannot hold is refused as in any other write, even if combining would hide it.
     """
     fields = [table.schema.field(name).with_nullable(True) for name in rows.schema.names]
     return conform(rows, pa.schema(fields), table.primary_key, table.name)
 
 
 def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[str, str]) -> pa.Table:
-    """Rows combined so that each key stands once, with the same columns and types; keys in order of first sight.
+    """Rows combined so that each key occurs once, with the same columns and types; keys in order of first occurrence.
 
     Integers are summed with 128 bits; `InvalidBatch` if a sum does not fit its column.
     """
@@ -103,17 +103,17 @@ def combine_rows(rows: pa.Table, primary_key: Iterable[str], functions: Mapping[
     columns = []
     for field in rows.schema:
         if field.name in computed:
-            columns.append(_back(grouped[field.name], field, computed[field.name]))
+            columns.append(_to_arrow(grouped[field.name], field, computed[field.name]))
         else:
             at = first if functions.get(field.name) == "first" else last
-            picked = _reckonable(rows.column(field.name)).take(at)
-            # Not cast without need: of structs Arrow would look at the fields of those that are null.
+            picked = _calculable(rows.column(field.name)).take(at)
+            # Cast only if necessary: Arrow would look at the fields of null structs.
             columns.append(picked if picked.type == field.type else picked.cast(field.type))
     return pa.table(columns, schema=rows.schema)
 
 
-def _reckonable(values: Any) -> Any:
-    """The array as Arrow reckons with it: it neither picks nor compares views."""
+def _calculable(values: Any) -> Any:
+    """The array in a type that Arrow calculates with: it can neither take from views nor compare them."""
     if pt.is_string_view(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if pt.is_binary_view(values.type) else values
@@ -126,11 +126,11 @@ def _aggregate(name: str, function: str, kind: pl.DataType) -> pl.Expr:
     if function == "max":
         return column.max()
     total = column.cast(pl.Int128).sum() if kind.is_integer() else column.sum()
-    # Without a value Polars says 0, and the rule is null.
+    # Without a value Polars returns 0, but the rule is null.
     return pl.when(column.count() > 0).then(total)
 
 
-def _back(series: pl.Series, field: pa.Field, function: str) -> pa.Array:
+def _to_arrow(series: pl.Series, field: pa.Field, function: str) -> pa.Array:
     try:
         if series.dtype == pl.Int128:
             # Arrow has no integers of 128 bits.
@@ -151,7 +151,7 @@ def merge_with_stored(
 ) -> pa.Table:
     """The rows to write: `rows` (each key once, in the table's types) combined with the stored rows beside them.
 
-    `found` is aligned with `rows`, null where nothing is stored.
+    `found` is aligned with `rows`, null if nothing is stored.
     """
     existed = found.is_valid()
     stored = dict(zip(table.schema.names, found.flatten(), strict=True))
@@ -163,21 +163,21 @@ def merge_with_stored(
             continue
         new = rows.column(field.name).combine_chunks()
         function = "last" if field.name in table.primary_key else functions.get(field.name, "last")
-        columns.append(combined(function, old, new, existed, field))
+        columns.append(combine_columns(function, old, new, existed, field))
     return pa.table(columns, names=table.schema.names)
 
 
-def combined(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArray, field: pa.Field) -> pa.Array:
-    """One column of stored and new values by its function; `existed`: where there is a stored row."""
+def combine_columns(function: str, old: pa.Array, new: pa.Array, existed: pa.BooleanArray, field: pa.Field) -> pa.Array:
+    """One column of stored and new values combined by its function; `existed`: whether there is a stored row."""
     if function == "last":
         return new
     if pt.is_string_view(field.type) or pt.is_binary_view(field.type):
-        old, new = _reckonable(old), _reckonable(new)
-        return combined(function, old, new, existed, field.with_type(new.type)).cast(field.type)
+        old, new = _calculable(old), _calculable(new)
+        return combine_columns(function, old, new, existed, field.with_type(new.type)).cast(field.type)
     if function == "first":
         return pc.if_else(existed, old, new)
     if function in ("min", "max") and (pt.is_temporal(field.type) or pt.is_boolean(field.type)):
-        # Arrow's elementwise functions know no times and no booleans.
+        # Arrow's elementwise functions support neither times nor booleans.
         wins = pc.less(new, old) if function == "min" else pc.greater(new, old)
         return pc.if_else(pc.coalesce(wins, old.is_null()), new, old)
     if function == "min":

@@ -1,4 +1,4 @@
-"""Which rows of a write are deletes, and how its rows are gathered for encoding."""
+"""Finds the rows of a write that are deletes, and gathers its rows for encoding."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.errors import InvalidBatch
 
-__all__ = ["DELETE_COLUMN", "DELETE_WORDS", "UPSERT_WORDS", "gathered", "marked_deletes"]
+__all__ = ["DELETE_COLUMN", "DELETE_WORDS", "UPSERT_WORDS", "gather_batches", "marked_deletes"]
 
 UPSERT_WORDS = ("upsert", "put", "insert", "update")
 DELETE_WORDS = ("delete",)
@@ -16,13 +16,13 @@ DELETE_COLUMN = "\0delete"
 """Name of the boolean column that marks deletes; no table can have it, as Spark has no such column."""
 
 _GATHER_BYTES = 1 << 20
-"""Spark sends batches of 10,000 rows; a few at once cost less per row, many at once do not fit the CPU's caches."""
+"""Spark sends batches of 10,000 rows; a few at once cost less per row, many at once exceed the CPU's caches."""
 
 
 def marked_deletes(batches: Iterable[pa.RecordBatch], op_column: str, table: str) -> Iterator[pa.RecordBatch]:
     """The batches with `DELETE_COLUMN` in place of `op_column`, a column of words in any case.
 
-    Raises `InvalidBatch` for a word that is neither, or for null.
+    Raises `InvalidBatch` for an unknown word or null.
     """
     upserts, deletes = pa.array(UPSERT_WORDS), pa.array(DELETE_WORDS)
     for batch in batches:
@@ -38,7 +38,7 @@ def marked_deletes(batches: Iterable[pa.RecordBatch], op_column: str, table: str
         yield batch.drop_columns([op_column]).append_column(DELETE_COLUMN, marks)
 
 
-def gathered(batches: Iterable[pa.RecordBatch], bytes_max: int = _GATHER_BYTES) -> Iterator[pa.RecordBatch]:
+def gather_batches(batches: Iterable[pa.RecordBatch], bytes_max: int = _GATHER_BYTES) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer, larger batches of about `bytes_max`."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -47,11 +47,11 @@ def gathered(batches: Iterable[pa.RecordBatch], bytes_max: int = _GATHER_BYTES) 
             held.append(batch)
             size += batch.nbytes
         if size >= bytes_max:
-            yield _joined(held)
+            yield _join(held)
             held, size = [], 0
     if held:
-        yield _joined(held)
+        yield _join(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

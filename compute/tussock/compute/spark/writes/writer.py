@@ -1,9 +1,9 @@
-"""Writes: tasks turn their rows into SSTs that nobody sees, and one commit on the driver makes them an epoch.
+"""Writes: tasks turn their rows into invisible SSTs, and one commit on the driver makes them an epoch.
 
-Each attempt of a task uploads SSTs under ids of its own and answers with their names; Spark lets the answer of one
-attempt a task through. Those of failed, slower and aborted attempts stay unnamed, and vacuum deletes them: nothing is
-deleted here, because a commit whose answer was lost may name them. (The protocol is that of Iceberg's and Delta's
-sinks; the facts about Spark 4.3's commit coordinator are in `docs/spark.md`.)
+Each attempt of a task uploads SSTs under its own ids and returns their names; Spark accepts the result of one attempt
+per task. Those of failed, slower and aborted attempts stay unnamed, and vacuum deletes them: nothing is deleted here,
+because a commit whose answer was lost may name them. (The protocol is that of Iceberg's and Delta's sinks; the facts
+about Spark 4.3's commit coordinator are in `docs/spark.md`.)
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ from tussock.compute.spark.batches.identity import MicroBatch, sink_batch
 from tussock.compute.spark.batches.spent import Meter, Spent
 from tussock.compute.spark.options.evolution import check_known, schema_changes
 from tussock.compute.spark.options.options import WriteOptions
-from tussock.compute.spark.options.schemas import check_writable, storable
+from tussock.compute.spark.options.schemas import check_writable, storable_batch
 from tussock.compute.spark.reads.connections import committing_store, same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
 from tussock.compute.spark.writes.merges import merged_batches
-from tussock.compute.spark.writes.operations import DELETE_COLUMN, gathered, marked_deletes
+from tussock.compute.spark.writes.operations import DELETE_COLUMN, gather_batches, marked_deletes
 from tussock.statestore.client import StateStore
 from tussock.statestore.contract.records import TableSpec, UploadedRun
 from tussock.statestore.errors import InvalidOption, SchemaMismatch
 from tussock.statestore.tables.typed_table import TypedTable
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "staged"]
+__all__ = ["BatchWriter", "Staged", "StreamWriter", "Upload", "Uploaded", "plan_upload", "read_stage"]
 
 _QUERY_ID = "sql.streaming.queryId"
 """Local property of Spark's streaming tasks; stable over restarts of one checkpoint."""
@@ -40,7 +40,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class Uploaded(WriterCommitMessage):  # type: ignore[misc]
-    """A task's answer: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
+    """A task's result: its sorted runs, newest first, the streaming query that it ran for, and where its time went."""
 
     levels: list[UploadedRun]
     query_id: str | None
@@ -48,7 +48,7 @@ class Uploaded(WriterCommitMessage):  # type: ignore[misc]
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What all tasks of a write answered, for `write_epoch`."""
+    """What all tasks of a write returned, for `write_epoch`."""
 
     levels: list[UploadedRun]
     """Newest first."""
@@ -57,13 +57,13 @@ class Staged(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Upload:
-    """What a task needs to know to write its share; made on the driver and pickled."""
+    """A task's parameters for writing its share; made on the driver and pickled."""
 
     options: WriteOptions
     spec: TableSpec
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Uploaded:
-        """Upload a task's rows; memory is bounded by the store's `buffer_bytes` (a merge holds its task's keys)."""
+        """Upload a task's rows; the store's `buffer_bytes` limits memory (a merge holds its task's keys)."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
         meter = Meter()
@@ -74,11 +74,11 @@ class Upload:
         table: Any = same_table(store, self.spec)
         plan = self.options.plan
         schema = table.schema
-        batches = (storable(batch, schema, self.spec.name) for batch in batches)
+        batches = (storable_batch(batch, schema, self.spec.name) for batch in batches)
         if self.options.op_column is not None:
             batches = marked_deletes(batches, self.options.op_column, self.spec.name)
         elif self.options.delete_all:
-            batches = (_all_marked(batch, self.spec) for batch in batches)
+            batches = (_mark_deletes(batch, self.spec) for batch in batches)
         elif plan is not None and plan.merge is not None:
             held, merge, epoch = list(batches), plan.merge, plan.read_epoch
             with EpochReads(store, epoch) as reads:
@@ -89,8 +89,8 @@ class Upload:
         marked = self.options.op_column is not None or self.options.delete_all
         if isinstance(table, TypedTable):
             delete_column = DELETE_COLUMN if marked else None
-            return table.upload(gathered(batches), delete_column=delete_column, waited=meter.waited)
-        return table.upload(gathered(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
+            return table.upload(gather_batches(batches), delete_column=delete_column, waited=meter.waited)
+        return table.upload(gather_batches(map(_raw_operations, batches) if marked else batches), waited=meter.waited)
 
 
 def plan_upload(options: WriteOptions, schema: StructType) -> Upload:
@@ -125,7 +125,7 @@ class _Committer:
         self.overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:
-        """Runs in a task."""
+        """Write a task's rows; runs in the task."""
         return self.upload.run(iterator)
 
     def commit_runs(self, messages: Sequence[Uploaded | None], batch: MicroBatch | None) -> None:
@@ -170,7 +170,7 @@ class BatchWriter(_Committer, DataSourceArrowWriter):  # type: ignore[misc]
         self.commit_runs(messages, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+        """Do nothing: what was uploaded is invisible, and vacuum deletes it."""
 
 
 class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -190,16 +190,16 @@ class StreamWriter(_Committer, DataSourceStreamArrowWriter):  # type: ignore[mis
         writer = self.upload.options.writer
         if writer is None and query_id is None:
             raise InvalidOption(
-                "no task told its streaming query, so a repeated batch could not be recognised; give option writerId"
+                "no task named its streaming query, so a repeated batch could not be recognised; give option writerId"
             )
         self.commit_runs(messages, sink_batch(writer, batchId, query_id, self.upload.options.table))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: what was uploaded is invisible, and vacuum deletes it."""
+        """Do nothing: what was uploaded is invisible, and vacuum deletes it."""
 
 
 def runs_of(messages: Sequence[Any]) -> list[UploadedRun]:
-    """All sorted runs, newest first: where tasks wrote the same key, the later task's row wins."""
+    """All sorted runs, newest first: if tasks wrote the same key, the later task's row wins."""
     return [run for message in reversed(messages) if message is not None for run in message.levels]
 
 
@@ -207,20 +207,20 @@ def _spent_of(messages: Sequence[Any]) -> list[Spent]:
     return [message.spent for message in messages if message is not None]
 
 
-def staged(stage: Path) -> Staged:
-    """What a `BatchWriter` left in that file."""
+def read_stage(stage: Path) -> Staged:
+    """The record that a `BatchWriter` left in that file."""
     return msgspec.msgpack.decode(stage.read_bytes(), type=Staged)
 
 
 def _delete_all(store: StateStore, spec: TableSpec, meter: Meter) -> tuple[list[UploadedRun], int]:
-    """Runs that delete each row that is there now, and the epoch that was read; as older runs they hide no new row."""
+    """Runs that delete each present row, and the epoch that was read; being older runs, they hide no new row."""
     with store.pin_snapshot() as snapshot:
         there: Any = snapshot.table(spec.name)
         table: Any = store.table(spec.name)
         if isinstance(table, TypedTable):
-            keys = (_all_marked(batch, spec) for batch in _read(there.read(list(spec.primary_key)), meter))
+            keys = (_mark_deletes(batch, spec) for batch in _read(there.read(list(spec.primary_key)), meter))
             return table.upload(keys, delete_column=DELETE_COLUMN, waited=meter.waited), snapshot.epoch
-        gone = (_raw_operations(_all_marked(batch, spec)) for batch in _read(there.scan(), meter))
+        gone = (_raw_operations(_mark_deletes(batch, spec)) for batch in _read(there.scan(), meter))
         return table.upload(gone, waited=meter.waited), snapshot.epoch
 
 
@@ -233,7 +233,7 @@ def _read(batches: Iterator[pa.RecordBatch], meter: Meter) -> Iterator[pa.Record
         yield batch
 
 
-def _all_marked(batch: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
+def _mark_deletes(batch: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
     """The keys of the batch, each marked as a delete."""
     keys = batch.select(list(spec.primary_key or ("key",)))
     return keys.append_column(DELETE_COLUMN, pa.repeat(True, batch.num_rows))

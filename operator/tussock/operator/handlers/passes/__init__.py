@@ -1,1 +1,1 @@
-"""How resources come to be looked at, and one pass over one of them."""
+"""The passes: why and when the operator looks at a resource, and one pass over it."""

@@ -1,8 +1,8 @@
-"""The queue of passes: which resource is to be looked at, and when.
+"""The queue of passes: which resource to look at, and when.
 
-Whatever happens only says "look at this one". However often that is said before its turn comes, it is looked at once;
-never twice at the same time; and after a failure later each time. This is the work queue of Kubernetes' own
-controllers (client-go, `util/workqueue`).
+Each event only says "look at this one". However often that happens before a resource's turn, the queue looks at it
+once; never twice at the same time; and later after each failure. This is the work queue of Kubernetes' own controllers
+(client-go, `util/workqueue`).
 """
 
 import asyncio
@@ -19,24 +19,24 @@ __all__ = ["Queue", "backoff_seconds"]
 log = get_logger("tussock.operator")
 
 PASSES_MAX = 8
-"""Resources that are looked at side by side: a pass mostly waits for answers of the API server."""
+"""Resources handled side by side: a pass mostly waits for answers of the API server."""
 COALESCE_SECONDS = 0.05
-"""A wake-up waits so long for others about the same: one change comes as several events."""
+"""A wake-up waits this long for others of the same resource: one change causes several events."""
 BACKOFF_SECONDS = (1.0, 60.0)
-"""After a first failure, and at most."""
+"""The pauses after a first failure, and at most."""
 
 
 def backoff_seconds(failures: int) -> float:
-    """The pause after so many failures in a row: doubled each time, up to a minute."""
+    """The pause after this many failures in a row: doubles each time, up to a minute."""
     first, most = BACKOFF_SECONDS
     return min(first * 2.0 ** (failures - 1), most)
 
 
 class Queue:
-    """Resources and the times at which they are due. All methods are for one event loop."""
+    """Resources and the times at which they are due. All methods belong to one event loop."""
 
     def __init__(self, run: Callable[[Key], Awaitable[float | None]], metrics: OperatorMetrics) -> None:
-        """`run` makes one pass and answers after how many seconds the next one is due, or `None` for never."""
+        """`run` makes one pass and returns the seconds until the next one is due, or `None` for never."""
         self._run = run
         self._metrics = metrics
         self._due: dict[Key, float] = {}
@@ -47,7 +47,7 @@ class Queue:
         self._draining = False
 
     def wake(self, key: Key, after: float = COALESCE_SECONDS) -> None:
-        """Look at a resource after so many seconds, or sooner if that was asked for already."""
+        """Look at a resource after this many seconds, or earlier if an earlier look is queued."""
         due = asyncio.get_running_loop().time() + after
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -55,12 +55,12 @@ class Queue:
             self._changed.set()
 
     def waiting(self) -> int:
-        """How many resources are due and not looked at yet."""
+        """The number of resources that are due and wait."""
         now = asyncio.get_running_loop().time()
         return sum(due <= now for due in self._due.values())
 
     async def work(self) -> None:
-        """Make the passes, for ever. A pass that fails is logged and repeated."""
+        """Make the passes, for ever. Logs and repeats a pass that fails."""
         free = asyncio.Semaphore(PASSES_MAX)
         async with asyncio.TaskGroup() as group:
             while True:
@@ -70,7 +70,7 @@ class Queue:
                 group.create_task(self._pass(key)).add_done_callback(lambda _: free.release())
 
     async def drain(self, seconds: float) -> None:
-        """Begin no more passes, and wait so long for those that have begun to end."""
+        """Begin no more passes, and wait up to this time for the running ones."""
         self._draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -83,7 +83,7 @@ class Queue:
             now = asyncio.get_running_loop().time()
             while not self._draining and self._heap and self._heap[0][0] <= now:
                 due, key = heapq.heappop(self._heap)
-                # An entry that was brought forward is in the heap twice; one that is looked at waits for its end.
+                # An entry that was moved forward is in the heap twice; one whose pass is running waits for its end.
                 if self._due.get(key) == due and key not in self._running:
                     del self._due[key]
                     return key
@@ -112,7 +112,7 @@ class Queue:
                 failures=failures,
                 seconds=again,
                 error=str(error),
-                # A trace for what nobody had thought of; failures of the API server say what they are.
+                # A traceback only for unforeseen errors; failures of the API server explain themselves.
                 exc_info=not type(error).__module__.startswith("tussock."),
             )
         finally:

@@ -1,7 +1,7 @@
 """One pass over one resource: observe, plan, act, write the status.
 
-It is called for every reason there is, and never told which: a change of the resource, of a child, of another resource
-of the store, of a secret, a probe with another answer, a timer. So nothing depends on having heard of anything.
+Every reason leads here, and none is passed on: a change of the resource, of a child, of another resource of the store,
+of a secret, a probe with a new answer, a timer. So nothing depends on the operator having seen a particular event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ __all__ = ["RESYNC_SECONDS", "Reconciler"]
 log = get_logger("tussock.operator")
 
 RESYNC_SECONDS = 60.0
-"""Every resource is looked at at least so often, whatever the watches say."""
+"""Every resource is looked at this often at least, even without events."""
 _RUN_PODS = ("Deployment", "Pod", "StatefulSet")
 
 
@@ -60,7 +60,7 @@ class Reconciler:
         self._refusals = Refusals()
 
     async def run(self, key: Key) -> float | None:
-        """One pass; answers in how many seconds the next one is due, `None` if the resource is gone."""
+        """One pass; returns the seconds until the next one is due, `None` if the resource is gone."""
         body = self._world.seen.get(*key)
         controller = self._controllers.get(key.kind)
         if body is None or controller is None:
@@ -72,7 +72,7 @@ class Reconciler:
             plan = controller.plan(resource, controller.observe(self._world, resource, body), self._world.now())
         except InvalidResource as error:
             if body["metadata"].get("deletionTimestamp"):
-                # What cannot be understood cannot be cleaned up after, and must not stay for ever.
+                # Nothing can be cleaned up for an invalid resource, and it must not stay for ever.
                 await self._actor.act(body, Release())
                 return None
             plan = self._told(body, dict(body.get("status") or {}), wrong(Reason.INVALID_SPEC, str(error)))
@@ -95,7 +95,7 @@ class Reconciler:
         return self._world.system.monotonic()
 
     def _told(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Plan:
-        """A plan of which nothing is to be done but to say how the resource is."""
+        """A plan that does nothing but set the status."""
         generation = body["metadata"].get("generation", 0)
         old = (body.get("status") or {}).get("conditions") or ()
         status["observedGeneration"] = generation
@@ -103,7 +103,7 @@ class Reconciler:
         return Plan((), status)
 
     def _refused(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
-        """The plan with the refusals in its status. What was wrong besides stays the reason: it is told first."""
+        """The plan with the refusals in its status. Another problem stays the reason and comes first in the message."""
         held = {found["type"]: found for found in plan.status.get("conditions") or ()}
         reason, told = told_of(errors)
         is_serving = bool(held) and held["Ready"]["status"] == "True"
@@ -117,11 +117,11 @@ class Reconciler:
     async def _act(
         self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan
     ) -> tuple[bool, list[tuple[Action, ApiRefused]]]:
-        """Carry the plan out: whether the resource was let go, and what the server would not have.
+        """Carry the plan out; returns whether the resource was released, and the server's refusals.
 
-        A refusal stops nothing that does not depend on it: without our finalizer nothing is made, and what runs pods
-        is left as it is while a ConfigMap is refused, for it would run with the old one and be taken for changed. What
-        would use an object of somebody else that has the name of a child is not made either.
+        A refusal stops only what depends on it: without our finalizer nothing is made; while a ConfigMap is refused,
+        workloads stay as they are, since they would run with the old one and count as changed; and children that would
+        use an object of somebody else with the name of a child are not made either.
         """
         key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
         refused: list[tuple[Action, ApiRefused]] = []
@@ -130,7 +130,7 @@ class Reconciler:
         restored: list[str] = []
         for action in plan.actions:
             if isinstance(action, Emit) and refused:
-                continue  # it tells of what could not be done
+                continue  # its event reports an action that was not possible
             if "ConfigMap" in kinds and _kind_of(action) in _RUN_PODS:
                 continue
             if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
@@ -157,7 +157,7 @@ class Reconciler:
     async def _do(
         self, controller: Controller[Any, Any], resource: Any, body: Manifest, action: Action, plan: Plan, *, held: bool
     ) -> bool:
-        """Carry out one action; whether the resource was let go."""
+        """Carry out one action; returns whether the resource was released."""
         match action:
             case Work(name, arguments):
                 await controller.works[name](self._world, resource, arguments)
@@ -166,7 +166,7 @@ class Reconciler:
             case Release() if not held:
                 pass
             case Release():
-                # With the finalizer the resource goes, and there is no status to write after that.
+                # Without the finalizer the resource goes, and there is no status to write after that.
                 await self._report(body, plan)
                 await self._actor.act(self._world.seen.get(*key_of(body)) or body, action)
                 return True
@@ -175,19 +175,19 @@ class Reconciler:
         return False
 
     def _restored(self, body: Manifest, action: Action) -> str:
-        """What an apply puts right although nobody changed the resource; empty if it is no such."""
-        # Without the mark it is nothing lasting, such as the pod that tries an image.
+        """What an apply repairs although nobody changed the resource; empty if it repairs nothing."""
+        # A child without the mark does not last, such as the pod that tries an image.
         if not is_ready(body) or not isinstance(action, Apply) or _digest(action.manifest) is None:
             return ""
         ref = ref_of(action.manifest)
         known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
         if known is None:
             return f"{ref.kind} {ref.name} was missing"
-        # We wanted the same before: somebody else has edited it.
+        # The operator wanted the same before: somebody else has edited it.
         return f"{ref.kind} {ref.name} was edited" if _digest(known) == _digest(action.manifest) else ""
 
     async def _report(self, body: Manifest, plan: Plan) -> None:
-        """Write the status if it differs, then the event of its transition: an event that is lost is in the status."""
+        """Write the status if it differs, then the event of its transition: a lost event is still in the status."""
         body = self._world.seen.get(*key_of(body)) or body
         before: Mapping[str, Any] = body.get("status") or {}
         if before == plan.status or not plan.status:
@@ -201,7 +201,7 @@ class Reconciler:
 
 
 def _kind_of(action: Action) -> str:
-    """The kind of object that an action is about; empty if it is about none but the resource."""
+    """The kind of object that an action is about; empty if it is only about the resource."""
     match action:
         case Apply(manifest):
             return str(manifest["kind"])

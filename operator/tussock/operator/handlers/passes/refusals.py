@@ -1,9 +1,9 @@
-"""What the API server refused, so that the same is not asked for again and again.
+"""Remembers what the API server refused, so that the operator does not send the same request again and again.
 
-A refusal lasts until a person changes something: rights, a quota, a foreign object of that name. Meanwhile passes come
-for many reasons, and a status that changes is one of them. So the pause of an action belongs to the action and not to
-the pass: what was refused is left alone until its time has come, however often the resource is looked at. Another
-content, such as a corrected spec gives, is tried at once.
+A refusal lasts until a person changes something: rights, a quota, a foreign object of that name. Meanwhile passes run
+for many reasons, and a changed status is one of them. So the pause belongs to the action and not to the pass: a refused
+action waits until its time has come, however often the resource is looked at. An action with new content, such as from
+a corrected spec, is tried at once.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from tussock.operator.planning.words.model import Action, Annotate, Apply, Delet
 __all__ = ["REFUSED_SECONDS", "Refusals", "advice", "told_of"]
 
 _TOLD_MAX = 3
-"""Refusals that a condition tells of; most often they are one and the same."""
+"""The number of refusals in a condition's message; most often they are all the same."""
 
 REFUSED_SECONDS = (2.0, 60.0)
-"""Pause after a first refusal, and at most: rights may be given, a quota raised, and nobody tells of that."""
+"""Pause after a first refusal, and at most: nothing announces that rights were given or a quota raised."""
 
 
 class _Refusal(NamedTuple):
@@ -32,43 +32,43 @@ class _Refusal(NamedTuple):
 
 
 class Refusals:
-    """Refused actions by the resource that they are for. Has as many as resources have actions that are refused."""
+    """Refused actions by resource; its size is the number of actions that are refused now."""
 
     def __init__(self) -> None:
         self._held: dict[Key, dict[str, _Refusal]] = {}
 
     def of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
-        """Why this action is not worth a request yet; `None` if it is to be tried. `now` in seconds of any clock."""
+        """Why this action is not worth a request yet; `None` to try it. `now` is in seconds of any clock."""
         found = self._held.get(key, {}).get(_name(action))
         if found is None or found.content != _content(action) or now >= found.until:
             return None
         return found.error
 
     def note(self, key: Key, action: Action, error: ApiRefused, now: float) -> None:
-        """The server has refused this action just now."""
+        """Note that the server has just refused this action."""
         held = self._held.setdefault(key, {})
         before = held.get(_name(action))
         times = before.times + 1 if before is not None and before.content == _content(action) else 1
         first, most = REFUSED_SECONDS
-        # Beyond 2 ** 10 every pause is at its bound, and the power would overflow some day.
+        # Above 2 ** 10 every pause is at its limit, and the power would overflow some day.
         pause = min(first * 2.0 ** min(times - 1, 10), most)
         held[_name(action)] = _Refusal(_content(action), error, times, now + pause)
 
     def keep(self, key: Key, actions: tuple[Action, ...]) -> None:
-        """Forget what is not asked for any more, or was done: `actions` are those that were refused now."""
+        """Forget actions that are done or no longer wanted: `actions` are those that were refused now."""
         names = {_name(action) for action in actions}
         left = {name: refusal for name, refusal in self._held.pop(key, {}).items() if name in names}
         if left:
             self._held[key] = left
 
     def next(self, key: Key, now: float) -> float | None:
-        """In how many seconds the first refused action of a resource is due again; `None` without one."""
+        """The seconds until the first refused action of a resource is due again; `None` without one."""
         found = self._held.get(key)
         return max(0.0, min(refusal.until for refusal in found.values()) - now) if found else None
 
 
 def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
-    """The reason of some refusals, and what they are in words: foreign objects first, which we refuse ourselves."""
+    """The reason of some refusals, and a message: foreign objects first, which the operator itself refuses."""
     taken = [error for error in errors if isinstance(error, NameInUse)]
     if len(taken) == len(errors) and all(error.passes for error in taken):
         names = ", ".join(f"{error.ref.kind} {error.ref.name}" for error in taken)
@@ -83,7 +83,7 @@ def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
 
 
 def advice(error: ApiRefused) -> str:
-    """What a person can do about a refusal, by its kind."""
+    """Advice for a person about a refusal, by its kind."""
     said = str(error).lower()
     if "exceeded quota" in said:
         return "Raise the ResourceQuota of the namespace, or make room in it."

@@ -1,8 +1,8 @@
-"""The sweep: every few minutes what is known is compared with what the API server lists.
+"""The sweep: compares the operator's memory every few minutes with lists from the API server.
 
-kopf's watches miss two things: what was deleted while a watch was broken for so long that it had to begin anew, and
-everything, if a watch has ended without anybody noticing. The first is put right here. The second is told to the
-liveness probe, since only a new process gets new watches.
+kopf's watches miss two things: deletions during a break after which a watch had to restart, and everything,
+if a watch has ended unnoticed. The sweep repairs the first. It reports the second to the liveness probe, since only a
+new process gets new watches.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ SWEEP_SECONDS = 300.0
 
 
 class Sweeper:
-    """Sweeps all watched kinds, and remembers what it found stale the last time."""
+    """Sweeps all watched kinds, and remembers what was stale at the last sweep."""
 
     def __init__(self, world: World, kinds: Mapping[str, Kind], namespaces: Sequence[str], health: Health) -> None:
-        """`namespaces`: those that are watched; none for all of them."""
+        """`namespaces`: the watched ones; none for all of them."""
         self._world = world
         self._kinds = kinds
         self._namespaces: Sequence[str | None] = namespaces or [None]
@@ -55,7 +55,7 @@ class Sweeper:
             log.warning("a deletion was missed", kind=kind, **_names(body["metadata"]))
             for key in concerned(seen, kind, body):
                 self._world.wake(key)
-        # A change that was just made is on its way; one that was not heard of since the last sweep will never be.
+        # A change that was just made is on its way; one that is still missing after a sweep will never come.
         lost = found.stale & self._stale.get((kind, namespace), set())
         self._stale[kind, namespace] = found.stale
         if lost:

@@ -1,7 +1,7 @@
-"""Who is to be looked at when an object changes: its owner, and whoever decides by it.
+"""The resources to look at when an object changes: its owner, and those whose plans depend on it.
 
-The resources of one store decide by each other (compactors wait for the meta nodes), so a change of one wakes all of
-that store. There are few of them, and a pass over one that is as it should be costs a fraction of a millisecond.
+The plans of a store's resources depend on each other (compactors wait for the meta nodes), so a change of one wakes all
+of that store. There are few of them, and a pass over an unchanged one costs a fraction of a millisecond.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ __all__ = ["concerned", "secrets_of"]
 
 
 def concerned(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
-    """The resources to look at, now that the object `body` of `kind` has come, changed or gone."""
+    """The resources to look at after the object `body` of `kind` was added, changed or deleted."""
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     if kind in RESOURCES:
         return {Key(kind, namespace, name), *_of_store(seen, namespace, _store_of(kind, body))}
@@ -31,7 +31,7 @@ def concerned(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
 
 
 def secrets_of(spec: Any) -> set[str]:
-    """The names of all secrets that a spec refers to, wherever it does."""
+    """The names of all secrets that a spec refers to, at any place."""
     return set(_secrets_of(spec))
 
 

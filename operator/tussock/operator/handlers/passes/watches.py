@@ -1,14 +1,14 @@
-"""What kopf does for us: it watches the cluster, and changes nothing.
+"""The use of kopf: it watches the cluster, and changes nothing.
 
-kopf's own model is to call a handler for each difference between a spec and the one that it handled last, which it
-keeps in annotations. Ours looks at what is, whatever has happened, so only two of kopf's hooks are used:
+In kopf's own model a handler is called for each difference between a spec and the one that it handled last, which it
+keeps in annotations. Our model looks at the present state, however it came about, so it uses only two of kopf's hooks:
 
-- an index, which kopf fills with all objects of all kinds before it calls anything else: so no pass ever sees half of
-  the cluster and takes the other half for missing;
-- events, each of which only wakes the resources that it concerns.
+- an index, which kopf fills with all objects of all kinds before it calls anything else: so no pass ever sees half the
+  cluster and believes that the other half is missing;
+- events, each of which only wakes the resources that depend on it.
 
-No finalizer, annotation or status is ever written by kopf. Children and their pods are watched by our label, on the
-server's side; secrets all but Helm's, since users name theirs, and of these just names, keys and versions are kept.
+kopf never writes a finalizer, annotation or status. Children and their pods are watched by our label, on the server's
+side; secrets are all watched except Helm's, since users name their own, with only names, keys and versions kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ __all__ = ["kopf_settings", "registry_of", "watched_kinds"]
 
 REQUEST_SECONDS = 20.0
 LISTED_AT_ONCE = 20
-"""Objects in one answer, at the start: a secret may have a megabyte, and only its name and keys are kept."""
+"""Objects in one page, at the start: a secret may have a megabyte, and only its name and keys are kept."""
 
 
 class _Pauses:
-    """Seconds between repetitions of a request that kopf makes: it never gives up.
+    """Seconds between kopf's repetitions of a request: they never end.
 
-    A watch that failed for good would leave the operator deaf for one kind of objects, and ending the process would
-    not bring the API server back, nor give a missing right. Each attempt is logged.
+    A watch that gave up would leave the operator blind for one kind of objects, and a new process could neither bring
+    the API server back nor get a missing right. Each attempt is logged.
     """
 
     def __iter__(self) -> Iterator[float]:
@@ -47,7 +47,7 @@ def watched_kinds(*, certificates: bool) -> dict[str, Kind]:
 
 
 def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.OperatorSettings:
-    """How kopf speaks with the API server."""
+    """The settings with which kopf speaks to the API server."""
     settings = kopf.OperatorSettings()
     settings.networking.request_timeout = REQUEST_SECONDS
     settings.networking.connect_timeout = REQUEST_SECONDS
@@ -55,10 +55,10 @@ def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.Opera
     settings.watching.chunk_size = LISTED_AT_ONCE
     settings.posting.enabled = False
     settings.peering.standalone = True
-    # Without rights on the whole cluster, neither its CRDs nor its namespaces can be watched.
+    # Without rights on the whole cluster, kopf can watch neither its CRDs nor its namespaces.
     settings.scanning.disabled = not clusterwide
     settings.process.ultimate_exiting_timeout = 30.0
-    # Events of one object that come at once are put together by our own queue.
+    # Our own queue merges events of one object that come at once.
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 0.5
     for name, kind in kinds.items():

@@ -1,1 +1,1 @@
-"""What a `Compute` is turned into."""
+"""The manifests of a `Compute`."""

@@ -1,7 +1,7 @@
-"""Spark's settings of a job: what the user wants, under what must hold.
+"""Spark's settings of a job: the user's, overridden by those that must hold.
 
 `spark-defaults.conf` has everything that is the same in each pod of the driver. Its address, its name and the number of
-executors are not: the driver adds them when it starts (`tussock.compute.driver`).
+executors differ: the driver adds them when it starts (`tussock.compute.driver`).
 """
 
 from collections.abc import Mapping
@@ -41,43 +41,43 @@ CHECKPOINT_FOLDER = "/var/lib/tussock/checkpoint"
 
 _OVERHEAD_FACTOR = 0.4
 _OVERHEAD_BYTES_MIN = 512 << 20
-"""Spark's own for Python are 0.4 and 384 MiB; a worker that writes SSTs needs about 300 MiB, and Arrow some more."""
+"""Spark's own defaults for Python are 0.4 and 384 MiB; a worker that writes SSTs needs about 300 MiB, plus Arrow."""
 
 
 def executor_count(spec: ExecutorSpec) -> int | None:
-    """How many executors there are to be; `None` where Spark decides, between `minReplicas` and `maxReplicas`."""
+    """The wanted number of executors; `None` if Spark decides, between `minReplicas` and `maxReplicas`."""
     if spec.max_replicas is not None:
         return None
     return 1 if spec.replicas is None else spec.replicas
 
 
 def executor_overhead_bytes(spec: ExecutorSpec) -> int:
-    """What an executor's pod has beside the heap: what its memory limit leaves, or a share of the heap."""
+    """The memory of an executor's pod beside the heap: what its memory limit leaves, or a share of the heap."""
     heap = bytes_of(spec.memory)
     given = spec.resources and (spec.resources.limits.get("memory") or spec.resources.requests.get("memory"))
     if given:
-        # Not less than a little: Spark refuses none, and what the pod needs then shows in its status.
+        # At least a little: Spark accepts anything, and the pod's status then shows what it needs.
         return max(bytes_of(given) - heap, 64 << 20)
     return overhead_bytes(heap)
 
 
 def overhead_bytes(heap: int) -> int:
-    """What a pod of Spark and Python needs beside a heap of so many bytes."""
+    """The memory that a pod of Spark and Python needs beside a heap of this size."""
     return max(int(heap * _OVERHEAD_FACTOR), _OVERHEAD_BYTES_MIN)
 
 
 def spark_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:
     """All settings of the job."""
     suggested = {
-        # Executors that leave hand their blocks over, and have some time for the tasks that they run.
+        # Executors that leave hand their blocks over, and get some time for their running tasks.
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
         "spark.storage.decommission.rddBlocks.enabled": "true",
         "spark.storage.decommission.shuffleBlocks.enabled": "true",
-        # An executor leaves when it has looked for blocks once more after its last task; Spark looks every 30 s.
+        # An executor leaves after it has looked for blocks once more after its last task; Spark looks every 30 s.
         "spark.storage.decommission.replicationReattemptInterval": "2s",
         "spark.executor.decommission.forceKillTimeout": "60s",
-        # The program begins while executors start, and its first tasks wait for them instead of itself.
+        # The program begins while executors start; its first tasks wait for them, not the program.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
         "spark.sql.streaming.checkpointLocation": f"file://{CHECKPOINT_FOLDER}",
         "spark.sql.session.timeZone": "UTC",
@@ -104,14 +104,14 @@ def _insisted(compute: Compute, store: StoreResource, image: str) -> dict[str, s
         "spark.executor.memory": _mebibytes(bytes_of(executor.memory)),
         "spark.executor.memoryOverhead": _mebibytes(executor_overhead_bytes(executor)),
         "spark.kubernetes.namespace": compute.namespace,
-        # Else executors are sent to the address that the driver binds to, which is no address.
+        # Otherwise executors would be sent to the address that the driver binds to, which is not reachable.
         "spark.kubernetes.executor.useDriverPodIP": "false",
         "spark.kubernetes.container.image": image,
         "spark.kubernetes.container.image.pullPolicy": store.spec.images.pull_policy,
         "spark.kubernetes.executor.podTemplateFile": f"{COMPUTE_FOLDER}/{EXECUTOR_POD_FILE}",
         "spark.kubernetes.executor.podTemplateContainerName": "compute",
-        # What these would do takes rights over all services, claims and ConfigMaps of the namespace: there is none to
-        # delete, no claim to share, and executors get their settings from the driver anyway.
+        # These would need rights over all services, claims and ConfigMaps of the namespace, for nothing: there are no
+        # services to delete and no claims to share, and executors get their settings from the driver anyway.
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
@@ -123,7 +123,7 @@ def _insisted(compute: Compute, store: StoreResource, image: str) -> dict[str, s
 
 
 def _cores(executor: ExecutorSpec) -> dict[str, str]:
-    """What an executor's pod asks of the CPU, where that is not just its cores."""
+    """The CPU request and limit of an executor's pod, if they differ from its cores."""
     if executor.resources is None:
         return {}
     asked, most = executor.resources.requests.get("cpu"), executor.resources.limits.get("cpu")
@@ -133,12 +133,12 @@ def _cores(executor: ExecutorSpec) -> dict[str, str]:
 
 def _allocation(executor: ExecutorSpec) -> dict[str, str]:
     if executor.max_replicas is None:
-        # Else two would count: Spark by its work, and the driver by the number that the operator gives it.
+        # Otherwise two would decide: Spark by its work, and the driver by the operator's number.
         return {"spark.dynamicAllocation.enabled": "false"}
     least = str(executor.min_replicas or 0)
     return {
         "spark.dynamicAllocation.enabled": "true",
-        # There is no shuffle service here: an executor stays while somebody may still need its shuffle files.
+        # There is no shuffle service here: an executor stays while its shuffle files may still be needed.
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.dynamicAllocation.minExecutors": least,
         "spark.dynamicAllocation.initialExecutors": least,
@@ -147,7 +147,7 @@ def _allocation(executor: ExecutorSpec) -> dict[str, str]:
 
 
 def properties(conf: Mapping[str, str]) -> str:
-    """The settings as a file of Java's properties, sorted."""
+    """The settings as a Java properties file, sorted."""
     return "".join(f"{_escaped(key, ' =:#!')}={_escaped(conf[key], '')}\n" for key in sorted(conf))
 
 
@@ -155,10 +155,10 @@ def _escaped(text: str, special: str) -> str:
     shown = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     for sign in special:
         shown = shown.replace(sign, "\\" + sign)
-    # Blanks in front of a value would be skipped.
+    # Leading blanks of a value would be skipped.
     return "\\" + shown if shown.startswith(" ") else shown
 
 
 def _mebibytes(size: int) -> str:
-    """As Spark writes sizes; it knows `m` for MiB, and no `Mi`."""
+    """A size as Spark writes it: it knows `m` for MiB, and no `Mi`."""
     return f"{max(1, -(-size >> 20))}m"

@@ -1,12 +1,12 @@
-"""What a driver's account may do: handle pods, of which it may make none but executors of its own job.
+"""The rights of a driver's account: it may handle pods, and create only its own job's executors.
 
-Kubernetes' roles cannot say which pods an account may create, and a pod can mount any Secret of its namespace: that of
-a CA, of an admin's certificate, of the bucket. So the chart has an admission policy (`templates/driver_policy.yaml`)
-that takes from a driver's account only pods which run as executors do and refer to what executors need. It finds the
-account, and what is allowed, in the RoleBinding that is made here; nobody but the operator has to know the jobs.
+Kubernetes' roles cannot limit which pods an account may create, and a pod can mount any Secret of its namespace: that
+of a CA, of an admin's certificate, of the bucket. So the chart has an admission policy (`templates/driver_policy.yaml`)
+that accepts from a driver's account only pods which run as executors do and refer to what executors need. It finds the
+account, and what is allowed, in the RoleBinding that is made here; only the operator has to know the jobs.
 
-An account that several jobs share (`serviceAccount` of the store) has a binding of each. A pod says by its labels of
-which job it is; the verb `drive`, which the Role gives for this job alone, shows whether that is one of the account's.
+An account that several jobs share (`serviceAccount` of the store) has a binding for each. A pod's labels name its job;
+the verb `drive`, which the Role gives for this job alone, shows whether the job belongs to the account.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["ACCOUNT_ANNOTATION", "CLAIMS_ANNOTATION", "SECRETS_ANNOTATION", "driver_rights"]
 
 ACCOUNT_ANNOTATION = "tussock.dev/executor-account"
-"""On the RoleBinding: the account that executors run as."""
+"""On the RoleBinding: the account of the executors."""
 SECRETS_ANNOTATION = "tussock.dev/executor-secrets"
-"""The Secrets that they may refer to, with commas between."""
+"""The Secrets that they may refer to, separated by commas."""
 CLAIMS_ANNOTATION = "tussock.dev/executor-claims"
-"""The claims that they may mount, with commas between."""
+"""The claims that they may mount, separated by commas."""
 
 _VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 _SETTINGS = "spark.kubernetes.executor."
@@ -34,9 +34,9 @@ _SETTINGS = "spark.kubernetes.executor."
 def driver_rights(
     compute: Compute, store: StoreResource, executor: Manifest, conf: Mapping[str, str]
 ) -> list[Manifest]:
-    """Account, Role and binding of a driver whose executors are made by the template `executor` and Spark's `conf`.
+    """Account, Role and binding of a driver whose executors come from the template `executor` and Spark's `conf`.
 
-    Without the account where that is one of the store's workload identity.
+    Without the account if the store has a workload identity, which brings one.
     """
     identity = client_access(store).service_account
     name = driver_name(compute.name)
@@ -78,7 +78,7 @@ def driver_rights(
 
 
 def _account(executor: Manifest, conf: Mapping[str, str]) -> str:
-    """As Spark chooses it, and the API server where nobody does."""
+    """The account that Spark chooses, or the API server's default."""
     keys = [f"spark.kubernetes.authenticate.{role}.serviceAccountName" for role in ("executor", "driver")]
     named = [conf[key] for key in keys if key in conf]
     return str(executor["spec"].get("serviceAccountName") or (*named, "default")[0])

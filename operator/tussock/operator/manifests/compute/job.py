@@ -1,7 +1,7 @@
-"""The children of a job but for its pod: account and rights, Service, settings, checkpoint, network policy.
+"""The children of a job except its pod: account and rights, Service, settings, checkpoint, network policy.
 
-The driver may make, see and delete pods, and nothing else: Spark's settings are such that it needs no more
-(`conf.py`). Which pods it may make an admission policy says (`driver_rights.py`).
+The driver may create, see and delete pods, and nothing else: Spark's settings are such that it needs no more
+(`conf.py`). An admission policy limits which pods it may create (`driver_rights.py`).
 """
 
 from collections.abc import Sequence
@@ -37,28 +37,28 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["EXECUTORS_ANNOTATION", "TEMPLATE_ANNOTATION", "Job", "compute_manifests", "executor_selector"]
 
 TEMPLATE_ANNOTATION = "tussock.dev/template-hash"
-"""On the driver's pod: of what it was made; another value makes another pod."""
+"""On the driver's pod: a digest of what it was made from; another value makes another pod."""
 EXECUTORS_ANNOTATION = "tussock.dev/executors"
-"""On the driver's pod: the newest number of executors. When it changes, the kubelet renews the pod's files at once."""
+"""On the driver's pod: the newest number of executors. When it changes, the kubelet updates the pod's files at once."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a job is made of."""
+    """All parts of a job."""
 
     manifests: tuple[Manifest, ...]
-    """All children but the pod, in the order in which they are made."""
+    """All children except the pod, in the order in which they are made."""
     template: Manifest
-    """Of the driver's pod: its metadata and spec, without a name."""
+    """The driver's pod: its metadata and spec, without a name."""
     template_hash: str
     image: str
     executors: int | None
     """`None`: Spark decides."""
     kept: tuple[str, ...]
-    """Paths in pod templates at which the user's value gave way to ours."""
+    """Paths in pod templates where our value replaced the user's."""
 
     def driver_pod(self, compute: Compute, store: str, name: str, annotations: dict[str, str]) -> Manifest:
-        """A pod of the driver, called `name`; `annotations` say what is particular to this start."""
+        """A pod of the driver with that name; `annotations` are those of this start."""
         meta = metadata(compute, name, store, "compute", image=self.image)
         theirs = self.template["metadata"]
         meta["labels"] = {**theirs["labels"], **meta["labels"]}
@@ -69,7 +69,7 @@ class Job:
 
 
 def executor_selector(compute: Compute) -> dict[str, str]:
-    """The labels that the executors of a job have and nobody else."""
+    """The labels that only the executors of a job have."""
     return {**selector(compute, "compute"), ROLE_LABEL: "executor"}
 
 
@@ -83,9 +83,9 @@ def compute_manifests(
 ) -> Job:
     """The job as manifests; `addresses` are those of the store's meta nodes (`meta_address`).
 
-    `application` is a digest of the program where that is in a ConfigMap: another program makes another pod.
-    So does another `secret`, which is the version of that of Spark's (`spark_security.py`).
-    `InvalidResource` if spec and store do not go together.
+    `application` is a digest of the program if it is in a ConfigMap: another program makes another pod. So does another
+    `secret`, the version of the Secret for Spark (`spark_security.py`). Raises `InvalidResource` if spec and store do
+    not fit together.
     """
     image = spark_image(compute, store, defaults)
     driver, kept = driver_template(compute, store, addresses, image)
@@ -116,7 +116,7 @@ def compute_manifests(
 
 
 def _service(compute: Compute, store: StoreResource, name: str) -> Manifest:
-    """A name for the driver, for people and scrapers; executors go by its address, which no cache can have wrong."""
+    """A name for the driver, for people and scrapers; executors use its address, which no cache can have wrong."""
     ports = {"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT}
     return {
         "apiVersion": "v1",
@@ -151,7 +151,7 @@ def _claim(compute: Compute, store: StoreResource) -> Manifest:
 
 
 def _network_policy(compute: Compute, store: StoreResource, name: str, defaults: Defaults) -> Manifest:
-    """Driver and executors among themselves; the status for the operator and Prometheus; the web page for nobody."""
+    """Allows driver and executors each other; the status port for the operator and Prometheus; nobody the web page."""
     own = {"podSelector": {"matchLabels": selector(compute, "compute")}}
     among = [{"protocol": "TCP", "port": port} for port in (RPC_PORT, BLOCKS_PORT)]
     shown = [{"protocol": "TCP", "port": STATUS_PORT}]

@@ -1,4 +1,4 @@
-"""The pods of a job: the driver's, which the operator makes, and the template by which Spark makes executors."""
+"""The pods of a job: the driver's, which the operator makes, and the template from which Spark makes executors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,12 +50,12 @@ _FIELDS = {"POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
 
 
 def driver_name(compute: str) -> str:
-    """The name of the driver's pod and of all that goes with it, of the `Compute` called so."""
+    """The name of the driver's pod, and of everything beside it, for the `Compute` of that name."""
     return f"{compute}-driver"
 
 
 def checkpoint_claim(compute: Compute) -> str:
-    """The claim of the checkpoint; empty where it is on an `emptyDir`."""
+    """The claim of the checkpoint; empty if it is on an `emptyDir`."""
     checkpoint = compute.spec.checkpoint
     if checkpoint.empty_dir is not None:
         return ""
@@ -65,14 +65,14 @@ def checkpoint_claim(compute: Compute) -> str:
 def driver_template(
     compute: Compute, store: StoreResource, addresses: Sequence[str], image: str
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """The pod of the driver, without what differs from start to start, and what was kept against the user's template.
+    """The pod of the driver, without what differs from start to start, and the paths kept against the user's template.
 
     `addresses` are those of the store's meta nodes.
     """
     access = client_access(store)
     values = {
         **_store_values(compute, addresses),
-        # Spark's web page listens there, which asks nobody who he is; `kubectl port-forward` comes from there.
+        # Spark's web page listens there and asks nobody for a password; `kubectl port-forward` connects from there.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TUSSOCK_CHECKPOINT": CHECKPOINT_FOLDER,
         "TUSSOCK_COMPUTE_MODE": compute.spec.mode,
@@ -88,7 +88,7 @@ def driver_template(
     main = Main(
         component="compute",
         image=image,
-        # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM by itself.
+        # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM itself.
         args=("python", "-m", "tussock.compute.driver", application, *compute.spec.arguments),
         env=_environment(compute, [*fields, *_named(values)]),
         ports={"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT},
@@ -108,20 +108,20 @@ def driver_template(
     )
     user = strategic_merge(compute.spec.pod_template, compute.spec.driver.pod_template)
     template, kept = node_template(compute, store, main, user)
-    # Spark in the driver makes executors, so this pod alone has a token.
+    # Spark in the driver makes executors, so only this pod has a token.
     return _finished(template, "driver", automountServiceAccountToken=True), kept
 
 
 def executor_template(
     compute: Compute, store: StoreResource, addresses: Sequence[str], image: str
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """By what Spark makes executors: it adds command, resources, ports and its own variables."""
+    """The template from which Spark makes executors: it adds command, resources, ports and its own variables."""
     access = client_access(store)
     secret, secret_mount = spark_secret_volume(compute.name)
     main = Main(
         component="compute",
         image=image,
-        # Spark adds `executor` to whatever is here.
+        # Spark adds `executor` to these arguments.
         args=(),
         env=_environment(compute, _named({**_store_values(compute, addresses), **start_options(MASTER)})),
         ports={},
@@ -140,10 +140,10 @@ def executor_template(
 
 
 def _finished(template: Manifest, role: str, **fields: Any) -> Manifest:
-    """The template with what no other node has: a role, an end after which nobody starts the container again."""
+    """The template with what other nodes lack: a role, and an end after which the container is not started again."""
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], ROLE_LABEL: role}}
-    # Spark writes into its working directory, and the root file system cannot be written. A container that ends without
-    # a last word, such as a JVM that was killed, leaves the end of its log.
+    # Spark writes into its working directory, and the root file system is read-only. A container that ends without
+    # a message, such as a JVM that was killed, leaves the end of its log.
     ours = {"workingDir": "/tmp", "terminationMessagePolicy": "FallbackToLogsOnError"}  # noqa: S108
     containers = [
         {**container, **ours} if container["name"] == "compute" else container
@@ -162,7 +162,7 @@ def _named(values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _environment(compute: Compute, ours: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The user's variables first, so that ours may be referred to by none of them, and win where names are the same."""
+    """The user's variables first, so that none of them can refer to ours, and ours win if names are the same."""
     names = {entry["name"] for entry in ours}
     return (*(entry for entry in compute.spec.env if entry["name"] not in names), *ours)
 
@@ -200,14 +200,14 @@ def _probes() -> dict[str, Any]:
 
 
 def trial_name(compute: str) -> str:
-    """The name of the pod that tries an image of the `Compute` called so."""
+    """The name of the pod that tries an image for the `Compute` of that name."""
     return f"{compute}-image"
 
 
 def image_trial(compute: Compute, store: StoreResource, template: Manifest, image: str) -> Manifest:
-    """A pod that shows whether an image can be had where a driver of `template` will run.
+    """A pod that shows whether an image can be pulled where a driver of `template` will run.
 
-    It asks for next to nothing, and ends at once.
+    It requests next to nothing, and ends at once.
     """
     meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
     meta["labels"][ROLE_LABEL] = "image"
@@ -233,5 +233,5 @@ def image_trial(compute: Compute, store: StoreResource, template: Manifest, imag
 
 
 def template_text(template: Manifest) -> str:
-    """A pod template as a file: JSON, which Spark reads as the YAML that it also is."""
+    """A pod template as a file: JSON, which Spark reads as YAML."""
     return json.dumps(template, indent=1, sort_keys=True) + "\n"

@@ -1,4 +1,4 @@
-"""Deployments and accounts of nodes that keep nothing: meta and compactor nodes."""
+"""Deployments and accounts of nodes without a disk: meta and compactor nodes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def deployment(
 ) -> Manifest:
     """`replicas` pods, replaced one by one: the next only when the one before is ready.
 
-    No old pod goes before a new one serves, so an image that does not work stops the change with all old pods there.
+    No old pod goes before a new one serves, so an image that does not work stops the rollout with all old pods running.
     """
     spec: dict[str, Any] = {
         "replicas": replicas,
@@ -32,7 +32,7 @@ def deployment(
 
 
 def service_account(owner: Resource, name: str, store: str, component: Component) -> Manifest:
-    """An account of its own for pods that never call the API: it may do nothing, and no token is mounted."""
+    """A separate account for pods that never call the API: it has no rights, and no token is mounted."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",

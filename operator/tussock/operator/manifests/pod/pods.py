@@ -1,7 +1,7 @@
-"""The pod template that all our nodes share: security, probes, an end in order, and where pods are put.
+"""The pod template that all our nodes share: security, probes, an orderly end, and placement.
 
-A user's `podTemplate` is merged over ours; what a user cannot change (labels, the command, ports, probes, security, our
-volumes and variables) is put back, and told.
+A user's `podTemplate` is merged over ours; fields that a user cannot change (labels, the command, ports, probes,
+security, our volumes and variables) are put back, and reported.
 """
 
 import math
@@ -20,20 +20,20 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "placing", "requirements"]
 
 _GRACE_SECONDS = 5.0
-"""Beyond what a process takes to drain: for its start of the end, and for the kubelet."""
+"""Added to the time that a process takes to drain: for the start of its end, and for the kubelet."""
 
 
 class Rendered(NamedTuple):
-    """The children of a resource, and what of its pod template could not hold."""
+    """The children of a resource, and the parts of its pod template that could not hold."""
 
     manifests: tuple[Manifest, ...]
     kept: tuple[str, ...] = ()
-    """Paths in the pod template at which the user's value gave way to ours, for an event."""
+    """Paths in the pod template where our value replaced the user's, for an event."""
 
 
 @dataclass(frozen=True)
 class Main:
-    """What is particular to one component: its container."""
+    """The container of one component, with what is particular to it."""
 
     component: Component
     image: str
@@ -50,18 +50,18 @@ class Main:
     command: Sequence[str] = ()
     annotations: Mapping[str, str] | None = None
     service_account: str = ""
-    """Empty: the namespace's own, without its token."""
+    """Empty: the namespace's default account, without its token."""
 
 
 def node_template(
     owner: Resource, store: StoreResource, main: Main, user: PodTemplate
 ) -> tuple[Manifest, tuple[str, ...]]:
-    """The pod template of one component of `owner`, with the user's merged in, and what was kept against that."""
+    """The pod template of one component of `owner`, with the user's merged in, and the paths kept against it."""
     found = labels(owner, store.name, main.component)
     container = _container(store, main)
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
-        # Variables for each Service of the namespace are of no use, and grow with it.
+        # Variables for each Service of the namespace are useless, and grow with it.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(main.drain_seconds + _GRACE_SECONDS),
         "containers": [container],
@@ -72,7 +72,7 @@ def node_template(
     metadata: dict[str, Any] = {"labels": found}
     if main.annotations:
         metadata["annotations"] = dict(main.annotations)
-    # A user may add to the security context what `restrict` lets pass, and takes nothing away there.
+    # A user may add to the security context what `restrict` allows, and cannot remove anything there.
     soft: dict[str, Any] = {
         "restartPolicy": "Always",
         "securityContext": POD_SECURITY,
@@ -85,7 +85,7 @@ def node_template(
 
 
 def merged_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
-    """`insisted` and `suggested` with a user's template over them, where the user can change only what is suggested.
+    """`insisted` and `suggested` with a user's template over them, which can change only what is suggested.
 
     The result fits the restricted security profile, whatever the user asked for.
     """
@@ -94,7 +94,7 @@ def merged_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) 
         return ours, ()
     merged, kept = insist(strategic_merge(ours, user), insisted)
     merged["spec"], forbidden = restrict(merged["spec"])
-    # A field under a path that was put back already is not told twice.
+    # A field under a path that was put back already is not reported twice.
     told = [*kept, *(path for path in forbidden if not any(path.startswith(already) for already in kept))]
     return merged, tuple(told)
 
@@ -115,12 +115,12 @@ _PLACING = (
 
 
 def placing(spec: Mapping[str, Any]) -> Manifest:
-    """Of a pod's spec what decides on which node it runs, and whether that node may pull its image."""
+    """The part of a pod's spec that decides on which node it runs, and whether that node may pull its image."""
     return {name: spec[name] for name in _PLACING if name in spec}
 
 
 def http_probe(path: str, *, tls: bool, period: int, failures: int, timeout: int = 5, port: str = "http") -> Manifest:
-    """A probe of an HTTP port: asked every `period` seconds, failed after so many `failures` in a row.
+    """A probe of an HTTP port every `period` seconds, which fails after `failures` failures in a row.
 
     Kubelets do not check the certificate, which is for the service's names and not for a pod's address.
     """
@@ -133,10 +133,10 @@ def http_probe(path: str, *, tls: bool, period: int, failures: int, timeout: int
 
 
 def requirements(given: ResourceRequirements | None, default: Mapping[str, Any]) -> Manifest:
-    """What the user asks for, whole; else the component's default."""
+    """The user's requirements as a whole, or the component's default."""
     if given is None:
         return dict(default)
-    # As text, which is how the API server keeps what users write as numbers.
+    # As text, which is how the API server keeps numbers that users write.
     found = {"requests": given.requests, "limits": given.limits}
     return {kind: {name: str(value) for name, value in asked.items()} for kind, asked in found.items() if asked}
 
@@ -147,7 +147,7 @@ def _container(store: StoreResource, main: Main) -> Manifest:
         "image": main.image,
         "imagePullPolicy": store.spec.images.pull_policy,
         "args": list(main.args),
-        # The root file system cannot be written, and libraries look for a home.
+        # The root file system is read-only, and libraries look for a home.
         "env": [*main.env, *main.access.env, *main.tls.env, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the pod's own
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in main.ports.items()],
         "securityContext": CONTAINER_SECURITY,
@@ -160,7 +160,7 @@ def _container(store: StoreResource, main: Main) -> Manifest:
 
 
 def _placement(owner: Resource, store: StoreResource, main: Main) -> Manifest:
-    """Apart by node and then by zone; all on one node where they share a volume that a single node can mount."""
+    """Spread over nodes and then zones; all on one node if they share a volume that only one node can mount."""
     if main.component == "minio":
         return {}  # there is only one
     found = {"matchLabels": selector(owner, main.component)}

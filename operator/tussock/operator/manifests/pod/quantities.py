@@ -17,10 +17,10 @@ _UNITS = {
 
 
 def bytes_of(quantity: str | float) -> int:
-    """A quantity of memory (`512Mi`, `1.5G`, `1e9`, a number) in whole bytes; `InvalidResource` if it is none."""
+    """A quantity of memory (`512Mi`, `1.5G`, `1e9`, a number) in whole bytes; `InvalidResource` if it is not one."""
     found = _QUANTITY.fullmatch(str(quantity).strip())
     if found is None:
-        raise InvalidResource(f"{quantity!r} is no quantity of memory; write it like 512Mi")
+        raise InvalidResource(f"{quantity!r} is not a quantity of memory; write it like 512Mi")
     unit = found[2] or ""
     factor = _UNITS[unit] if unit in _UNITS else Decimal(f"1{unit}")
     return int(Decimal(found[1]) * factor)

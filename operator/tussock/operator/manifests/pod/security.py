@@ -1,7 +1,7 @@
-"""The restricted security profile: what our pods set, and how pods of users' templates are brought to it.
+"""The restricted security profile: what our pods set, and how pods from users' templates are made to comply.
 
-The rules are those of Kubernetes' Pod Security Standards, profile `restricted`; a namespace that enforces it takes all
-our pods.
+The rules are those of Kubernetes' Pod Security Standards, profile `restricted`; a namespace that enforces it accepts
+all our pods.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from typing import Any
 __all__ = ["CONTAINER_SECURITY", "POD_SECURITY", "UID", "restrict"]
 
 UID = 10001
-"""User and group of all our processes; nobody else's on any image or node."""
+"""User and group of all our processes; no other user on any image or node has them."""
 
 POD_SECURITY: dict[str, Any] = {
     "runAsNonRoot": True,
     "runAsUser": UID,
     "runAsGroup": UID,
     "fsGroup": UID,
-    # A volume with millions of objects would be walked through at each start.
+    # Otherwise a volume with millions of objects would be traversed at each start.
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
@@ -28,7 +28,7 @@ CONTAINER_SECURITY: dict[str, Any] = {
 }
 
 _POD_SECURITY_EXTRA = {"supplementalGroups", "supplementalGroupsPolicy"}
-"""What a user may add: needed for volumes of file servers, and no more power."""
+"""What a user may add: volumes of file servers need it, and it gives no more power."""
 _HOST_FIELDS = ("hostNetwork", "hostPID", "hostIPC")
 _VOLUME_KINDS = {
     "configMap",
@@ -43,10 +43,10 @@ _VOLUME_KINDS = {
 
 
 def restrict(spec: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A pod's spec with what the profile forbids taken out, and the paths at which something was.
+    """A pod's spec without what the profile forbids, and the paths at which something was removed.
 
-    A container that is ours keeps its security context; another one may choose its user (not root), and whether it
-    writes to its root file system.
+    Our containers keep their security context; others may choose their user (not root), and whether they write to
+    their root file system.
     """
     result = dict(spec)
     kept = [f"spec.{name}" for name in _HOST_FIELDS if result.pop(name, False)]

@@ -1,8 +1,8 @@
-"""The user's part of a pod template over ours: a strategic merge, then what we insist on.
+"""Merges the user's part of a pod template over ours: a strategic merge, then the fields that must hold.
 
 The merge follows Kubernetes' strategic merge patch: maps are merged, lists of named things (containers, volumes,
-variables) are merged by their names, other lists are replaced, and `null` takes a field away. What a user cannot
-change is then put back (`insist`), and the paths at which that undid something are told, so that an event can say it.
+variables) are merged by their names, other lists are replaced, and `null` removes a field. `insist` then puts back what
+a user cannot change, and returns the paths at which that undid something, so that an event can report them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ _KEYS = {
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
 }
-"""By what the items of a list are told apart, as the API's own types say; a list that is not here is one value."""
+"""The key that identifies the items of a list, as in the API's own types; a list that is not here is one value."""
 
 
 _WHOLE_ITEMS = {"env", "ports", "volumeMounts", "volumes"}
-"""Lists of which an item that is ours is so entirely: half of ours and half of a user's would be no valid item."""
+"""Lists whose items are entirely ours or not at all: a mix of our and a user's half would be no valid item."""
 _WHOLE_FIELDS = {"livenessProbe", "readinessProbe", "securityContext", "startupProbe"}
-"""Fields that are ours entirely: what a user adds inside them goes too."""
+"""Fields that are entirely ours: what a user adds inside them is removed, too."""
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `patch` over it; neither is changed. Directives (`$patch`) are passed over."""
+    """`base` with `patch` over it; changes neither. Ignores directives (`$patch`)."""
     merged = dict(base)
     for name, value in patch.items():
         if name.startswith("$"):
@@ -62,7 +62,7 @@ def _merged_list(base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str,
 def insist(
     merged: Mapping[str, Any], ours: Mapping[str, Any], path: str = ""
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """`merged` with everything that `ours` holds as `ours` holds it, and the paths where that was not so already."""
+    """`merged` with every value of `ours` restored, and the paths at which it differed."""
     result = dict(merged)
     kept: list[str] = []
     for name, value in ours.items():

@@ -28,7 +28,7 @@ def claim(
 
 
 def store_claim(store: StoreResource, volume: VolumeStore) -> tuple[Manifest, ...]:
-    """The claim of a store on a volume; none where the user brings one."""
+    """The claim of a store on a volume; none if the user brings one."""
     if volume.claim_name:
         return ()
     name = volume_claim(store)

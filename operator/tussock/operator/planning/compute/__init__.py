@@ -1,1 +1,1 @@
-"""The plan of a `Compute`: its driver, from the first to the last, and all that its job needs."""
+"""The plan of a `Compute`: its drivers, one after the other, and everything that its job needs."""

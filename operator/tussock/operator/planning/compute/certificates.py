@@ -1,6 +1,6 @@
-"""Whether a job has the certificate by which the meta service knows it, and what is asked for where it has none.
+"""Checks whether a job has the certificate by which the meta service knows it, and requests a missing one.
 
-A job goes by a name of its own in limits and log lines, and nobody needs the certificate that all writers share.
+A job has its own name in limits and log lines, and does not need the certificate that all writers share.
 """
 
 from datetime import datetime
@@ -25,15 +25,15 @@ ISSUE_JOB_CERTIFICATE = "issue-job-certificate"
 
 
 class JobCertificate(NamedTuple):
-    """What there is to do for the certificate of a job."""
+    """What to do for the certificate of a job."""
 
     manifests: tuple[Manifest, ...] = ()
-    """Asked of cert-manager."""
+    """Requests to cert-manager."""
     actions: tuple[Work, ...] = ()
     missing: Verdict | None = None
-    """Why no driver can start yet; one that runs goes on."""
+    """Why no driver can start yet; a running one continues."""
     foreign: Verdict | None = None
-    """An object of somebody else has its name; that is neither used nor touched."""
+    """An object of somebody else has its name; the operator neither uses nor touches that."""
 
 
 def plan_certificate(
@@ -48,7 +48,7 @@ def plan_certificate(
         return JobCertificate(foreign=foreign)
     is_there = Ref("Secret", wanted.secret) in others
     if store.spec.tls.mode == "certManager":
-        # Without cert-manager the store itself says so, and an object of a kind that is not there would be refused.
+        # Without cert-manager the store's status says so, and the server would refuse an object of an unknown kind.
         asked = cert_manager_manifests(store, (wanted,), compute) if has_cert_manager else ()
         return JobCertificate(asked, missing=not_issued(store, [wanted.secret], observed.children, others, now))
     issuing = Ref("Secret", ca_secret(store)) in others and (due or not is_there)
@@ -60,7 +60,7 @@ def plan_certificate(
 
 
 def issued_to(observed: Observed[Any]) -> tuple[Delete, ...]:
-    """Takes away what cert-manager was asked for, and then its Secret, which it would leave. Others go with the job."""
+    """Deletes the request to cert-manager, and its Secret, which cert-manager would leave. Others go with the job."""
     names = [ref.name for ref in sorted(observed.children) if ref.kind == "Certificate"]
     refs = [Ref(kind, name) for name in names for kind in ("Certificate", "Secret")]
     return tuple(Delete(ref) for ref in refs if ref in observed.children)

@@ -1,14 +1,14 @@
-"""What to do with the driver of a job that has no schedule: start, leave, stop, start again.
+"""What to do with the driver of a job without a schedule: start, leave, stop, start again.
 
-| driver | spec | what is done |
+| driver | spec | action |
 |---|---|---|
 | none | job completed, or suspended | nothing |
-| none | | started, when the platform is ready and the back-off is over |
-| leaving | | waited for; if its node is lost, the next one is started under another name |
-| runs | suspended | stopped |
-| runs | another template | stopped, when the platform has rolled; then as with none |
-| runs | | left |
-| ended | | by its restart policy (`driver_runs.fate_of`); another template is tried at once |
+| none | | start it when the platform is ready and the back-off is over |
+| leaving | | wait; if its node is lost, start the next one under another name |
+| runs | suspended | stop it |
+| runs | another template | stop it when the platform has rolled; then as with none |
+| runs | | leave it |
+| ended | | follow its restart policy (`driver_runs.fate_of`); try another template at once |
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,19 +39,19 @@ from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, M
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
-"""A driver is looked at so often: what it has committed, and that it does not come up, are events of nobody's."""
+"""The interval of looks at a driver: no event reports what it has committed, or that it does not come up."""
 
 __all__ = ["Driving", "completed", "drive", "ended_status", "start", "stop"]
 
 
 @dataclass(frozen=True)
 class Driving:
-    """What to do with drivers, and how the job is."""
+    """What to do with drivers, and the job's verdict."""
 
     verdict: Verdict
     actions: tuple[Action, ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict)
-    """Fields to be set, or with `None` taken away; all others stay."""
+    """Status fields to set, or to remove for `None`; all others stay."""
     again_seconds: float | None = None
 
 
@@ -64,7 +64,7 @@ def drive(
     now: datetime,
     executors: Sequence[Manifest] = (),
 ) -> Driving:
-    """What to do now; `executors` are the pods of those that have not ended."""
+    """What to do now; `executors` are the pods of running executors."""
     lost = [run for run in runs if is_lost(run, now)]
     run = next((run for run in runs if run not in lost), None)
     if run is None:
@@ -78,7 +78,7 @@ def drive(
 
 
 def _leaving(compute: Compute, job: Job, run: JobRun) -> Verdict:
-    """A pod takes its time to go, so this is where its deletion by somebody else is told."""
+    """The verdict while a pod takes its time to go; it says so if somebody else has deleted the pod."""
     if run.template == job.template_hash and not compute.spec.suspend:
         told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
     else:
@@ -87,7 +87,7 @@ def _leaving(compute: Compute, job: Job, run: JobRun) -> Verdict:
 
 
 def _replacing(lost: Sequence[JobRun], found: Driving) -> Driving:
-    """With an event where a driver is started although an older one has not gone."""
+    """Adds an event if a driver starts although an older one has not gone."""
     if not lost or not found.actions:
         return found
     told = (
@@ -109,7 +109,7 @@ def _absent(compute: Compute, store: str, job: Job, name: str, gates: Gates, now
         return Driving(_suspended(), status={"driverPod": None, "nextRestartTime": None})
     failures = int(old.get("failures", 0))
     if code not in (None, 0) and not is_same_spec:
-        # Somebody has changed something: what failed before does not count.
+        # Somebody has changed the job: earlier failures do not count.
         failures = 0
     elif code not in (None, 0) and _is_over(compute, failures):
         return Driving(failure(compute, failures, ""), status={"driverPod": None})
@@ -148,7 +148,7 @@ def start(
 
 
 def stop(run: JobRun) -> Delete:
-    """End a driver in order, or take away one that has ended."""
+    """Stop a driver in order, or remove one that has ended."""
     return Delete(Ref("Pod", run.name))
 
 
@@ -166,17 +166,17 @@ def _living(
         verdict = progressing(Reason.ROLLING_OUT, f"Stopping pod {run.name}, to start it as the spec is now.")
         return Driving(verdict, (stop(run),), status)
     verdict = health_of(compute, run.body, executors, now)
-    # Time alone changes the verdict of a pod that does not come up.
+    # The verdict on a pod that does not come up changes with time alone.
     return Driving(verdict, status=status, again_seconds=_LOOK_SECONDS)
 
 
 def ended_status(run: JobRun, found: Next) -> dict[str, Any]:
-    """The fields of a status that tell of a driver that has ended."""
+    """The status fields of a driver that has ended."""
     status: dict[str, Any] = {
         "driverPod": run.name,
         "restarts": run.restarts,
         "failures": found.failures,
-        # Evicted before it ran, or lost with its node: nobody knows a code, and it has not completed.
+        # Evicted before it ran, or lost with its node: there is no exit code, and it has not completed.
         "lastExitCode": 1 if run.exit_code is None else run.exit_code,
         "nextRestartTime": stamp(found.at) if found.at is not None else None,
     }
@@ -214,7 +214,7 @@ def _ended(compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime)
 
 
 def completed(compute: Compute, status: Mapping[str, Any]) -> Driving:
-    """The job is done: it is as its spec asks, and nothing more happens."""
+    """The job is done: it matches its spec, and nothing more happens."""
     when = status.get("completionTime") or compute.status.get("completionTime")
     verdict = Verdict(
         Reason.COMPLETED, f"The program ended well at {when}.", ready=True, progressing=False, degraded=False

@@ -1,4 +1,4 @@
-"""What is told of a driver that has failed: in the condition, and in the status for as long as the job is there."""
+"""Messages about a failed driver: in the condition, and in the status for as long as the job exists."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from tussock.operator.resources.compute import Compute
 __all__ = ["backing_off", "failure", "last_failure"]
 
 _NOT_ITS_BATCHES = ("comes from", "was never committed", "too old to know")
-"""Of a `Fenced` that the store raises where a writer's batches are another query's (`tussock.meta.version.ledger`)."""
+"""Words of a `Fenced` that the store raises if a writer's batches belong to another query."""
 
 
 def last_failure(run: JobRun) -> dict[str, Any] | None:
-    """What stays of a run that failed, whose pod goes, and with it its log; `None` of one that did not fail."""
+    """What to keep of a failed run, whose pod and log go; `None` for a run that did not fail."""
     if run.exit_code in (0, DRAINED):
         return None
     found: dict[str, Any] = {"message": run.told, "log": run.log, "exitCode": run.exit_code}
@@ -23,7 +23,7 @@ def last_failure(run: JobRun) -> dict[str, Any] | None:
 
 
 def failure(compute: Compute, failures: int, told: str) -> Verdict:
-    """The job has failed for good."""
+    """The verdict on a job that has failed for good."""
     what = f" with: {told}" if told else ""
     most = compute.spec.restart_policy.max_restarts
     rule = "" if most is None else f" (maxRestarts is {most})"
@@ -35,7 +35,7 @@ def failure(compute: Compute, failures: int, told: str) -> Verdict:
 
 
 def backing_off(compute: Compute, run: JobRun, found: Next) -> Verdict:
-    """The driver has ended and starts again after a pause."""
+    """The verdict on a driver that has ended and starts again after a pause."""
     at = stamp(found.at) if found.at else ""
     if run.exit_code in (0, DRAINED):
         return progressing(Reason.BACKING_OFF, f"The driver ended with code {run.exit_code}; it starts again at {at}.")
@@ -62,7 +62,7 @@ def _reason(told: str, otherwise: Reason) -> Reason:
 
 
 def _advice(compute: Compute, told: str) -> str:
-    """What to do where a job cannot go on under its writer id, which it never will by itself."""
+    """Advice if a job can never continue under its writer id without a change."""
     if not _is_another_query(told):
         return ""
     return (

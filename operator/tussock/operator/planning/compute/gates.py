@@ -1,4 +1,4 @@
-"""What a job waits for: its store, the store's meta nodes and compactors, and its writer id to be its own."""
+"""What a job waits for: its store, the store's meta nodes and compactors, and a writer id that no other job has."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,18 +12,18 @@ __all__ = ["Gates", "gates_of", "stores_metas", "writer_conflict"]
 
 
 class Gates(NamedTuple):
-    """What stands in the way of a driver; `None`: nothing."""
+    """What keeps a driver from starting; `None`: nothing."""
 
     first: Verdict | None
-    """Of a first start, and of a change, which comes to meta nodes and compactors before."""
+    """For a first start, and for a change, which meta nodes and compactors have to make first."""
     again: Verdict | None
-    """Of another start of the same: it needs meta nodes that serve, and nothing else. What stands in the way of a
-    store's own changes, a bucket that the operator cannot reach or an object that the server refused, is no matter of
-    a job whose nodes do their work; and a stream can go on for a while without compactors."""
+    """For another start of the same: it only needs meta nodes that serve. Obstacles to changes of the store
+    itself, such as a bucket that the operator cannot reach or an object that the server refused, do not concern a job
+    whose nodes do their work; and a stream can continue for a while without compactors."""
 
 
 def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[Ref, bool]) -> Gates:
-    """The gates of a job; `settled` says of the store's Metas and Compactors whether they serve as asked now."""
+    """The gates of a job; `settled` has the store's Metas and Compactors, and whether they match their specs now."""
     name = compute.spec.store_ref.name
     body = others.get(Ref("StateStore", name))
     waits = waits_for_store(body, name)
@@ -50,9 +50,9 @@ def stores_metas(compute: Compute, others: Mapping[Ref, Manifest]) -> list[str]:
 
 
 def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """Whether an older job of the store has the same writer id; of two of one age, the name decides.
+    """The verdict if an older job of the store has the same writer id; the name decides between two of the same age.
 
-    Two drivers under one id would each take the other's batches for their own, and lose what the other has.
+    Two drivers under one id would each take the other's batches for their own, and lose rows.
     """
     mine = (compute.metadata.creation_timestamp, compute.name)
     for ref, body in sorted(others.items()):

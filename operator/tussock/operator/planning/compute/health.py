@@ -1,4 +1,4 @@
-"""What a driver's pod that has not ended says about its job."""
+"""The verdict on a job whose driver's pod has not ended."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from tussock.operator.resources.compute import Compute
 __all__ = ["health_of", "is_ready_pod"]
 
 STARTING_SECONDS = 300.0
-"""Spark starts in ten seconds, on a machine with much to do in a minute; volumes may take their time before."""
+"""Spark starts in ten seconds, or in a minute on a busy machine; volumes may take time before that."""
 
 
 def is_ready_pod(pod: Mapping[str, Any]) -> bool:
@@ -22,25 +22,25 @@ def is_ready_pod(pod: Mapping[str, Any]) -> bool:
 
 
 def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], now: datetime) -> Verdict:
-    """How a job is whose driver is this pod, which has not ended; `executors` are the pods of its executors."""
+    """The verdict on a job whose driver is this pod, which has not ended; `executors` are the pods of its executors."""
     name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase") or "Pending"
     if is_ready_pod(pod):
         serving = sum(map(is_ready_pod, executors))
         problem = next(filter(None, (pod_problem(executor, now) for executor in executors)), None)
         if problem is not None and not serving:
-            # Spark waits for its first executor without a word.
+            # Spark waits for its first executor without reporting it.
             return wrong(problem.reason, problem.message, progressing=True)
         if compute.spec.mode == "Batch":
             return progressing(Reason.RUNNING, f"Pod {name} runs the program.")
         return ready(f"Pod {name} runs the stream; {serving} executors are ready.")
     problem = pod_problem(pod, now)
-    # A container that is not ready for a minute is still starting, here: Spark and the first batch take that long.
+    # A container that is not ready for a minute may still be starting: Spark and the first batch take that long.
     if problem is not None and problem.reason is not Reason.PROBE_FAILED:
         return wrong(problem.reason, problem.message, progressing=True)
     age = seconds_since(pod["metadata"].get("creationTimestamp"), now)
     if age >= STARTING_SECONDS:
         where = "kubectl logs" if phase == "Running" else "kubectl describe pod"
-        # Without the minutes, which would be a write of the status for each.
+        # Without the minutes, since each would be a write of the status.
         told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
         return wrong(Reason.PROBE_FAILED, told, progressing=True)
     if _has_ended(pod):
@@ -51,6 +51,6 @@ def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], no
 
 
 def _has_ended(pod: Manifest) -> bool:
-    """Whether the driver's container has ended: the kubelet says so before it says what became of the pod."""
+    """Whether the driver's container has ended: the kubelet reports that before the end of the pod."""
     found = (pod.get("status") or {}).get("containerStatuses") or ()
     return any(one["name"] == "compute" and (one.get("state") or {}).get("terminated") for one in found)

@@ -1,9 +1,9 @@
-"""A new image of a job is tried before its driver is stopped for it.
+"""Tries a new image of a job before the driver is stopped for it.
 
-There is one driver at a time, so the old one has to go before the new one comes, and with an image that no node can get
-the stream would stand. Therefore a small pod gets the image first, on a node that would take the driver, and ends at
-once. Where that fails, the old driver goes on, and the condition says why. It also brings the image to a node, which
-makes the change itself short.
+There is one driver at a time, so the old one has to go before the new one comes, and with an image that no node can
+pull the stream would stop. Therefore a small pod pulls the image first, on a node that would take the driver, and ends
+at once. If that fails, the old driver continues, and the condition says why. The trial also brings the image to a node,
+which makes the change itself short.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["try_image"]
 
 LOOK_SECONDS = 15.0
-"""That a pod finds no node is told by the time that passes."""
+"""The interval of looks: only the passing of time shows that a pod finds no node."""
 
 
 def try_image(

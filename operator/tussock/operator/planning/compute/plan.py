@@ -1,8 +1,8 @@
-"""The plan of a `Compute`: its children, at most one driver at a time, and a status that says what goes on.
+"""The plan of a `Compute`: its children, at most one driver at a time, and its status.
 
-The driver is a bare pod with a fixed name, and this plan is its controller: there is no second one before the first has
-gone, which a Deployment would allow, but where the first one's node is lost. A pod is never changed but for
-annotations; another template means to stop it and, when it has gone, to make the next one.
+The driver is a bare pod with a fixed name, and this plan is its controller: unlike a Deployment, it starts no second
+driver before the first one has gone, unless the first one's node is lost. A pod never changes except for annotations;
+for another template the plan stops it and, when it has gone, makes the next one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,9 +50,9 @@ from tussock.operator.resources.store import StoreResource, parse_store
 __all__ = ["PROGRAM_SECONDS", "ComputeFacts", "plan_compute"]
 
 PROGRAM_SECONDS = 10.0
-"""How often a program in a ConfigMap is looked at. Users' ConfigMaps are not watched: few of them are programs."""
+"""The interval of looks at a program in a ConfigMap. Users' ConfigMaps are not watched: few of them are programs."""
 _DELETION_SECONDS = 120.0
-"""Where the store is gone and cannot say: after so long a deletion lets go of a driver that does not end."""
+"""If the store, which has the deadline, is gone: seconds until a deletion gives up on a driver that does not end."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class ComputeFacts:
 
     defaults: Defaults = field(default_factory=Defaults)
     application: str | None = ""
-    """Digest of the ConfigMap that holds the program; empty: a file of the image; `None`: it was not read yet."""
+    """Digest of the ConfigMap with the program; empty: a file of the image; `None`: not read yet."""
     missing: str = ""
-    """What the program is in and is not there, in words; empty if nothing is missing."""
+    """A message if the program is missing; empty if nothing is missing."""
     driver: DriverFact | None = None
     settled: Mapping[Ref, bool] = field(default_factory=dict)
-    """The store's Metas and Compactors, and whether each has rolled out what is asked for now."""
+    """The store's Metas and Compactors, and whether each has rolled out its current spec."""
     certificate_due: bool = False
-    """The job's certificate is one that the operator issues, and has to be made or renewed."""
+    """The operator issues the job's certificate, and has to make or renew it."""
     has_cert_manager: bool = False
-    """Whether certificates can be asked of it."""
+    """Whether cert-manager is in the cluster."""
 
 
 def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: datetime) -> Plan:
-    """What to do for a job now. `InvalidResource` if its spec makes no sense."""
+    """The plan for a job. Raises `InvalidResource` if its spec is invalid."""
     runs = [run_of(pod) for pod in observed.pods() if _role(pod) == "driver"]
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
@@ -94,7 +94,7 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         return _plan(compute, observed, (Hold(),), Driving(gates.first), None, now)
     facts = observed.facts
     if facts.application is None:
-        # Without it a driver that runs would look as if its program had changed.
+        # Without the digest, the program of a running driver would seem changed.
         return Plan((Hold(),), compute.status, PROGRAM_SECONDS)
     addresses = [meta_address(meta, compute.namespace) for meta in metas]
     secret = secret_version(compute, observed.others)
@@ -106,7 +106,8 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     applied = applies(wanted, observed.children)
     actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children), *certificate.actions]
     if secret is None:
-        # Not before it is there: it is of what the driver's pod is made, and a running one goes on with the former.
+        # Only once the secret exists: the driver's pod is made from it, and a running driver continues with the old
+        # one.
         actions.append(Work(DRAW_SPARK_SECRET, {}))
         told = "The secret that driver and executors share is being made."
         driving = Driving(progressing(Reason.RECONCILING, told, serving=_is_serving(runs)))
@@ -154,7 +155,7 @@ def _driving(
 
 
 def _lost_claim(compute: Compute, applied: Sequence[Apply], children: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
-    """An event where the checkpoint of a job that has run is made anew, and with it all that it knew is gone."""
+    """An event if the checkpoint of a job that has run is made anew, so that all its progress is gone."""
     claim = Ref("PersistentVolumeClaim", checkpoint_claim(compute))
     if "startTime" not in compute.status or claim in children or claim not in {ref_of(one.manifest) for one in applied}:
         return ()
@@ -173,7 +174,7 @@ def _stopping(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
 def _refreshed(
     compute: Compute, job: Job, store: StoreResource, observed: Observed[ComputeFacts], driving: Driving
 ) -> list[Action]:
-    """Tell kubelets that files of running pods have changed; by themselves they look after a minute or two."""
+    """Make kubelets fetch changed files of running pods; by themselves they look after a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
     pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
     secrets = [job_secret(store, compute.name)] if has_tls(store) else []
@@ -197,12 +198,12 @@ def _leaving(
     runs: Sequence[JobRun],
     now: datetime,
 ) -> Plan:
-    """Let drivers end in order; executors go with them, by their owner references. Then let go."""
+    """Let drivers end in order, then release; executors go with them, by their owner references."""
     if not runs:
         verdict = progressing(Reason.DELETING, "The driver has ended; the rest goes with this object.")
         return _plan(compute, observed, (*issued_to(observed), Release()), Driving(verdict), None, now)
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
-    # A driver may use its own time for the end, whatever the deadline is.
+    # A driver may use its whole time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
     if left <= 0:
         told = (

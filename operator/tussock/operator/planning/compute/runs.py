@@ -1,7 +1,7 @@
-"""A driver's pod as a run of the job: whether it goes on, how it ended, and what its restart policy makes of that.
+"""A driver's pod as a run of the job: whether it runs, how it ended, and what its restart policy says about that.
 
-What is counted is kept in annotations of the pod itself, from its start on, so the same end is never counted twice,
-and an operator that dies between two steps finds everything where it was.
+Counts are annotations of the pod itself, from its start on, so the same end is never counted twice, and an operator
+that dies between two steps finds everything as it was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,22 +37,22 @@ __all__ = [
 FAILURES_ANNOTATION = "tussock.dev/failures"
 """How many runs before this one have failed in a row."""
 RESTARTS_ANNOTATION = "tussock.dev/restarts"
-"""How often the driver was started before."""
+"""The number of earlier starts of the driver."""
 SCHEDULED_ANNOTATION = "tussock.dev/scheduled-at"
-"""The time of the schedule that this run is for."""
+"""The time of the schedule for this run."""
 
 DRAINED = 143
-"""Exit code of a driver that somebody told to stop, and that did (`tussock.compute.driver`)."""
+"""Exit code of a driver that was asked to stop, and did (`tussock.compute.driver`)."""
 OUTAGE = 75
-"""Exit code of a driver whose program the store failed, by being away (`tussock.compute.driver.failures`)."""
+"""Exit code of a driver whose program failed because the store was away (`tussock.compute.driver.failures`)."""
 LOST_SECONDS = 120.0
-"""A pod that is still there so long after it had to be gone is lost. Its driver may run on, cut off from the cluster:
-the store refuses what it commits once the next one has begun, by the writer's generation."""
+"""A pod that still exists this long after its deadline is lost. Its driver may still run, cut off: once
+the next one has begun, the store refuses its commits, by the writer's generation."""
 _TOLD_MAX = 1000
 _LOG_MAX = 4000
-"""Characters of a pod's last words, of which a kubelet takes 4096 bytes."""
+"""Characters of a pod's termination message, of which a kubelet accepts 4096 bytes."""
 _HEALTHY_SECONDS_MIN = 60.0
-"""Who ran at least for so long, and for the longest back-off, failed of something new: counting begins anew."""
+"""A run that lasted this long, and the longest back-off, has failed for a new reason: the count starts again."""
 
 
 class JobRun(NamedTuple):
@@ -63,11 +63,11 @@ class JobRun(NamedTuple):
     """It was deleted and has not gone yet."""
     has_ended: bool
     exit_code: int | None
-    """Of one that has ended; `None` if it never came to run, or nobody knows."""
+    """Of an ended run; `None` if it never started, or if the exit code is not known."""
     told: str
-    """What it failed of, in its own words or the kubelet's, in one line; may be empty."""
+    """The cause of its failure in one line, from the program or the kubelet; may be empty."""
     log: str
-    """The end of its traceback or of its log, as far as its pod keeps one."""
+    """The end of its traceback or of its log, as far as its pod keeps it."""
     started: datetime | None
     ended: datetime | None
     failures: int
@@ -82,7 +82,7 @@ class Fate(Enum):
 
     COMPLETED = "completed"
     FAILED = "failed"
-    """For good: somebody has to change something."""
+    """For good: a person has to change something."""
     RESTART = "restart"
 
 
@@ -91,18 +91,18 @@ class Next(NamedTuple):
 
     fate: Fate
     failures: int
-    """In a row, this one included."""
+    """In a row, including this one."""
     at: datetime | None = None
     """When to start again."""
 
 
 def has_ended(pod: Manifest) -> bool:
-    """Whether a pod runs no more, and never will again."""
+    """Whether a pod has ended for good."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def run_of(pod: Manifest) -> JobRun:
-    """The run that a driver's pod is."""
+    """The run of a driver's pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     container: Mapping[str, Any] = next(
@@ -130,11 +130,11 @@ def run_of(pod: Manifest) -> JobRun:
 
 
 def is_lost(run: JobRun, now: datetime) -> bool:
-    """Whether a pod that was deleted does not go, though its time is over: nobody hears of its node any more.
+    """Whether a deleted pod does not go although its time is over, since its node is lost.
 
-    Kubernetes leaves such a pod there until the node comes back or a person gives it up.
+    Kubernetes leaves such a pod until the node comes back or a person gives it up.
     """
-    # By the API's own rule the time of deletion is that by which the pod may take to end.
+    # By the API's rule, the deletion timestamp is the time by which the pod has to end.
     return seconds_since(run.body["metadata"].get("deletionTimestamp"), now) > LOST_SECONDS
 
 
@@ -145,7 +145,7 @@ def free_name(compute: Compute, lost: Sequence[JobRun]) -> str:
 
 
 def _told(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The cause in the termination message, else the reason: `OOMKilled`, or of the whole pod, such as `Evicted`."""
+    """The cause from the termination message, or a reason: `OOMKilled`, or for the whole pod, such as `Evicted`."""
     if state.get("reason") == "OOMKilled":
         return "it used more memory than its limit (OOMKilled); raise driver.memory or driver.resources"
     cause = _last_words(state)[0]
@@ -154,9 +154,9 @@ def _told(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _last_words(state: Mapping[str, Any]) -> tuple[str, str]:
-    """What a pod said at its end: the cause in a line, and the rest, which an empty line parts from it.
+    """A pod's termination message: the cause in a line, and the rest, separated by an empty line.
 
-    Without that line it is the end of the log, which a kubelet takes where the driver could not say anything.
+    Without that line it is the end of the log, which the kubelet uses if the driver could not write a message.
     """
     said = str(state.get("message") or "").strip()
     cause, parted, rest = said.partition("\n\n")
@@ -177,16 +177,16 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def backoff_seconds(policy: RestartPolicy, failures: int) -> float:
-    """The pause before a restart after so many failures in a row (0: it ended well): doubled each time, to a bound."""
-    # Beyond 2 ** 32 every pause is at its bound, and the product would overflow some day.
+    """The pause before a restart after this many failures in a row (0: it ended well): doubles up to a limit."""
+    # Above 2 ** 32 every pause is at its limit, and the product would overflow some day.
     return float(min(policy.backoff_seconds * 2.0 ** min(max(failures - 1, 0), 32), policy.max_backoff_seconds))
 
 
 def fate_of(compute: Compute, run: JobRun) -> Next:
     """What follows the end of a run.
 
-    A driver that was told to stop, by a kubelet that shuts its node down for example, has not failed. Nor has one that
-    ended because the store was away: its restart waits for meta nodes that serve, and is no later for it.
+    A driver that was asked to stop, for example by a kubelet that shuts its node down, has not failed. Neither has one
+    that ended because the store was away: its restart waits for meta nodes that serve, without further delay.
     """
     policy = compute.spec.restart_policy
     kind = policy.type or ("Always" if compute.spec.mode == "Streaming" else "OnFailure")
@@ -207,7 +207,7 @@ def fate_of(compute: Compute, run: JobRun) -> Next:
 
 
 def living_status(run: JobRun) -> dict[str, Any]:
-    """The fields of a status that tell of a driver that runs."""
+    """The status fields of a running driver."""
     status: dict[str, Any] = {
         "driverPod": run.name,
         "restarts": run.restarts,
@@ -222,5 +222,5 @@ def living_status(run: JobRun) -> dict[str, Any]:
 
 
 def stamp(moment: datetime) -> str:
-    """A time as the API writes it."""
+    """A time in the API's format."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

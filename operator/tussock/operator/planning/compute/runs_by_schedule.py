@@ -1,8 +1,8 @@
-"""What to do with the drivers of a batch that has a schedule.
+"""What to do with the drivers of a batch job that has a schedule.
 
-There is one driver at most; a run that is due waits for it (`Forbid`), or ends it (`Replace`). Two at a time would
-share writer id and checkpoint, and each would take batches of the other for its own. Of times that were missed only the
-newest is made up for. A run that fails is started again by the restart policy until the next one is due.
+There is at most one driver; a due run waits for it (`Forbid`), or ends it (`Replace`). Two at a time would share writer
+id and checkpoint, and each would take batches of the other for its own. Of the missed times only the newest is made up
+for. The restart policy starts a failed run again until the next one is due.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def drive_by_schedule(
     now: datetime,
     executors: Sequence[Manifest] = (),
 ) -> Driving:
-    """What to do now; `gates` are what a start, and another start of the same run, have to wait for."""
+    """What to do now; `gates` are the conditions for a start, and for another start of the same run."""
     lost = [run for run in runs if is_lost(run, now)]
     name, runs = free_name(compute, lost), [run for run in runs if run not in lost]
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
@@ -60,7 +60,7 @@ def _due(
     gate: Verdict | None,
     now: datetime,
 ) -> Driving | None:
-    """What a run that is due asks for; `None` if it has to wait for the one before."""
+    """What to do for a due run; `None` if it has to wait for the one before."""
     living = [run for run in runs if not run.has_ended]
     if gate is not None and not living:
         return Driving(gate)
@@ -85,7 +85,7 @@ def _between(
     now: datetime,
     executors: Sequence[Manifest],
 ) -> Driving:
-    """Nothing is to be begun: watch what runs, and start again what failed."""
+    """With nothing due: watch what runs, and start again what failed."""
     living = [run for run in runs if not run.has_ended]
     if living:
         run = max(living, key=lambda run: run.scheduled)

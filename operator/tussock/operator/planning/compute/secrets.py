@@ -1,4 +1,4 @@
-"""Whether a job has the secret by which its driver and its executors know each other."""
+"""Checks for the secret that a job's driver and executors share."""
 
 from collections.abc import Mapping
 
@@ -14,16 +14,16 @@ DRAW_SPARK_SECRET = "draw-spark-secret"  # noqa: S105 - the name of a piece of w
 
 
 def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | None:
-    """What is another one when the secret was drawn anew, as after its deletion; `None` if there is none yet.
+    """A value that changes when the secret is drawn again, as after its deletion; `None` if there is none yet.
 
-    A driver that runs has the former one, and takes no executor that starts with the new one.
+    A running driver has the old secret, and refuses executors that start with the new one.
     """
     found = others.get(Ref("Secret", spark_secret_name(compute.name)))
     return None if found is None else str(found["metadata"].get("uid", ""))
 
 
 def foreign_secret(compute: Compute, name: str, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """The verdict where a Secret with a name of the job's is somebody else's; it is neither used nor touched."""
+    """The verdict if a Secret with a name of the job belongs to somebody else; it is neither used nor touched."""
     ref = Ref("Secret", name)
     holder = holder_of(compute)
     if ref not in others or belongs(others[ref], holder):

@@ -1,1 +1,1 @@
-"""What plans are made of: facts, actions, conditions, and how a child compares with what it should be."""
+"""The parts of plans: facts, actions, conditions, and the comparison of a child with its manifest."""

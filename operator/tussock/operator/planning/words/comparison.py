@@ -1,13 +1,13 @@
-"""Whether a child still is as we made it: every field that we set has our value, whatever others have added.
+"""Compares a child with its manifest: every field that we set must have our value, whatever others have added.
 
-An apply that would change nothing is left out, so a pass over an unchanged resource costs no request. Two things are
-asked: is what we would apply what we applied last (a digest in an annotation tells, so that a field that we no longer
-set is noticed), and does the object still have it (a comparison of ours with what is observed). Of a claim's size, at
-least: volumes grow, by hand or by an autoscaler, and never shrink.
+An apply that would change nothing is left out, so a pass over an unchanged resource costs no request. There are two
+questions: is the manifest the one that we applied last (a digest in an annotation shows it, so that a field that we no
+longer set is noticed), and does the object still have it (a comparison of our fields with the observed ones). A claim
+may be larger than its manifest: volumes grow, by hand or by an autoscaler, and never shrink.
 
-The server keeps some values in another form than it was given: quantities (`1000m` is `1`), and fields that are empty
-(left out). Those compare as equal. Should one more such form turn up, the cost is an apply at each resync, which
-changes nothing, and not a loop: without a change there is no event.
+The server stores some values in another form: quantities (`1000m` is `1`), and empty fields (left out). Those compare
+as equal. If there is another such form, the cost is an apply at each resync that changes nothing, and not a loop:
+without a change there is no event.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref, 
 __all__ = ["APPLIED", "applies", "differences", "digest", "marked", "prunes"]
 
 APPLIED = "tussock.dev/applied"
-"""Annotation of every child: the digest of what we applied last."""
+"""Annotation of every child: the digest of the manifest that we applied last."""
 
-# By which field the server tells the entries of a list apart, in the order of preference.
+# The field by which the server identifies the entries of a list, in the order of preference.
 _KEYS = ("name", "containerPort", "port", "mountPath", "ip", "topologyKey", "type", "uid", "key")
-# Fields of which `false` or 0 means something else than no value.
+# Fields in which `false` or 0 differs from no value.
 _NOT_EMPTY_BY_DEFAULT = {
     "allowPrivilegeEscalation",
     "automountServiceAccountToken",
@@ -50,13 +50,13 @@ _SUFFIXES = {
 
 
 def digest(manifest: Mapping[str, Any]) -> str:
-    """Sixteen hex digits that stand for the content of a manifest, whatever the order of its fields."""
+    """Sixteen hex digits that identify the content of a manifest, whatever the order of its fields."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def marked(manifest: Manifest) -> Manifest:
-    """The manifest with its own digest in an annotation: what is applied."""
+    """The manifest with its own digest in an annotation, as it is applied."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED: digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -77,7 +77,7 @@ def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tup
 
 
 def _grown(manifest: Manifest, child: Manifest) -> Manifest:
-    """A claim as large as it is where somebody has made it larger than we ask for: no server takes that back."""
+    """A claim as large as it is, if somebody has made it larger than our manifest: no server shrinks it."""
     if manifest["kind"] != "PersistentVolumeClaim":
         return manifest
     has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
@@ -89,7 +89,7 @@ def _grown(manifest: Manifest, child: Manifest) -> Manifest:
 
 
 def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Delete, ...]:
-    """A `Delete` for each child that was applied once and is not wanted any more. Never a claim: it holds data."""
+    """A `Delete` for each child that was applied once and is no longer wanted. Never a claim: it holds data."""
     refs = {ref_of(manifest) for manifest in wanted}
     return tuple(
         Delete(ref)
@@ -102,7 +102,7 @@ def prunes(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tupl
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """The fields that we set and that the observed object has not, or has otherwise; empty if it is as we made it."""
+    """The fields that we set and that the observed object lacks or has with other values; empty if it matches."""
     if isinstance(ours, Mapping):
         if not ours:
             return [] if theirs is None or isinstance(theirs, Mapping) else [path]
@@ -125,7 +125,7 @@ def _list_differences(ours: Sequence[Any], theirs: Any, path: str) -> list[str]:
         return [path]
     key = next((key for key in _KEYS if all(isinstance(entry, Mapping) and key in entry for entry in ours)), None)
     if key is None:
-        # A list without keys belongs to whoever applied it, as a whole.
+        # A list without keys belongs as a whole to the manager that applied it.
         if len(ours) != len(theirs):
             return [path]
         pairs = list(zip(ours, theirs, strict=True))
@@ -137,7 +137,7 @@ def _list_differences(ours: Sequence[Any], theirs: Any, path: str) -> list[str]:
     return [
         found
         for entry in ours
-        # Several entries may share a key, such as TCP and UDP of one port: any that fits will do.
+        # Several entries may share a key, such as TCP and UDP of one port: any match is enough.
         for found in min(
             (differences(entry, other, f"{path}[{entry[key]}]") for other in by_key.get(entry[key], [None])), key=len
         )
@@ -148,7 +148,7 @@ def _same(ours: Any, theirs: Any, name: str) -> bool:
     if ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool):
         return True
     if theirs is None:
-        # Left out by the server since it is what the field means without a value, or taken away by somebody.
+        # The server left it out because it is the default, or somebody removed it.
         return not ours and name not in _NOT_EMPTY_BY_DEFAULT
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return False
@@ -157,7 +157,7 @@ def _same(ours: Any, theirs: Any, name: str) -> bool:
 
 
 def _quantity(value: Any) -> Decimal | None:
-    """The number that a quantity stands for, such as 1000 for `1k`; `None` if it is none."""
+    """The number that a quantity stands for, such as 1000 for `1k`; `None` if it is not a quantity."""
     found = _QUANTITY.fullmatch(str(value))
     if not found:
         return None

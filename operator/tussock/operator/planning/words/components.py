@@ -1,4 +1,4 @@
-"""What the plans of meta nodes and compactors have in common: their store, their roll, the secrets that they mount."""
+"""What the plans of meta nodes and compactors share: their store, their rollout, the secrets that they mount."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SECRETS_SEEN = "tussock.dev/secrets-seen"
-"""Annotation of pods: a change of it makes the kubelet look at the pod's secrets now and not within a minute or two."""
+"""Annotation of pods: a change of it makes the kubelet refresh the pod's secrets now, not in a minute or two."""
 
 
 def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> list[Condition]:
@@ -34,24 +34,24 @@ def status_conditions(resource: Resource, verdict: Verdict, now: datetime) -> li
 
 
 def last_verdict(resource: Resource) -> Verdict | None:
-    """What the status of a resource says of its present spec; `None` without one.
+    """The verdict in the status of a resource on its present spec; `None` without one.
 
-    For a pass that knows less than the one before, as the first ones of an operator that has just begun.
+    For a pass that knows less than the one before, as the first ones after the operator's start.
     """
     held = {found["type"]: found for found in resource.status.get("conditions") or ()}
     if not held or resource.status.get("observedGeneration") != resource.metadata.generation:
         return None
     if held["Ready"]["reason"] not in list(Reason):
-        return None  # of another release
+        return None  # from another release
     values = [held[type_]["status"] == "True" for type_ in ("Ready", "Progressing", "Degraded")]
     return Verdict(Reason(held["Ready"]["reason"]), held["Ready"]["message"], *values)
 
 
 def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
-    """Why nothing can be started on a store with that body; empty if it can be.
+    """Why nothing can start on a store with that body; empty if it can.
 
-    Only what the store itself has found stands in the way (`status.obstacle`). Its conditions tell of its parts too,
-    and a part that waited for what it has told itself would wait for ever.
+    Only the store's own findings count (`status.obstacle`). Its conditions cover its parts too, and a part that waited
+    for its own report would wait for ever.
     """
     if store is None:
         return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
@@ -62,13 +62,13 @@ def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
 
 
 def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
-    """The verdict of a component that cannot start for its store's sake; `None` if it can."""
+    """The verdict on a component that cannot start because of its store; `None` if it can."""
     obstacle = obstacle_of(store, name)
     return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
 
 
 def no_meta(store: Mapping[str, Any] | None, name: str) -> str:
-    """That a store has no meta nodes, in words: its section's are on their way, others somebody has to make."""
+    """A message that a store has no meta nodes: those of its section are on their way, others somebody has to make."""
     if ((store or {}).get("spec") or {}).get("meta") is not None:
         return f"Meta {name} of StateStore {name} is being made."
     return f"There is no Meta of StateStore {name}; create one, or give the store a meta section."
@@ -77,7 +77,7 @@ def no_meta(store: Mapping[str, Any] | None, name: str) -> str:
 def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
     """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
 
-    Of a component that the store's owner has made himself, too: it stays, and has nothing to do.
+    This includes components that users made themselves: such a resource stays, and has nothing to do.
     """
     found = ((store or {}).get("status") or {}).get("conditions") or ()
     drained = any(one["type"] == "Ready" and one["reason"] == Reason.DELETING for one in found)
@@ -87,7 +87,7 @@ def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tup
 
 
 def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:
-    """Whether a workload is what we want and has rolled out: whoever comes after it may go on."""
+    """Whether a workload matches its manifest and has rolled out, so that those that wait for it may continue."""
     if observed is None or differences(marked(wanted), observed):
         return False
     return rollout(observed, (), now).done
@@ -101,7 +101,7 @@ def stamps(pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref,
         versions.append(f"{name}={found['metadata'].get('resourceVersion', '')}" if found else f"{name}=")
     if not versions:
         return ()
-    # Of versions and not of values: a digest of a short password could be guessed.
+    # From versions and not from values: a digest of a short password could be guessed.
     seen = digest(*versions)
     return tuple(
         Annotate(ref_of(pod), {SECRETS_SEEN: seen})
@@ -112,7 +112,7 @@ def stamps(pods: Sequence[Manifest], names: Sequence[str], secrets: Mapping[Ref,
 
 
 def image_of(workload: Manifest | None) -> str:
-    """The image of the first container that a workload asks for; empty without one."""
+    """The image of the first container of a workload; empty without one."""
     if workload is None:
         return ""
     containers: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["containers"]

@@ -1,7 +1,7 @@
-"""The conditions of a status: `Ready`, `Progressing` and `Degraded`, each with a reason of a closed list.
+"""The conditions of a status: `Ready`, `Progressing` and `Degraded`, each with a reason from a closed list.
 
 The shape is that of KEP-1623 (type, status, reason, message, lastTransitionTime, observedGeneration). One `Verdict`
-says in one word how a resource is, and the three conditions follow from it, so they never contradict each other:
+says how a resource is, and the three conditions follow from it, so they never contradict each other:
 
 | verdict | Ready | Progressing | Degraded |
 |---|---|---|---|
@@ -10,7 +10,7 @@ says in one word how a resource is, and the three conditions follow from it, so 
 | serves, and is being changed | True | True | False |
 | something is wrong, and what was there still serves | True | False | True |
 | something is wrong | False | False | True |
-| at rest because somebody wished so | False | False | False |
+| at rest as requested | False | False | False |
 
 `docs/operator/reconciliation.md` has the table of reasons; a test compares it with `Reason`.
 """
@@ -41,7 +41,7 @@ Condition: TypeAlias = dict[str, Any]
 
 
 class Reason(StrEnum):
-    """Why a resource is as it is; part of the API: scripts wait for these words, so none changes its meaning."""
+    """Why a resource is in its state; part of the API: scripts wait for these words, so none changes its meaning."""
 
     # At rest.
     READY = "Ready"
@@ -93,11 +93,11 @@ class Reason(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """How a resource is, in one word and one sentence."""
+    """The state of a resource, as a reason and a sentence."""
 
     reason: Reason
     message: str
-    """What is so with which object and, if something is wrong, what to do."""
+    """What the state of which object is and, if something is wrong, what to do."""
     ready: bool
     progressing: bool
     degraded: bool
@@ -114,20 +114,20 @@ def progressing(reason: Reason, message: str, *, serving: bool = False) -> Verdi
 
 
 def wrong(reason: Reason, message: str, *, serving: bool = False, progressing: bool = False) -> Verdict:
-    """Something stands in the way; `serving`: what was there before still serves."""
+    """A problem; `serving`: the pods from before still serve."""
     return Verdict(reason, message, ready=serving, progressing=progressing, degraded=True)
 
 
 def idle(reason: Reason, message: str) -> Verdict:
-    """It does nothing, and that is what was asked for."""
+    """It does nothing, as requested."""
     return Verdict(reason, message, ready=False, progressing=False, degraded=False)
 
 
 def conditions(old: Sequence[Mapping[str, Any]], verdict: Verdict, generation: int, now: datetime) -> list[Condition]:
     """The three conditions of a verdict, `Ready` first.
 
-    `old` are those of the status so far: a condition whose status stays keeps its `lastTransitionTime`, as the
-    conventions of the API ask, so a status in which nothing changed is the same to the byte.
+    `old` are those of the current status: a condition whose status stays keeps its `lastTransitionTime`, as the API's
+    conventions require, so an unchanged status is the same to the byte.
     """
     before = {condition["type"]: condition for condition in old}
     values = {"Ready": verdict.ready, "Progressing": verdict.progressing, "Degraded": verdict.degraded}
@@ -150,10 +150,10 @@ def _condition(
 
 
 def transitions(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Emit, ...]:
-    """The event that goes from one set of conditions to the next: at most one, and none if only words changed.
+    """The event for a change of conditions: at most one, and none if only messages changed.
 
-    A transition is another reason or another status. Messages hold counts and names that change while a state lasts,
-    so they are not compared: an event for each would bury the ones that matter.
+    A transition is another reason or another status. Messages hold counts and names that change while a state lasts, so
+    they are not compared: too many events would bury those that matter.
     """
     if not new or _kernel(old) == _kernel(new):
         return ()
@@ -167,16 +167,16 @@ def _kernel(found: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, Any]]:
 
 
 def is_current(body: Mapping[str, Any]) -> bool:
-    """Whether a resource's status is about the spec that it has now, not about an older one."""
+    """Whether a resource's status is about its current spec, not about an older one."""
     return bool((body.get("status") or {}).get("observedGeneration") == body["metadata"].get("generation"))
 
 
 def is_ready(body: Mapping[str, Any]) -> bool:
-    """Whether a resource's status says `Ready` about the spec that it has now, not about an older one."""
+    """Whether a resource's status says `Ready` about its current spec, not about an older one."""
     return is_current(body) and is_serving(body)
 
 
 def is_serving(body: Mapping[str, Any]) -> bool:
-    """Whether a resource's condition `Ready` is true, of whichever spec."""
+    """Whether a resource's condition `Ready` is true, for any spec."""
     found = (body.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)

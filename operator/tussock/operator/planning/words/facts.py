@@ -1,4 +1,4 @@
-"""What probes find out, as values: about the bucket of a store, its platform and its backups."""
+"""The results of probes, as values: about the bucket of a store, its platform and its backups."""
 
 from typing import NamedTuple
 
@@ -8,39 +8,39 @@ __all__ = ["LASTING_TIMES", "BackupsFact", "BucketFact", "DriverFact", "HeldBack
 
 
 class BucketFact(NamedTuple):
-    """Whether a store's bucket can be used by it."""
+    """Whether a store can use its bucket."""
 
     reason: Reason | None
-    """What stands in the way; `None` if nothing does."""
+    """The obstacle; `None` if there is none."""
     message: str = ""
     """What is wrong with which bucket, and what to do."""
     has_store: bool = False
-    """A store was there before this one's marker was: data to go on with, into which no backup is restored."""
+    """A store existed before this one's marker: it continues with those data, and no backup is restored into them."""
 
 
 LASTING_TIMES = 3
-"""An election, or a node that is being replaced, is over after one probe or two: more than that has a reason."""
+"""An election, or the replacement of a node, takes one or two probes: anything longer has another cause."""
 
 
 class PlatformFact(NamedTuple):
-    """What the meta nodes of a store say of themselves."""
+    """What the meta nodes of a store report."""
 
     problem: str
     """Why they could not be asked; empty if they could."""
     version: str = ""
-    """Of the software that answered: `0.1.0`."""
+    """The version of the software that answered: `0.1.0`."""
     leader: str = ""
-    """Address of the leader as it advertises it, `IP:port`; empty while nobody leads."""
+    """The leader's address as it advertises it, `IP:port`; empty without a leader."""
     term: int = 0
     committed_epoch: int = 0
     committed_ms: int = 0
-    """When it was committed, as Unix time in milliseconds; 0 for never."""
+    """When the epoch was committed, as Unix time in milliseconds; 0 for never."""
     slots: int = 0
-    """Of the compactors with a session."""
+    """The number of compactors with a session."""
     tasks: int = 0
-    """Compaction tasks that are worked on."""
+    """The number of running compaction tasks."""
     is_blind: bool = False
-    """It is the operator that cannot see them: no network leads there, as outside of the cluster, or by a policy."""
+    """Only the operator cannot reach them: it has no route, as outside of the cluster, or a policy forbids it."""
     times: int = 0
     """How many probes in a row have found a problem or no leader, up to `LASTING_TIMES`."""
 
@@ -51,7 +51,7 @@ class PlatformFact(NamedTuple):
 
 
 class DriverFact(NamedTuple):
-    """What the driver of a job says it has committed."""
+    """What the driver of a job reports as committed."""
 
     committed_epoch: int
     """0: nothing yet."""
@@ -61,24 +61,24 @@ class DriverFact(NamedTuple):
 
 
 class HeldBackup(NamedTuple):
-    """A backup that is in a store."""
+    """A backup in a store."""
 
     name: str
     id: str
     epoch: int
     """The newest committed epoch in it."""
     bytes: int
-    """Of the SSTs that it names."""
+    """The bytes of the SSTs that it names."""
     created_ms: int
     """Unix time in milliseconds."""
 
 
 class BackupsFact(NamedTuple):
-    """The backups of a store, and what came of making and deleting some."""
+    """The backups of a store, and the results of making and deleting some."""
 
     backups: tuple[HeldBackup, ...] | None
-    """All finished ones, whoever made them; `None` if they could not be listed."""
+    """All finished ones, of any maker; `None` if they could not be listed."""
     problem: str = ""
-    """What failed, if anything did."""
+    """The failure, if there was one."""
     leaving: bool = False
     """Begun after the resource was deleted, so that nothing is made after this list."""

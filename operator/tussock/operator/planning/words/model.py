@@ -1,9 +1,9 @@
-"""The words of planning: what was observed, and what is to be done about it.
+"""The types of planning: what was observed, and what to do about it.
 
 `plan(resource, observed, now) -> Plan` of each kind is a pure function of values: no API, no bucket, no clock. It is
-level-triggered: it never asks what happened, only what there is, so the same inputs give the same plan, however often
-it is asked, and a plan that was carried out half way is simply made again. A resource of which nothing differs gets a
-plan without actions, and costs no request.
+level-triggered: it depends on the present state and not on events, so the same inputs always give the same plan, and a
+plan that was carried out half way is simply made again. A resource that matches its spec gets a plan without actions,
+and costs no request.
 """
 
 from collections.abc import Mapping
@@ -35,29 +35,29 @@ Facts = TypeVar("Facts")
 
 
 class Ref(NamedTuple):
-    """An object in the namespace of the resource that is planned for."""
+    """An object in the namespace of the planned resource."""
 
     kind: str
     name: str
 
 
 class Apply(NamedTuple):
-    """Make a child, or apply it as `tussock-operator` and with force: what others set on these fields is lost.
+    """Create a child, or apply it as `tussock-operator` and with force, which overwrites others' values of its fields.
 
-    An object of that name that is not the resource's is not touched (`cluster/application.py`).
+    An object of that name that does not belong to the resource stays untouched (`cluster/application.py`).
     """
 
     manifest: Manifest
 
 
 class Delete(NamedTuple):
-    """Delete a child, if it is still there."""
+    """Delete a child, if it still exists."""
 
     ref: Ref
 
 
 class Annotate(NamedTuple):
-    """Set annotations of an object that is not ours to apply, such as a pod of a Deployment; `None` removes one."""
+    """Set annotations of an object that we do not apply, such as a pod of a Deployment; `None` removes one."""
 
     ref: Ref
     annotations: dict[str, str | None]
@@ -73,17 +73,17 @@ class Emit(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Put our finalizer on the resource, before anything is made that only we can take away."""
+    """Put our finalizer on the resource, before anything is made that only we can remove."""
 
 
 class Release(NamedTuple):
-    """Take our finalizer off, so that the resource can go."""
+    """Remove our finalizer, so that the resource can go."""
 
 
 class Work(NamedTuple):
     """Something outside the Kubernetes API, such as emptying a prefix; the handler of the kind knows it by name.
 
-    What came of it is seen in the next pass, among the facts.
+    The next pass sees the result among the facts.
     """
 
     name: str
@@ -94,22 +94,22 @@ Action: TypeAlias = Apply | Delete | Annotate | Emit | Hold | Release | Work
 
 
 class Plan(NamedTuple):
-    """What to do now, in this order, and then what the status is to be."""
+    """What to do now, in this order, and then the new status."""
 
     actions: tuple[Action, ...]
     status: dict[str, Any]
-    """The whole status; written if it differs from the one that the resource has."""
+    """The whole status; written if it differs from the resource's."""
     again_seconds: float | None = None
-    """Look again after so long, though nothing should happen by then; `None`: at the next resync."""
+    """Look again after this time, even without an event; `None`: at the next resync."""
 
 
 @dataclass(frozen=True)
 class Observed(Generic[Facts]):
     """What is known about a resource's surroundings, without a request to the API.
 
-    `children` are the objects that carry our labels with this resource as their owner, and the pods that these made.
-    `others` are objects that it refers to: its store, the other kinds of that store, and the digests of secrets.
-    `facts` are what probes found, of a type of the kind's own.
+    `children` are the objects that carry our labels with this resource as their owner, and the pods of these. `others`
+    are objects that it refers to: its store, the other kinds of that store, and the digests of secrets. `facts` are the
+    results of probes, in a type that belongs to the kind.
     """
 
     facts: Facts
@@ -127,5 +127,5 @@ def ref_of(manifest: Mapping[str, Any]) -> Ref:
 
 
 def seconds_since(timestamp: str | None, now: datetime) -> float:
-    """How long ago a time of the API (RFC 3339, such as `2026-11-21T14:33:16Z`) was; 0 if there is none."""
+    """Seconds since a time of the API (RFC 3339, such as `2026-11-21T14:33:16Z`); 0 if there is none."""
     return max(0.0, (now - datetime.fromisoformat(timestamp)).total_seconds()) if timestamp else 0.0

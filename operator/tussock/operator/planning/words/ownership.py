@@ -1,8 +1,8 @@
-"""Whose an object is that has the name of a child: names are ordinary, and others may have taken them before us.
+"""Decides to whom an object with a child's name belongs: names are ordinary, and others may have taken them first.
 
-What is not provably a resource's own is neither changed nor used nor deleted. The proof is an owner reference with the
-resource's uid; or our labels with its kind and name, since claims that outlive their owner have no such reference, and
-cert-manager writes secrets with just the labels that we ask for.
+An object that does not provably belong to a resource is neither changed nor used nor deleted. The proof is an owner
+reference with the resource's uid; or our labels with its kind and name, since claims that outlive their owner have no
+such reference, and cert-manager writes secrets with just the labels that we ask for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ def holder_of(resource: Resource) -> Holder:
 
 
 def belongs(found: Mapping[str, Any], holder: Holder) -> bool:
-    """Whether an object is provably a child of the resource; of one that was there before under its name, it is not."""
+    """Whether an object is provably a child of the resource; false for one that had the name before."""
     if any(reference.get("uid") == holder.uid for reference in _references(found)):
         return True
     return _is_labelled(found, holder) and not is_of_former(found, holder)
@@ -64,7 +64,7 @@ def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
 
 
 def name_in_use(ref: Ref, namespace: str, holder: Holder) -> str:
-    """That an object of somebody else has the name of a child, and what to do."""
+    """A message that somebody else's object has the name of a child, and what to do."""
     labels = f"{_MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
     return (
         f"There is a {ref.kind} {ref.name} in namespace {namespace} that is not of {holder.kind} {holder.name}, which "
@@ -74,16 +74,16 @@ def name_in_use(ref: Ref, namespace: str, holder: Holder) -> str:
 
 
 def in_the_way(ref: Ref, found: Mapping[str, Any], namespace: str, holder: Holder) -> Verdict:
-    """The verdict where an object with the name of a child is not the resource's own, and is what `found` says."""
+    """The verdict if an object with the name of a child does not belong to the resource; `found` is its body."""
     if is_of_former(found, holder):
-        # It goes with that one; a person who is told to delete it could delete what is made next under the name.
+        # It goes with that resource; a person who is asked to delete it could delete the next object with that name.
         told = f"Waiting until what a former resource of this name had is gone: {ref.kind} {ref.name}."
         return progressing(Reason.RECONCILING, told)
     return wrong(Reason.NAME_IN_USE, name_in_use(ref, namespace, holder))
 
 
 def uses(manifest: Manifest, ref: Ref) -> bool:
-    """Whether an object of ours would use the one that `ref` names: mount it, run under it, or give it rights."""
+    """Whether one of our objects would use the one that `ref` names: mount it, run under it, or give it rights."""
     if manifest["kind"] == "RoleBinding":
         granted = {(subject["kind"], subject["name"]) for subject in manifest.get("subjects") or ()}
         return tuple(ref) in {("Role", manifest["roleRef"]["name"]), *granted}

@@ -1,7 +1,7 @@
-"""How far a Deployment or StatefulSet is on its way to what was asked for, and what stands in its way.
+"""The progress of a Deployment or StatefulSet, and what blocks it.
 
-Kubernetes says so in many places: the workload's status, the conditions of pods, the states of containers. The first
-problem that explains the rest is told, with the pod's name and Kubernetes' own words.
+Kubernetes reports this in many places: the workload's status, the conditions of pods, the states of containers. The
+message has the first problem that explains the rest, with the pod's name and Kubernetes' own words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from tussock.operator.planning.words.model import Manifest, seconds_since
 __all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
 
 UNSCHEDULABLE_SECONDS = 30.0
-"""The scheduler may wait for a node that is being started; for so long that is nothing to tell."""
+"""The scheduler may wait this long for a new node before it is worth a message."""
 NOT_READY_SECONDS = 60.0
-"""A container that runs for so long and is not ready is told about, though it may just be slow."""
+"""A container that runs this long without being ready is worth a message, even if it is just slow."""
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
@@ -30,20 +30,20 @@ class PodProblem(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """A workload in numbers, and what is wrong with it."""
+    """A workload in numbers, and its problem."""
 
     wanted: int
     replicas: int
     updated: int
     ready: int
-    """Of the old and the new ones together: those that serve."""
+    """Old and new ones together: those that serve."""
     done: bool
-    """All pods are as asked, ready, and no others are left."""
+    """All pods match the spec and are ready, and there are no others."""
     problem: PodProblem | None = None
 
 
 def rollout(workload: Manifest | None, pods: Sequence[Manifest], now: datetime, wanted: int = 1) -> Rollout:
-    """How far `workload` is, whose pods are `pods`; without one yet, `wanted` says how many are asked for."""
+    """The progress of `workload`, whose pods are `pods`; if it does not exist yet, `wanted` is its size."""
     if workload is None:
         return Rollout(wanted, 0, 0, 0, done=False)
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
@@ -57,7 +57,7 @@ def rollout(workload: Manifest | None, pods: Sequence[Manifest], now: datetime, 
 
 
 def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
-    """How a component is, whose workload is that far; `what` are its nodes, such as `meta nodes`."""
+    """The verdict on a component with that rollout; `what` are its nodes, such as `meta nodes`."""
     serving = found.ready > 0 or (found.done and found.wanted == 0)
     if found.problem:
         old = " The pods from before still serve." if serving else ""
@@ -72,7 +72,7 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
         left = found.updated - found.wanted
         told = f"{found.wanted} {what} serve; {left} more {'is' if left == 1 else 'are'} being stopped."
         return progressing(Reason.ROLLING_OUT, told, serving=serving)
-    # Old pods serve until new ones do, so those that serve are old ones first.
+    # Old pods serve until new ones do, so serving pods are counted as old first.
     new = max(0, found.ready - (found.replicas - found.updated))
     return progressing(
         Reason.ROLLING_OUT,
@@ -140,7 +140,7 @@ def _first_problem(workload: Manifest, pods: Sequence[Manifest], now: datetime) 
         return PodProblem(
             Reason.POD_REFUSED, f"{workload['kind']} {name} may not make a pod: {failure.get('message', '')}"
         )
-    # New pods first: what is wrong with them is why the change does not go on.
+    # New pods first: their problem is why the rollout stops.
     newest = sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", reverse=True)
     return next((found for pod in newest if (found := pod_problem(pod, now))), None)
 

@@ -1,9 +1,9 @@
-"""A task's rows brought together by key, in as many pieces as memory asks for.
+"""Brings a task's rows together by key, in as many pieces as memory requires.
 
-Rows that fit are sorted by key at once. More rows than that go to files on the local disk, divided by bits of the
-key's hash that neither Spark's partitions nor the vnodes use, so that each file has whole keys and its share of them;
-a file that is still too large is divided again. (This is the partitioning of a Grace hash join.) Rows of one key have
-to fit into memory together.
+Rows that fit are sorted by key at once. More rows go to files on the local disk, divided by bits of the key's hash that
+neither Spark's partitions nor the vnodes use, so that each file has whole keys and its share of them; a file that is
+still too large is divided again. (This is the partitioning of a Grace hash join.) The rows of one key have to fit into
+memory together.
 """
 
 import tempfile
@@ -32,10 +32,10 @@ _LAST_SHIFT = 28
 
 @dataclass(frozen=True)
 class Share:
-    """Which keys a piece has: those whose hash has these bits. Empty: all keys of the task."""
+    """The keys of a piece: those whose hash has these bits. Empty: all keys of the task."""
 
     bits: tuple[tuple[int, int], ...] = ()
-    """(shift, value) of the four bits there, all of which must agree."""
+    """(shift, value) of four bits each, all of which must agree."""
 
     def of(self, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which of the keys (their distribution columns) belong to it."""
@@ -59,10 +59,10 @@ def pieces_of(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, distribution: Sequence[str], bytes_max: int
 ) -> Iterator[Piece]:
     """The rows in pieces of about `bytes_max` each, which together have every key; one piece if they fit."""
-    yield from _divided(iter(batches), schema, list(distribution), bytes_max, Share())
+    yield from _divide(iter(batches), schema, list(distribution), bytes_max, Share())
 
 
-def _divided(
+def _divide(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, names: list[str], bytes_max: int, share: Share
 ) -> Iterator[Piece]:
     shift = share.bits[-1][0] + _BITS if share.bits else _FIRST_SHIFT
@@ -82,7 +82,7 @@ def _divided(
         held.clear()
         for value, path in enumerate(files):
             with pa.ipc.open_stream(path.open("rb")) as stream:
-                yield from _divided(iter(stream), schema, names, bytes_max, Share((*share.bits, (shift, value))))
+                yield from _divide(iter(stream), schema, names, bytes_max, Share((*share.bits, (shift, value))))
             path.unlink()
 
 
@@ -119,8 +119,8 @@ def sorted_by_key(
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
     """The rows by key as the store orders keys, then by `order_by` (nulls last), and where each key starts.
 
-    Rows that `order_by` does not tell apart stay in the order in which they came. Raises `SchemaMismatch` for a key
-    that is null.
+    Rows that are equal by `order_by` stay in the order in which they came. Raises `SchemaMismatch` for a null in a
+    key.
     """
     if order_by:
         rows = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in order_by]))

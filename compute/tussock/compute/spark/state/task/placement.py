@@ -1,7 +1,7 @@
-"""Which keys are a task's: Spark puts a row into partition `pmod(hash(key), tasks)`, and so do we.
+"""The keys of a task: Spark puts a row into partition `pmod(hash(key), tasks)`, and so does this module.
 
-With a power of two of tasks these keys are a range of vnodes. With another number they are spread over all vnodes, and
-a task that reads what nobody sent it (timers, state that expires) picks its own by their hash.
+If the number of tasks is a power of two, these keys are a range of vnodes. Otherwise they are spread over all vnodes,
+and a task that reads rows that it was not sent (timers, expiring state) picks its own by their hash.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ __all__ = ["check_placed", "own_rows", "own_vnodes"]
 
 
 def own_vnodes(partition: int, tasks: int, vnodes: int) -> range:
-    """The vnodes, of so many, in which the keys of the partition lie; other partitions' may lie there, too."""
+    """The vnodes, out of `vnodes`, with keys of the partition; other partitions may have keys there, too."""
     if tasks & (tasks - 1) or tasks > vnodes:
         return range(vnodes)
     return partition_vnodes(partition, tasks, vnodes)

@@ -1,4 +1,4 @@
-"""Stored rows as a function sees them: without those of expired keys, with what earlier calls in the batch wrote."""
+"""Stored rows as a function sees them: without expired keys, with what earlier calls in the batch wrote."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["joined_states", "shown", "state_after", "state_at", "with_states"]
 
 
 def shown(rows: pa.RecordBatch, found: npt.NDArray[np.bool_], key: Sequence[str]) -> State:
-    """Stored rows as a function sees them: of those not found only the key."""
+    """Stored rows as a function sees them: of missing rows only the key."""
     at = pa.array(np.arange(len(found)), mask=~found)
     columns = [
         values if name in key else values.take(at) for name, values in zip(rows.schema.names, rows.columns, strict=True)
@@ -24,7 +24,7 @@ def shown(rows: pa.RecordBatch, found: npt.NDArray[np.bool_], key: Sequence[str]
 def state_after(
     state: State, parts: Sequence[tuple[pa.RecordBatch, bool]], known: CalledKeys, key: Sequence[str]
 ) -> State:
-    """The stored rows of the keys of a call, as what it wrote leaves them; parts are rows or deletes, oldest first."""
+    """The stored rows of a call's keys after its writes; the parts are rows or deletes, oldest first."""
     found = state.found.copy()
     at = np.arange(len(found))
     pieces = [state.rows]
@@ -33,7 +33,7 @@ def state_after(
         places = known.places(batch)
         found[places] = not deletes
         if not deletes:
-            # Of a key that is named twice the last row is assigned last.
+            # Of a key that is named twice, the last row is assigned last.
             at[places] = count + np.arange(batch.num_rows)
             pieces.append(batch)
             count += batch.num_rows
@@ -43,12 +43,12 @@ def state_after(
 
 
 def state_at(state: State, places: npt.NDArray[np.intp]) -> State:
-    """The rows of some keys."""
+    """The rows of the keys at these positions."""
     return State(state.rows.take(pa.array(places)), state.found[places])
 
 
 def joined_states(first: State, second: State) -> State:
-    """The rows of the one's keys and then of the other's."""
+    """The rows of the first state's keys, then those of the second's."""
     rows = one_batch(pa.Table.from_batches([first.rows, second.rows]))
     return State(rows, np.concatenate([first.found, second.found]))
 

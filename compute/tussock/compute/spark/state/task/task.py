@@ -1,7 +1,7 @@
-"""One task of a stateful function: gathers its rows by key, reads their state, calls the function, uploads the answer.
+"""One task of a stateful function: gathers its rows by key, reads their state, calls the function, uploads the result.
 
 Nothing of it is visible until the driver commits the reports of all tasks as one epoch. Each attempt uploads SSTs under
-ids of its own, so attempts that fail, or that are slower than another one of the same task, leave only garbage.
+its own ids, so attempts that fail, or that are slower than another one of the same task, leave only garbage.
 """
 
 import functools
@@ -18,12 +18,12 @@ from pyspark import TaskContext, cloudpickle
 from tussock.compute.spark.batches.spent import Meter
 from tussock.compute.spark.reads.connections import same_table, working_store
 from tussock.compute.spark.reads.epoch_reads import EpochReads
-from tussock.compute.spark.state.arrivals import arrived
+from tussock.compute.spark.state.arrivals import convert_arrivals
 from tussock.compute.spark.state.event_time import MICROS, newest, split_late
 from tussock.compute.spark.state.plan import LATE, Report, TaskPlan
 from tussock.compute.spark.state.records import KeyedBatch, State, Update
 from tussock.compute.spark.state.task.answers import CalledKeys, batch_of, one_batch
-from tussock.compute.spark.state.task.expiry import expired_keys, oldest_kept, stamped, without_expired
+from tussock.compute.spark.state.task.expiry import expired_keys, oldest_kept, stamp_rows, without_expired
 from tussock.compute.spark.state.task.groups import Share, pieces_of, sorted_by_key
 from tussock.compute.spark.state.task.placement import check_placed, own_rows, own_vnodes
 from tussock.compute.spark.state.task.shown import joined_states, state_after, state_at, with_states
@@ -39,15 +39,15 @@ __all__ = ["REPORT_COLUMN", "run_in_spark", "run_task"]
 T = TypeVar("T")
 
 Writes: TypeAlias = dict[str, list[tuple[pa.RecordBatch, bool]]]
-"""By table the rows to write, oldest first, each with whether they are deletes."""
+"""Rows to write by table, oldest first, each with whether they are deletes."""
 
 REPORT_COLUMN = "report"
 
 
 def run_in_spark(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: answers one row with the task's report, or none if this is not one of the plan's tasks.
+    """For `mapInArrow`: yields one row with the task's report, or none if this is not one of the plan's tasks.
 
-    Where a batch is empty Spark may plan fewer tasks than were asked for; the driver then does what is missing.
+    For an empty batch Spark may plan fewer tasks than it was asked for; the driver then does the missing ones.
     """
     context = TaskContext.get()
     partition = plan.tasks if context is None else context.partitionId()
@@ -59,7 +59,7 @@ def run_in_spark(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def run_task(plan: TaskPlan, partition: int, batches: Iterable[pa.RecordBatch]) -> Report:
-    """Do the share of one partition."""
+    """Do the work of one partition."""
     task = _Task(plan, partition, working_store(plan.address))
     try:
         task.run(batches)
@@ -76,7 +76,7 @@ def _function(pickled: bytes) -> Any:
 
 
 class _Task:
-    """What a task knows and has done so far."""
+    """A task's inputs and its progress."""
 
     def __init__(self, plan: TaskPlan, partition: int, store: StateStore) -> None:
         self.plan = plan
@@ -90,14 +90,14 @@ class _Task:
         self.distribution = first.distribution_key
         self.encoder = KeyEncoder(self.key_schema, plan.key, first.distribution_key, first.vnodes)
         self.oldest = oldest_kept(plan)
-        # Rows to write that no piece has: late ones, and what expired.
+        # Rows to write that belong to no piece: late ones, and expired ones.
         self.late: list[pa.RecordBatch] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Do all of it. The answer for a piece is held until the next, so that the last goes with what comes after."""
+        """Do all of it. Holds the writes of a piece until the next, so that the last go up with what comes after."""
         plan = self.plan
         due = self._due()
-        pending = self._forgotten(due)
+        pending = self._due_deletes(due)
         called = False
         for piece in pieces_of(self._in_time(batches), plan.rows, self.distribution, plan.chunk_bytes):
             rows, starts = sorted_by_key(piece.rows, self.encoder, plan.order_by)
@@ -124,7 +124,7 @@ class _Task:
         for raw in self.meter.rows(batches):
             if not raw.num_rows:
                 continue
-            batch = arrived(raw, plan)
+            batch = convert_arrivals(raw, plan)
             if plan.event_time is not None:
                 largest = newest(batch, plan.event_time)
                 known = self.report.newest_event if self.report.newest_event is not None else plan.newest_event
@@ -158,7 +158,7 @@ class _Task:
     def _calls(
         self, rows: pa.RecordBatch, starts: npt.NDArray[np.int64], due: pa.RecordBatch | None
     ) -> Iterator[Writes]:
-        """Call the function for some keys, as often as they have timers that are due; what it answers each time."""
+        """Call the function for some keys, once for each round of due timers; yields what each call wrote."""
         plan = self.plan
         keys = rows.select(list(plan.key)).take(pa.array(starts))
         check_placed(self._distribution(keys), self.partition, plan.tasks, plan.states[0].name)
@@ -175,7 +175,7 @@ class _Task:
     def _earlier_rounds(
         self, keys: pa.RecordBatch, states: dict[str, State], timers: FiredTimers, no_rows: pa.RecordBatch
     ) -> Generator[Writes, None, dict[str, State]]:
-        """Call keys with several timers for all but their latest; returns the states as that leaves them."""
+        """Call keys with several timers for all but their latest; returns the states after these calls."""
         several = timers.several()
         if not len(several):
             return states
@@ -190,7 +190,7 @@ class _Task:
             known = CalledKeys(round_keys, self.encoder)
             writes = self._call(self._batch(no_rows, np.zeros(0, np.int64), round_keys, after, fired), known)
             after = {
-                name: self._unexpired(state_after(state, writes.get(name, ()), known, names))
+                name: self._without_expired(state_after(state, writes.get(name, ()), known, names))
                 for name, state in after.items()
             }
             yield writes
@@ -209,24 +209,24 @@ class _Task:
         return KeyedBatch(rows, starts, keys, states, plan.batch_id, watermark, fired)
 
     def _call(self, batch: KeyedBatch, known: CalledKeys) -> Writes:
-        """Call the function once; what it wants written, by table."""
+        """Call the function once; returns what it wrote, by table."""
         plan = self.plan
         with self.meter.calling():
             update = _function(plan.function)(batch)
         if not isinstance(update, Update):
             raise InvalidBatch(
-                f"the function for table {plan.states[0].name!r} answered a {type(update).__name__}; expected an "
+                f"the function for table {plan.states[0].name!r} returned a {type(update).__name__}; expected an "
                 "Update; nothing of the batch was stored"
             )
         return self._writes(update, known)
 
     def _with_due(self, keys: pa.RecordBatch, due: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.intp]]:
-        """The keys, with those behind them that only have timers; and for each timer where its key is."""
+        """The keys, followed by those that only have timers; and for each timer the position of its key."""
         wanted = due.select(list(self.plan.key))
         joined = pa.concat_batches([keys, wanted]) if wanted.num_rows else keys
         encoded = self.encoder.encode(joined).dictionary_encode()
         place = encoded.indices.to_numpy()
-        # Codes count by first sight: those of `keys` are 0, 1, ..., and each new one is one more.
+        # Codes count by first occurrence: those of `keys` are 0, 1, ..., and each new one is one more.
         first = np.flatnonzero(np.diff(np.maximum.accumulate(place), prepend=-1) > 0)
         return joined.take(pa.array(first)), place[keys.num_rows :]
 
@@ -251,16 +251,16 @@ class _Task:
                 for name, values in zip(schema.names, rows.flatten(), strict=True)
             ]
             state = State(pa.RecordBatch.from_arrays(columns, names=schema.names), found)
-        return self._unexpired(state)
+        return self._without_expired(state)
 
-    def _unexpired(self, state: State) -> State:
+    def _without_expired(self, state: State) -> State:
         plan = self.plan
         if plan.expiry is None or self.oldest is None:
             return state
         return without_expired(state, plan.expiry.column, self.oldest, plan.key)
 
     def _writes(self, update: Update, known: CalledKeys) -> Writes:
-        """What the function answered, by table."""
+        """What the function returned, by table."""
         plan = self.plan
         writes: Writes = {}
         for rows, deletes in ((update.deletes, True), (update.state, False)):
@@ -268,12 +268,12 @@ class _Task:
                 batch = batch_of(part, spec, keys_only=deletes)
                 known.check(batch, spec.name, "a delete" if deletes else "state")
                 if not deletes and plan.expiry is not None and not plan.expiry.event:
-                    batch = stamped(batch, plan.expiry.column, plan.now)
+                    batch = stamp_rows(batch, plan.expiry.column, plan.now)
                 writes.setdefault(spec.name, []).append((batch, deletes))
         for name, rows in update.outputs.items():
             if name not in plan.outputs:
                 raise InvalidBatch(
-                    f"the function answered rows for output {name!r}; expected one of {sorted(plan.outputs)}; nothing "
+                    f"the function returned rows for output {name!r}; expected one of {sorted(plan.outputs)}; nothing "
                     "of the batch was stored"
                 )
             if rows is not None:
@@ -282,7 +282,7 @@ class _Task:
         if update.timers is not None:
             if plan.timers is None:
                 raise InvalidBatch(
-                    "the function answered timers, and they need a watermark; give stateful an event_time and a delay; "
+                    "the function returned timers, and they need a watermark; give stateful an event_time and a delay; "
                     "nothing of the batch was stored"
                 )
             batch = batch_of(update.timers, plan.timers)
@@ -299,12 +299,12 @@ class _Task:
         unknown = sorted(set(rows) - set(specs))
         if unknown:
             raise InvalidBatch(
-                f"the function answered rows for the state tables {unknown}; expected some of {list(specs)}; nothing "
+                f"the function returned rows for the state tables {unknown}; expected some of {list(specs)}; nothing "
                 "of the batch was stored"
             )
         return [(specs[name], part) for name, part in rows.items() if part is not None]
 
-    def _forgotten(self, due: pa.RecordBatch | None) -> Writes:
+    def _due_deletes(self, due: pa.RecordBatch | None) -> Writes:
         """Deletes of the timers that fire now, and of expired state in the vnodes whose turn it is."""
         plan, oldest = self.plan, self.oldest
         writes: Writes = {}
@@ -322,16 +322,16 @@ class _Task:
         return writes
 
     def _upload(self, writes: Writes) -> None:
-        """Upload rows, each table's at the same time as the others'; they win over what was uploaded before."""
+        """Upload rows, each table's at the same time as the others'; they win over earlier uploads."""
         plan = self.plan
         specs = {spec.name: spec for spec in (*plan.states, *plan.outputs.values(), plan.timers, plan.progress) if spec}
         wanted = [(specs[name], parts) for name, parts in writes.items() if any(batch.num_rows for batch, _ in parts)]
         if len(wanted) < 2:
-            runs = [_uploaded(self.store, spec, parts) for spec, parts in wanted]
+            runs = [_upload_runs(self.store, spec, parts) for spec, parts in wanted]
         else:
             with ThreadPoolExecutor(len(wanted)) as pool:
-                runs = list(pool.map(lambda item: _uploaded(self.store, *item), wanted))
-        # Tables that are uploaded at the same time are waited for at the same time.
+                runs = list(pool.map(lambda item: _upload_runs(self.store, *item), wanted))
+        # Tables that upload at the same time are waited for at the same time.
         self.meter.waited(max((waited for _, waited in runs), default=0.0))
         for (spec, _), (levels, _) in zip(wanted, runs, strict=True):
             self.report.uploads[spec.name] = levels + self.report.uploads.get(spec.name, [])
@@ -342,12 +342,12 @@ def _add(pending: Writes, writes: Writes) -> None:
         pending.setdefault(name, []).extend(parts)
 
 
-def _uploaded(
+def _upload_runs(
     store: StateStore, spec: TableSpec, parts: list[tuple[pa.RecordBatch, bool]]
 ) -> tuple[list[UploadedRun], float]:
     """The sorted runs of one table's rows and deletes, newest first, and the seconds of waiting for the bucket.
 
-    Where rows share a key the later part wins.
+    If rows share a key, the later part wins.
     """
     table: Any = same_table(store, spec)
     waits: list[float] = []
@@ -364,7 +364,7 @@ def _uploaded(
 
 
 def _with_all_columns(keys: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:
-    """Keys with the table's other columns, all null: what a delete has of them is not looked at."""
+    """Keys with the table's other columns, all null: a delete ignores them."""
     schema = spec.arrow_schema()
     columns = [
         keys.column(field.name) if field.name in spec.primary_key else pa.nulls(keys.num_rows, field.type)
