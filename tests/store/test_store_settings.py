@@ -1,8 +1,13 @@
 """Retention and grace period belong to the store, not to whoever happens to open it."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tussock.statestore import InvalidOption, SnapshotExpired, connect
+from tussock.statestore.base.limits import Limits
 
 
 def test_what_the_creator_asked_for_holds_for_those_who_ask_for_nothing(tmp_path: object) -> None:
@@ -38,3 +43,19 @@ def test_an_option_that_cannot_work_is_named(option: str, value: object) -> None
     """`InvalidOption` says which option and what it was."""
     with pytest.raises(InvalidOption, match=option):
         connect("memory://", **{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        (3, "limits is 3; expected"),
+        (Limits(batch_bytes=0), "limits.batch_bytes is 0; expected a number of at least 1"),
+        (Limits(segment_bytes=True), "limits.segment_bytes is True; expected a number of at least 1"),
+        (Limits(one_object_bytes=-1), "limits.one_object_bytes is -1; expected a number of at least 0"),
+    ],
+)
+def test_limits_that_nothing_fits_into_are_refused(tmp_path: Path, limits: Any, found: str) -> None:
+    """Before the place of the store is touched."""
+    with pytest.raises(InvalidOption, match=re.escape(found)):
+        connect(f"file://{tmp_path}/store", limits=limits)
+    assert not (tmp_path / "store").exists()
