@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from cluster.binaries import API_SERVER, BUILD_SECONDS_MAX, NoCluster
@@ -13,6 +14,10 @@ from support.api_server import running_api_server
 from support.minio import MinioServer, NoMinio, build_binary, find_binary
 
 pytest_plugins = ("support.workers", "support.everyday", "support.times")
+
+# How long an example takes says more of what else the machine does than of the code.
+hypothesis.settings.register_profile("busy-machine", deadline=None)
+hypothesis.settings.load_profile("busy-machine")
 
 _memory_names = count(1)
 

@@ -6,7 +6,7 @@ The course of a batch, for those who build on it:
 same
    for all tasks: `stateful(table=("left", "right"), ...)` reads and writes several tables in one task, which need the
    same primary key, `key`, and the same distribution key.
-2. Spark's exchange brings the rows to the task of their key. The task (`tasks.py`) sorts them by key (`groups.py`),
+2. Spark's exchange brings the rows to the task of their key. The task (`task/task.py`) sorts them by key (`groups.py`),
    looks the keys up in every state table at the pinned epoch, and calls the function with a `KeyedBatch`:
    `batch.rows` and `batch.starts`, `batch.keys`, and `batch.states["left"]`, a `State` of `rows` and `found` aligned
    with the keys. Keys whose timers fired come after those that have rows. If several timers of a key are due, calls

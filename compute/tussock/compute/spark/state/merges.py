@@ -1,8 +1,8 @@
 """Declarative merges: running values per key without user code.
 
-Functions are those of `merge.py` and two more: `count`, and `collect`, which keeps the newest values as a list. Rows
-of a key come in the order of `order_by`, so `first`, `last` and `collect` follow that order within a batch, and the
-order of batches between them.
+Functions are those of `writes/merges.py` and two more: `count`, and `collect`, which keeps the newest values as a list.
+Rows of a key come in the order of `order_by`, so `first`, `last` and `collect` follow that order within a batch, and
+the order of batches between them.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@
 | runs | suspended | stop it |
 | runs | another template | stop it when the platform has rolled; then as with none |
 | runs | | leave it |
-| ended | | follow its restart policy (`driver_runs.fate_of`); try another template at once |
+| ended | | follow its restart policy (`runs.fate_of`); try another template at once |
 """
 
 from collections.abc import Mapping, Sequence
