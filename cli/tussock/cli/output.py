@@ -89,7 +89,7 @@ def emit_json(document: Any) -> None:
 
 
 def emit_lines(documents: Iterable[Any]) -> None:
-    """Print JSON documents, each on a line of its own."""
+    """Print JSON documents, one on each line."""
     for document in documents:
         sys.stdout.write(_json(document) + "\n")
 

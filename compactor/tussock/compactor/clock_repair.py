@@ -45,7 +45,7 @@ __all__ = ["repair_clock"]
 CACHE_BYTES = 16 << 20
 """For metas; blocks are not cached."""
 PIN_LEASE_MS = 60_000
-"""A pin that is held was written less than so long ago; judged with one more, as everywhere."""
+"""A live pin was written less than this long ago; judged with one more, as everywhere."""
 LEASE_MS = 60_000
 """The same of a leader whose lease cannot be read."""
 SST_BYTES = 1 << 62
@@ -104,7 +104,7 @@ def _append(store_log: VersionLog, repair: RepairClock, numbers: Numbers, limit_
     def decide(version: Version) -> tuple[list[Delta], None]:
         given = numbers.pairs(epochs_ahead(version, repair.limit))
         delta = replace(repair, epochs=given)
-        # Whoever makes them gets `StaleUpload`: when they began cannot be told.
+        # Their commit ends with `StaleUpload`: when they began cannot be told.
         begun = [one for one in version.backups.values() if one.expires_ms and one.created_ms > limit_ms]
         return [*(DropBackup(name=one.name, id=one.id) for one in begun), delta], None
 
@@ -149,7 +149,7 @@ def _renumber(rows: Rows, numbers: Numbers) -> Rows:
 
 def _check_at_rest(bucket: ObjectStore, version: Version, now_ms: int, limit_ms: int) -> None:
     """Raise `InvalidOption` if somebody is seen to use the store, judged by the bucket's clock."""
-    # A clock that is ahead writes leases that end in years; whoever holds one has written its object just now.
+    # A clock that is ahead writes leases that end in years; the holder of one has written its object just now.
     for pin, info in pin_objects(bucket):
         if now_ms <= min(pin.expires_ms + PIN_LEASE_MS, info.modified_ms + 2 * PIN_LEASE_MS):
             raise _in_use(bucket, f"{pin.owner} holds a snapshot at epoch {pin.epoch}", "close it")

@@ -2,7 +2,7 @@
 
 `tussock.statestore.connect` loads this module by name (see `docs/decisions/0003-late-bound-backend.md`).
 
-Who compacts: the process that commits. After each commit its background thread is nudged; when a table's L0 is so
+The process that commits compacts. After each commit its background thread is nudged; when a table's L0 is so
 long that reads would suffer, the commit itself works on it before it returns. So a store that many short-lived
 processes write to (the Python workers of a Spark job, say) stays in shape without any service. When there is nothing
 left to compact, the thread runs a vacuum now and then, without which bucket and log would only grow.
@@ -100,7 +100,7 @@ class EmbeddedBackend:
         return self.meta.recent()
 
     def await_change(self, seq: int, seconds: float) -> Version:
-        """A version newer than `seq`, or the newest there is after so many seconds."""
+        """A version newer than `seq`, or the newest there is after `seconds`."""
         return self.meta.await_change(seq, seconds)
 
     def create_table(self, spec: TableSpec) -> TableState:
@@ -142,7 +142,7 @@ class EmbeddedBackend:
         return self.meta.pins.pin(epoch)
 
     def pins(self) -> list[PinInfo]:
-        """The live pins on the store, whoever holds them, by epoch ascending."""
+        """The live pins on the store, of all processes, by epoch ascending."""
         return self.meta.live_pins()
 
     def protect(self, in_flight: Callable[[], Sequence[str]]) -> None:
@@ -307,7 +307,7 @@ class EmbeddedBackend:
             if done:
                 self.meta.own_tasks.succeeded(task)
             else:
-                # Whoever took it back may be at work on it.
+                # The process that took it back may be at work on it.
                 self.meta.own_tasks.failed(task)
         return True
 
@@ -362,7 +362,7 @@ class EmbeddedBackend:
         try:
             self.meta.own_tasks.release(task)
         except TussockError:
-            # Whoever comes next takes it back when it expires; the error that led here is the one to tell.
+            # The next process takes it back when it expires; the error that led here is the one to tell.
             return
 
     def _is_closing(self) -> bool:

@@ -41,7 +41,7 @@ def execute(
     end: bytes | None = None,
     sst_bytes: int = OUTPUT_SST_BYTES,
 ) -> tuple[SstInfo, ...]:
-    """Merge the task's inputs; answers the outputs, a sorted run, uploaded and not yet in any version.
+    """Merge the task's inputs; returns the outputs, a sorted run, uploaded and not yet in any version.
 
     Args:
         sstables: reads the inputs.

@@ -26,7 +26,7 @@ PART_BYTES_MIN = 8 << 20
 
 PARTS_MAX = 256
 _SSTS_A_PART = 32
-"""With so many input SSTs for each part, their smallest keys are borders enough, and no meta is read."""
+"""With this many input SSTs for each part, their smallest keys are borders enough, and no meta is read."""
 
 
 class TaskPart(msgspec.Struct, frozen=True, kw_only=True):

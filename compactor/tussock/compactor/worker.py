@@ -18,9 +18,9 @@ log = get_logger("tussock.compactor")
 
 
 class CompactionWorker:
-    """Runs `step` in a thread of its own, again and again while it answers that it did something.
+    """Runs `step` in its own thread, again and again while it returns that it did something.
 
-    `step` claims and executes one task, and sees to a task that fails. An error of its own, of a log that cannot be
+    `step` claims and executes one task, and sees to a task that fails. Another error, of a log that cannot be
     read, say, ends the round and not the thread: the next nudge tries again.
     """
 

@@ -125,7 +125,7 @@ class StateStore:
         generation: int | None = None,
         source: str | None = None,
     ) -> int:
-        """Seal the epoch, upload its rows and commit them; answers the epoch that holds.
+        """Seal the epoch, upload its rows and commit them; returns the epoch that holds.
 
         That is `epoch`, or a fresh one if another writer committed a newer epoch meanwhile. With `writer` and
         `batch_id` the commit is idempotent: repeated, it is a no-op that answers the first one's epoch. `expect`
@@ -187,7 +187,7 @@ class StateStore:
     def open_writer(self, name: str) -> int:
         """Take a writer's name over, as a job does when it starts: answers its new generation.
 
-        Commits that name an older one are refused with `Fenced` from now on, whoever makes them; those that name none
+        Commits that name an older one are refused with `Fenced` from now on, in every process; those that name none
         are not held to it. Each call begins a new generation.
         """
         self._parts.lifetime.check_usable()
@@ -215,7 +215,7 @@ class StateStore:
         return self._parts.views.refresh().max_committed_epoch
 
     def wait_epoch(self, epoch: int, timeout: float = 10.0) -> None:
-        """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after so many seconds."""
+        """Return when this client sees all of `epoch`, 0 at once; `WaitTimeout` after `timeout` seconds."""
         if type(epoch) is not int or epoch:
             check_epoch(epoch)
         check_timeout(timeout)
@@ -247,7 +247,7 @@ class StateStore:
         """Take part in a job whose workers' epochs commit together; needs a platform. See `docs/checkpoints.md`.
 
         `participant` names this worker within the job: with `on_missing="wait"` it has to last from one process to
-        its successor, without a name it gets one of its own. Barriers come every `interval` seconds once so many
+        its successor, without a name it gets a fresh one. Barriers come every `interval` seconds once that many
         `participants` have joined; `timeout` seconds after one that not all have collected, it is aborted. The
         callbacks get a `BarrierEvent`, in the store's own thread. Raises `DuplicateName` if a live worker has the
         name, `InvalidOption` if the others run with other options or the store is embedded.
@@ -276,7 +276,7 @@ class StateStore:
         return Snapshot(self._parts, self._parts.backend.pin(epoch))
 
     def pins(self) -> list[PinInfo]:
-        """All live pins on the store, whoever holds them."""
+        """All live pins on the store, of all processes."""
         self._parts.lifetime.check_usable()
         return self._parts.backend.pins()
 

@@ -21,7 +21,7 @@ from tussock.statestore.settings import StoreSettings
 
 __all__ = ["connect", "open_store"]
 
-# Who keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
+# The module that keeps the version, by what a URL begins with. Loaded by name, because the rooms import one way: see
 # `docs/decisions/0003-late-bound-backend.md`.
 _EMBEDDED = "tussock.compactor.embedded"
 _PLATFORM = "tussock.meta.client.backend"

@@ -156,7 +156,7 @@ class ObjectStoreUnavailable(TussockError, OSError):
 
 
 class StaleUpload(TussockError, RuntimeError):
-    """A commit names SSTs that were uploaded so long ago that vacuum may have taken them; upload them again."""
+    """A commit names SSTs whose upload is old enough for vacuum to have deleted them; upload them again."""
 
 
 class WaitTimeout(TussockError, TimeoutError):

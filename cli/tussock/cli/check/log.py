@@ -63,7 +63,7 @@ def sort_log_objects(listed: Sequence[ObjectInfo]) -> LogObjects:
 
 
 def check_log(bucket: ObjectStore, objects: LogObjects, findings: Findings) -> Version:
-    """Check all of the log; answers the newest version that can be had from what is readable."""
+    """Check all of the log; returns the newest version that its readable part gives."""
     boundary = max(objects.markers, default=0)
     for path in objects.others:
         findings.problem(path, "foreign object: no entry, snapshot or marker has such a name")

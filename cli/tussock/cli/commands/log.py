@@ -42,7 +42,7 @@ def log(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=0, help=f"The last so many entries; by default {ENTRIES_SHOWN}, with --json all."
+            "--limit", "-n", min=0, help=f"Number of entries, the last; by default {ENTRIES_SHOWN}, with --json all."
         ),
     ] = None,
     as_json: Json = False,

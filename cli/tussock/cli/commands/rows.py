@@ -32,7 +32,7 @@ ROWS_SHOWN = 100
 
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", "-n", min=0, help=f"At most so many rows; by default {ROWS_SHOWN}, and with --json all."),
+    typer.Option("--limit", "-n", min=0, help=f"Number of rows at most; by default {ROWS_SHOWN}, and with --json all."),
 ]
 
 

@@ -33,7 +33,7 @@ def dump(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=0, help=f"At most so many rows; by default {ROWS_SHOWN}, and with --json all."
+            "--limit", "-n", min=0, help=f"Number of rows at most; by default {ROWS_SHOWN}, and with --json all."
         ),
     ] = None,
     as_json: Json = False,

@@ -1,11 +1,11 @@
-"""Two answers over HTTP for whoever runs a node: does it live, and is it of use.
+"""Liveness and readiness of a compactor node, over HTTP.
 
 | path | 200 | 503 |
 |---|---|---|
 | `/healthz` | its threads run | one has ended, which only a restart can cure |
 | `/readyz` | it has a session at the meta service | it has none, or is shutting down |
 
-A node whose service is away lives: a restart would not bring the service back. Nobody is asked who he is, and nothing
+A node whose service is away lives: a restart would not bring the service back. Callers need no credentials, and nothing
 of the store is told. Python's own server is enough for a probe every few seconds.
 """
 
@@ -53,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
 def start_health(address: str, alive: Answer, ready: Answer) -> str:
     """Answer at `address` (`host:port`; port 0 takes a free one) until the process ends; tells where that is.
 
-    `alive` and `ready` are called from threads of their own. `InvalidOption` if nobody can listen there.
+    `alive` and `ready` are called from other threads. `InvalidOption` if nobody can listen there.
     """
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > 65535:

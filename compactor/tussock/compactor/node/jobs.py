@@ -95,7 +95,7 @@ class Jobs:
         return SlotWork(job, None if job.parts is None else job.waiting.pop())
 
     def cut(self, job: CompactionJob, parts: list[TaskPart]) -> int:
-        """The task was cut; answers the part that the slot which did so goes on with."""
+        """The task was cut; returns the part with which the slot that cut it goes on."""
         job.parts = parts
         # All keys from the start: slots note their progress without the lock, while others sum it up.
         job.rows_read = dict.fromkeys(range(len(parts)), 0)

@@ -1,7 +1,7 @@
 """A compactor node: takes tasks from a meta service, runs them in its slots, reports them or hands them back.
 
 It keeps nothing: a task that it loses is done again by another node, and what it had uploaded for it is garbage that
-vacuum finds. Whoever stops it (SIGTERM) calls `drain`; then it takes no more tasks, stops those that run and returns
+vacuum finds. To stop it (SIGTERM), `drain` is called; then it takes no more tasks, stops those that run and returns
 them, so that others can begin them at once.
 
 A task is cut by key range over the node's slots (`parts.py`, `jobs.py`). A slot that ends a task's last part reports
@@ -50,7 +50,7 @@ class CompactorNode:
         self._threads: list[Task] = []
 
     def start(self, slots: int, equip: Callable[[pb.OpenSessionResponse], tuple[Sstables, Sequence[Slot]]]) -> None:
-        """Open the session with so many slots, and begin.
+        """Open the session with `slots` slots, and begin.
 
         `equip` makes of what the service answered (where the bucket is, and how it is opened) the slots, and what
         reads metas to cut tasks by. Raises what opening the session raises.
@@ -62,7 +62,7 @@ class CompactorNode:
             self._threads.append(self._system.spawn(f"tussock-slot-{number}", lambda slot=slot: self._serve(slot)))  # type: ignore[misc]
 
     def drain(self, timeout: float) -> None:
-        """Take no more tasks, stop those that run and return them; then end the session. At most so many seconds."""
+        """Take no more tasks, stop and return those that run, and end the session: within `timeout` seconds."""
         with self._changed:
             if self._stopped:
                 return

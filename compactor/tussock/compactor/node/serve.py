@@ -53,7 +53,7 @@ class CompactorSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     """For all slots together; 0: as much as they like, which is about 0.5 GB each."""
     deadline_seconds: float = 30.0
-    """After so long a request to the bucket, or a call of the service, has failed."""
+    """Seconds after which a request to the bucket, or a call of the service, has failed."""
     drain_seconds: float = 20.0
     """How long SIGTERM waits for running tasks to stop and be handed back."""
     health_listen: str = ""
@@ -65,7 +65,7 @@ class CompactorSettings(msgspec.Struct, frozen=True, kw_only=True):
 def sst_bytes_for(memory_bytes: int, slots: int) -> int:
     """How large outputs may be before compression, so that all slots together stay within `memory_bytes`.
 
-    Raises `InvalidOption` if so little memory is not enough for so many slots.
+    Raises `InvalidOption` if the memory is too small for the slots.
     """
     if not memory_bytes:
         return OUTPUT_SST_BYTES

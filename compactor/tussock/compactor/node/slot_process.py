@@ -1,11 +1,11 @@
-"""A slot that is a process of its own, so that compaction uses as many cores as there are slots.
+"""A slot that is its own process, so that compaction uses as many cores as there are slots.
 
 The process is started with the slot, since importing what it needs takes a second, and lives from part to part; if it
 dies, the part fails and the next one gets a fresh process. It is spawned, not forked: gRPC and the bucket's client have
 threads, which do not survive a fork.
 
 Parts go to it as bytes, outputs come back as bytes; rows read and the wish to stop pass through two numbers in shared
-memory. Short-lived credentials of the bucket are asked for over a pipe of their own: the process has no session. When
+memory. Short-lived credentials of the bucket are asked for over their own pipe: the process has no session. When
 the node is gone, however it ended, the process sees that it has another parent, or that its pipe is closed, and ends.
 """
 
@@ -172,7 +172,7 @@ def _main(parts: Connection, secrets: Connection, shared: Any, encoded: bytes) -
     asking = threading.Lock()
 
     def ask() -> BucketCredentials:
-        with asking:  # the library asks from threads of its own
+        with asking:  # the library asks from its own threads
             secrets.send_bytes(b"")
             answer = secrets.recv()
         if isinstance(answer, str):

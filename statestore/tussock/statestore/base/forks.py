@@ -1,4 +1,4 @@
-"""Stores, and libraries, whose threads do not survive a fork: who uses one in the child would wait for ever.
+"""Stores, and libraries, whose threads do not survive a fork: a call in the child would wait for ever.
 
 So it is told instead, by `StoreClosed` or `InvalidOption`.
 """

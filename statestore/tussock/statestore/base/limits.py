@@ -21,7 +21,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes: int = 32 << 20
     """A merged batch has no more, unless a single row has."""
     merge_bytes: int = 64 << 20
-    """Once the inputs of a merge hold so much together, another is opened only when nothing else can be given out."""
+    """Once the inputs of a merge hold this many bytes, another is opened only when nothing else can be given out."""
     sst_bytes: int = 64 << 20
     """Bytes of an SST before compression, in commits and spills."""
     one_object_bytes: int = 256 << 10

@@ -2,7 +2,7 @@
 
 A library does not decide where its lines go. They are records of `tussock.<room>` loggers, so an application sends
 them wherever it likes with `logging`; if it does nothing, warnings and errors go to standard error. A record's
-message is the whole event as text. Who wants its parts finds them in the record's attribute `tussock`.
+message is the whole event as text. The record's attribute `tussock` has its parts.
 
 What `structlog.contextvars` holds at the time, such as the id of the request that is worked on, is in every event.
 """
@@ -22,7 +22,7 @@ _TEXT = structlog.processors.LogfmtRenderer(key_order=["event"], bool_as_flag=Fa
 
 
 def _to_logging(_: object, __: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """The arguments of the standard library's method: it renders traces, and has no fields of its own."""
+    """The arguments of the standard library's method: it renders traces, and brings no fields."""
     trace = event.pop("exc_info", None)
     fields = {key: value for key, value in event.items() if value is not None}
     passed: dict[str, Any] = {"extra": {FIELDS: fields}}

@@ -1,7 +1,7 @@
 """Threads that a store hands requests to, and that another thread may stop by closing the store.
 
-Then whoever waits for such a request, or hands in the next one, is told `StoreClosed`; a pool's own errors say nothing
-to the callers of a store. The reads and uploads of stores and of compaction use it.
+Then a caller that waits for such a request, or hands in the next one, gets `StoreClosed`; a pool's own errors say
+nothing to the callers of a store. The reads and uploads of stores and of compaction use it.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The only module that asks the machine for time, randomness and threads.
 
 Everything else takes a `System`, so that a test (and the simulator) decides what time it is, which ids come next and
-who runs when. A lint in `tests/test_tidy.py` bans `time.time`, `random`, `uuid4` and friends elsewhere. A lock that
-is held for a computation only, with no request, wait or sleep inside, may be a plain `threading.Lock`.
+in which order threads run. A lint in `tests/test_tidy.py` bans `time.time`, `random`, `uuid4` and friends elsewhere. A
+lock that is held for a computation only, with no request, wait or sleep inside, may be a plain `threading.Lock`.
 """
 
 import secrets
@@ -32,7 +32,7 @@ class Condition(Lock, Protocol):
     """A lock, and waiting for somebody to say that something changed under it."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give the lock back until notified or for so many seconds; `False` if the time was up."""
+        """Give the lock back until notified, or for `timeout` seconds; `False` if the time was up."""
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `predicate()` holds; answers it as it is at the end."""
@@ -45,7 +45,7 @@ class Task(Protocol):
     """Something that runs beside its spawner."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, or for so many seconds."""
+        """Wait for its end, or for `timeout` seconds."""
 
     def is_alive(self) -> bool:
         """Whether it is still running."""
@@ -70,7 +70,7 @@ class System(Protocol):
         """A fresh reentrant lock, which may be held across requests."""
 
     def condition(self) -> Condition:
-        """A fresh condition with a reentrant lock of its own."""
+        """A fresh condition with its own reentrant lock."""
 
     def spawn(self, name: str, work: Callable[[], None]) -> Task:
         """Start `work` beside the caller; it does not keep the process alive."""

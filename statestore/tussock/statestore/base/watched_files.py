@@ -1,6 +1,6 @@
 """Files that are read again when they change: certificates, keys, tokens, credentials of a bucket.
 
-Whoever rotates them replaces the files and restarts nothing. A change that cannot be used (a key that is written
+A rotation replaces the files and restarts nothing. A change that cannot be used (a key that is written
 before its certificate, a torn copy) is told once, and what was read before stays in force.
 """
 

@@ -35,7 +35,7 @@ server that is asked for them, or that none are needed. Without any of them it a
 instance of."""
 
 _EARLY_MS = 300_000
-"""Renewed so long before they expire, so that no request begun with them outlives them."""
+"""Renewed this long before they expire, so that no request begun with them outlives them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +48,7 @@ class BucketCredentials:
     expires_ms: int = 0
     """Unix time; 0 for never."""
     renew_ms: int = 0
-    """After so long others may be in force, though these still work; 0: not before they expire."""
+    """After this long others may be in force, though these still work; 0: not before they expire."""
 
     def __repr__(self) -> str:
         return f"BucketCredentials({self.access_key_id!r}, expires_ms={self.expires_ms})"

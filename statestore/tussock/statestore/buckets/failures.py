@@ -16,7 +16,7 @@ __all__ = ["DENIED", "NO_BUCKET", "is_past_end", "translate"]
 
 NO_BUCKET = "the bucket does not exist"
 DENIED = "access was denied"
-"""In the message of an error: what is wrong with the whole bucket, for whoever has to tell a person what to do."""
+"""In the message of an error: what is wrong with the whole bucket, for code that tells a person what to do."""
 
 _DETAIL_MAX = 300
 _RETRIES = re.compile(r"after (\d+) retries")

@@ -157,8 +157,8 @@ class FileBucket:
     def _make_folder(self, folder: Path) -> None:
         """Create a folder and its parents, each synced into its own parent before it is relied on.
 
-        A folder inside the bucket that is there already is synced once too: whoever created it may have died before
-        doing so.
+        A folder inside the bucket that is there already is synced once too: the process that created it may have died
+        before doing so.
         """
         if folder in self._synced_folders:
             return

@@ -2,8 +2,8 @@
 
 All of them have a conditional create (`If-None-Match: *` on S3). Requests are repeated inside obstore, with growing
 pauses. One trap follows from that: a `create` whose answer was lost is repeated, meets the object that it has itself
-created, and answers `False`. Whoever must know reads the object back; the version log does, and knows its own entry
-by the entry's id.
+created, and returns `False`. A caller that must know reads the object back; the version log does, and knows its
+own entry by the entry's id.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +155,7 @@ class ObstoreBucket:
         try:
             return work(*args, **kwargs)
         except TussockError:
-            # Of whoever answers for the store to ask. Some are errors of the system as well, and translated already.
+            # Raised by the credentials' source. Some are errors of the system as well, and translated already.
             raise
         except (BaseError, OSError) as error:
             failure = translate(error, operation, path, self._where, self._system.monotonic() - started)

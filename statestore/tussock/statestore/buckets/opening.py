@@ -70,7 +70,7 @@ def open_bucket(
     """The bucket that `url` names; a folder is created if absent, a remote bucket must be there (and is not asked).
 
     Without `make_folder` a folder is created at the first write, so that reading a wrong URL leaves nothing behind.
-    `memory://` is a fresh store of its own, `memory://NAME` one that the process shares by name; then
+    `memory://` is a fresh store, `memory://NAME` one that the process shares by name; then
     `file:///absolute/path`, `s3://bucket/prefix`, `gs://bucket/prefix` and `az://container/prefix`.
     `deadline_seconds` bounds how long one request to a remote bucket is tried, its retries included. `options` are
     settings of a remote bucket by the names of the environment's variables, which they overrule. `credentials`, of an

@@ -1,4 +1,4 @@
-"""Who asks the bucket for how much: requests and bytes per caller.
+"""Counts of requests to the bucket and of their bytes, by caller.
 
 A bucket costs money by the request, and an idle store must make none; so each part of the store (reads, scans,
 flushes, compaction, vacuum, the log) gets its own view of the one bucket, and all views count into one table. A view

@@ -2,7 +2,7 @@
 
 `participant.py` decides what an event means; this does it: holds the worker's writes off while an epoch ends, seals
 and uploads that epoch, collects the barrier, drops what was committed or aborted. Events come to an inbox and are
-worked on by one thread of the store's, so whoever brings them never waits.
+worked on by one thread of the store's, so the thread that brings them never waits.
 """
 
 from collections import deque
@@ -131,7 +131,7 @@ class Checkpoint:
         """Finish: wait until everything is in a checkpoint, then be no participant any more; a second call is no error.
 
         Ends with the first barrier that comes from now on, so `on_barrier` is called once more. `CheckpointAborted` if
-        that is aborted: go back and finish again; `WaitTimeout` after so many seconds: call it again, or `abandon`.
+        that is aborted: go back and finish again; `WaitTimeout` after `timeout` seconds: call it again, or `abandon`.
         """
         with self._own_lock():
             if self._closed:

@@ -1,4 +1,4 @@
-"""What the client needs of whoever keeps the version: the seam between `statestore` and the rooms above it.
+"""What the client needs of the keeper of the version: the seam between `statestore` and the rooms above it.
 
 The embedded backend (`tussock.compactor.embedded`) puts the version log and a compaction thread into this process;
 a platform's backend talks to a meta service. Both are loaded by name in `connect`, because the rooms import one
@@ -132,7 +132,7 @@ class BackupInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_seq: int = 0
     """The log entry that announced it: what left the tree after that waits for it."""
     expires_ms: int = 0
-    """Being made, and given up by whoever comes by after this; 0: it is complete."""
+    """Being made, and given up by the next process after this; 0: it is complete."""
     seq: int = 0
     """The version that it holds, by its last log entry."""
     epoch: int = 0
@@ -192,7 +192,7 @@ class Backend(Protocol):
         """A recent version, at most a fraction of a second old; asks for news only if nobody brings it by itself."""
 
     def await_change(self, seq: int, seconds: float) -> VersionView:
-        """A version newer than `seq`, or the newest there is after so many seconds."""
+        """A version newer than `seq`, or the newest there is after `seconds`."""
 
     def create_table(self, spec: TableSpec) -> TableState:
         """Add a table (its `id` is assigned here); `TableExists` if the name is taken."""
@@ -205,7 +205,7 @@ class Backend(Protocol):
 
     @property
     def payload_bytes_max(self) -> int:
-        """SSTs whose object has at most so many bytes may be payloads of a commit; 0: none may."""
+        """SSTs whose object has at most this many bytes may be payloads of a commit; 0: none may."""
 
     def upload_horizon(self) -> str:
         """The newest garbage horizon known; ids of SSTs that are uploaded from now on are above it.
@@ -215,7 +215,7 @@ class Backend(Protocol):
         """
 
     def commit(self, request: CommitRequest) -> int:
-        """Commit an epoch; answers the epoch that holds.
+        """Commit an epoch; returns the epoch that holds.
 
         A repeated (writer, batch) is a no-op that answers the first one's epoch. Raises `Conflict` if `expect` no
         longer holds, `TableNotFound` if a table was dropped meanwhile, `Fenced` if a newer generation of the writer
@@ -238,7 +238,7 @@ class Backend(Protocol):
         """Pin that epoch, or the newest committed one; `SnapshotExpired` if it is no longer kept."""
 
     def pins(self) -> list[PinInfo]:
-        """All live pins on the store, whoever holds them."""
+        """All live pins on the store, of all processes."""
 
     def compact(self, table: str) -> None:
         """Merge the whole table into one sorted run at its bottom level, and return when that is done."""

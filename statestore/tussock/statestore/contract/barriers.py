@@ -21,7 +21,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What all participants of a job have to agree on."""
 
     participants: int
-    """Barriers are sent when so many have joined."""
+    """Barriers are sent once this many have joined."""
     interval_ms: int
     """From one barrier to the next."""
     timeout_ms: int
@@ -55,7 +55,7 @@ class BarrierChannel(Protocol):
     """A participant's line to the coordinator; events come to the callback that it was opened with, in order."""
 
     def join(self, seen_barrier: int) -> int:
-        """Become a participant, or ask to be told again where things stand; answers the generation.
+        """Become a participant, or ask again where things stand; returns the generation.
 
         `seen_barrier` is the largest barrier number known here. Raises `DuplicateName` if another live participant
         has the name, `InvalidOption` if the job runs with other options.

@@ -44,7 +44,7 @@ class Chunked(Sequence[Item]):
         last = min(bisect_right(self._ends, max(end - 1, start)), len(self._chunks) - 1)
         before = self._chunks[first][: start - self._begin(first)]
         middle = (*before, *new, *self._chunks[last][end - self._begin(last) :])
-        # Too few for a chunk of their own: they join a neighbour, which has half a chunk or more.
+        # Too few for their own chunk: they join a neighbour, which has half a chunk or more.
         if len(middle) * 2 < CHUNK_MAX and last + 1 < len(self._chunks):
             last += 1
             middle += self._chunks[last]
@@ -57,7 +57,7 @@ class Chunked(Sequence[Item]):
 
     def lower_bound(self, value: bytes, key: Callable[[Item], bytes]) -> int:
         """As the function of that name."""
-        # Chunk by chunk first: to ask for single items would find each one's chunk by a bisection of its own.
+        # Chunk by chunk first: to ask for single items would need a bisection for each.
         number = bisect_left(self._chunks, value, key=lambda chunk: key(chunk[-1]))
         if number == len(self._chunks):
             return len(self)

@@ -26,7 +26,7 @@ class KnownTables:
         self._ids[spec.name] = min(self._ids.get(spec.name, spec.id), spec.id)
 
     def created(self, spec: TableSpec) -> None:
-        """This client created it: who reads the name from now on knows that this one is meant."""
+        """This client created it: from now on the name means this one."""
         self._ids[spec.name] = spec.id
 
     def meant(self, state: TableState, epoch: int) -> int:

@@ -53,15 +53,15 @@ class SstInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_bytes: int
     meta_bytes: int
     epoch: int
-    """The epoch of every row where the rows carry none of their own (a commit's SST); 0 where they do."""
+    """The epoch of every row where the rows carry none (a commit's SST); 0 where they do."""
     min_epoch: int
     max_epoch: int
     meta_in_data: bool = False
-    """The meta is no object of its own but follows the blocks, at `data_bytes` from where they begin."""
+    """The meta is no separate object but follows the blocks, at `data_bytes` from where they begin."""
     source: str = ""
     """URL of the store in whose bucket its objects are, for an SST that a clone took over; empty: this store's own."""
     entry: int = 0
-    """Sequence of the log entry whose object holds the SST, blocks and meta; 0: it is an object of its own."""
+    """Sequence of the log entry whose object holds the SST, blocks and meta; 0: it is a separate object."""
     offset: int = 0
     """Where it begins in the object of that entry."""
 
@@ -107,7 +107,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 def shown_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with dictionaries as they are read: unordered, with 32-bit indices.
 
-    Rows hold the values alone, so a batch has a dictionary of its own, in no order, of up to as many values as rows.
+    Rows hold the values alone, so a batch has its own dictionary, in no order, of up to as many values as rows.
     """
     for at, field in enumerate(schema):
         if pa.types.is_dictionary(field.type):
@@ -171,7 +171,7 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def data_path(sst_id: str) -> str:
-    """Path of an SST's blocks in the bucket, where it is an object of its own."""
+    """Path of an SST's blocks in the bucket, where it is a separate object."""
     return f"sst/{sst_id}.data"
 
 

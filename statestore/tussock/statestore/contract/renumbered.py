@@ -1,8 +1,8 @@
 """What a repair of the store's clock leaves behind: which numbers of epochs mean nothing any more.
 
 A clock that was years ahead, or a number that somebody made up, has given epochs numbers of the far future; the repair
-gives their rows present ones. Whoever noted such a number before must not read by it: as a number of the future it
-would show what came later, too. Pins, reads by epoch and conditional commits ask here.
+gives their rows present ones. A caller that noted such a number before must not read by it: as a number of the future
+it would show what came later, too. Pins, reads by epoch and conditional commits ask here.
 """
 
 import msgspec

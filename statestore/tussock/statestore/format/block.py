@@ -91,7 +91,7 @@ def _buffers(rows: Rows) -> tuple[int, int, list[Buffer]]:
 
 
 def encode_block(rows: Rows, codec: int) -> tuple[bytes, int, int]:
-    """Encode at least one row; answers the bytes with their trailer, their length before compression, the crc32c.
+    """Encode at least one row; returns the bytes with their trailer, their length before compression, the crc32c.
 
     An int in `rows.epochs` is not written: the block index or the version gives it. `codec` is one of `CODECS`.
     """

@@ -1,6 +1,6 @@
 """The 64-bit hash of user keys that bloom filters are built from: MurmurHash64A with a fixed seed.
 
-The algorithm is Austin Appleby's, published in the public domain (MurmurHash2.cpp in his `smhasher`). It was chosen
+The algorithm is Austin Appleby's, published in the public domain (MurmurHash2.cpp in `smhasher`). It was chosen
 because a step needs only 64-bit multiplications, shifts and exclusive-ors, each of which NumPy does on whole columns,
 and because one hash of 64 bits is enough to derive all the probes of a filter from. It guards against nothing: who
 chooses the keys can make them collide, which costs reads and never an answer.

@@ -2,7 +2,7 @@
 
     "TSKM" | u16 version | u16 zero | u32 payload length | payload | u32 crc32c of all before it
 
-Version 1 is an object of its own, `.meta`. Version 2 is the end of a small SST's `.data`, so that such an SST is one
+Version 1 is a separate object, `.meta`. Version 2 is the end of a small SST's `.data`, so that such an SST is one
 object and one request; a u32 with the bytes of the whole meta follows the checksum, so that it can be found from the
 object's end.
 

@@ -1,9 +1,9 @@
 """How the schema of a typed table may change: value columns are added, nullable, or take a wider type.
 
 Nothing that is stored is written anew. Each SST says in its meta which value columns it has, and a schema only ever
-grows: so the columns of an older SST are the first ones of a newer schema, of the same or a narrower type. Whoever
-reads it fills up and casts (`wider_types.py`). What could not be read so from old rows is refused: dropping, renaming
-and narrowing a column, changing a key column, and forbidding nulls.
+grows: so the columns of an older SST are the first ones of a newer schema, of the same or a narrower type. A read
+fills up and casts (`wider_types.py`). A change that old rows could not be read by is refused: dropping, renaming and
+narrowing a column, changing a key column, and forbidding nulls.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _DIGITS = {
 """Decimal digits that any value of an integer type has at most."""
 
 _SIGNIFICAND_BITS = {16: 11, 32: 24, 64: 53}
-"""By the bits of a float: integers of so many bits, without their sign, are exact in it."""
+"""By the bits of a float: integers of that many bits, without their sign, are exact in it."""
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:

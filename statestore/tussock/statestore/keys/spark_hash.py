@@ -4,7 +4,7 @@ Computing exactly Spark's hash lets Spark's own exchange (`repartition(n, keys)`
 the store wants them, so that writing them needs no second shuffle. The function is Murmur3_x86_32 with seed 42,
 chained over the columns: the hash of one is the seed of the next, and a null leaves it as it is. Source: Spark's
 `Murmur3_x86_32.java` and `HashExpression` in `hash.scala`; its variant for bytes differs from the published Murmur3
-in that each of the last 1 to 3 bytes is mixed as a sign-extended word of its own.
+in that each of the last 1 to 3 bytes is mixed as its own sign-extended word.
 
 Every type that a key column may have can be hashed. Those that Spark lacks are hashed as the type that Spark reads
 them as, which `docs/formats/vnodes.md` lists. Vnodes are on disk: none of this may change.

@@ -28,7 +28,7 @@ from tussock.statestore.write.shared_buffer import BufferedRun
 __all__ = ["KeyReader"]
 
 _TOGETHER = 16
-"""From so many keys on they are looked up in own rows together."""
+"""From this many keys on they are looked up in own rows together."""
 
 _FEW_ROWS = 1000
 """A scan limited to fewer rows begins with single blocks."""

@@ -1,6 +1,6 @@
 """Orders and searches of byte strings of any widths, by Polars, or by Arrow where Polars cannot work.
 
-Polars works in threads of its own, which do not survive a fork: in the child its next sort waits for them for ever.
+Polars works in its own threads, which do not survive a fork: in the child its next sort waits for them for ever.
 So a child of a process in which Polars had begun to work sorts with Arrow, one thread and some three times slower, but
 it comes to an end. `multiprocessing` forks on Linux up to Python 3.13, and some schedulers of jobs do.
 """
@@ -25,7 +25,7 @@ _at_fork = False
 
 
 def _look_before_fork() -> None:
-    """Note whether Polars has threads, whoever in this process made it work."""
+    """Note whether Polars has threads, started by any part of this process."""
     global _at_fork
     _at_fork = _lost or _used or _has_threads()
 

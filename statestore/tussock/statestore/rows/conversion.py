@@ -183,7 +183,7 @@ def _nulls(array: AnyArray) -> AnyArray | None:
 def check_text(array: AnyArray) -> None:
     """Raise `Misfit` unless all strings in the array are UTF-8, at any depth; 1 ns a row for ASCII, else 7 to 9.
 
-    Arrow makes an array of any bytes without a look at them, and whoever reads it as text then fails.
+    Arrow makes an array of any bytes without a look at them, and a reader that takes it for text then fails.
     """
     kind = array.type
     if not _has_text(kind) or (pt.is_string(kind) and _is_ascii(array)):

@@ -2,7 +2,7 @@
 
 The budget of a hot single-key read is a few microseconds, so a hit is one look-up in a dict and one flag set, with
 no lock and no reordering. All order is kept by `put`, under a lock, with the S3-FIFO policy: new values wait in a
-small queue; whoever was hit there by the time it reaches the end moves to the main queue, the others leave and
+small queue; an entry that was hit there by the time it reaches the end moves to the main queue, the others leave and
 only their keys are remembered for a while (a value that comes back meanwhile goes to the main queue at once); in the
 main queue a value that was hit goes round again. A scan of cold values thus passes through the small queue and
 leaves the main one alone, which an LRU list would flush. Source: Yang et al., "FIFO queues are all you need for

@@ -43,7 +43,7 @@ MERGE_BYTES = 16 << 20
 _STEP_BYTES_MIN = 128 << 10
 
 _GAP_SHARE = 8
-"""Blocks that need not be read are read all the same where they are fewer bytes than one part in so many of a step."""
+"""Blocks that need not be read are read all the same where they are fewer bytes than a step's bytes divided by this."""
 
 _FIRST_BLOCKS = 1
 """Blocks of the first read where few rows are expected; each further read takes four times as many."""
@@ -68,7 +68,7 @@ class ReadRange(NamedTuple):
     newest_at: int | None = None
     """Of each key only the newest version at or before this epoch is wanted: skip blocks that have nothing else."""
     step_bytes: int = DEFAULT_LIMITS.segment_bytes
-    """Read about so much at once, before compression; at most a segment."""
+    """Bytes to read at once, about, before compression; at most a segment."""
     types: Sequence[pa.DataType] | None = None
     """What the columns are now: SSTs from before the table was altered have fewer or narrower ones, which are filled
     up and cast; `None`: as stored."""

@@ -27,10 +27,10 @@ from tussock.statestore.sst.reader import CachedOnly, InSegment, NotCached, Ssta
 __all__ = ["FEW_KEYS", "Hits", "Keys", "Piece", "as_array", "find_many", "locate"]
 
 _SEGMENT_SHARE = 4
-"""A segment is read whole when at least one in so many of its blocks is wanted and not cached."""
+"""A segment is read whole when at least one in this many of its blocks is wanted and not cached."""
 
 _MANY_KEYS = 32
-"""From so many keys on in one segment, or one block, they are looked up together: that costs as much as 20 alone."""
+"""From this many keys on in one segment, or one block, they are looked up together: that costs as much as 20 alone."""
 
 _MANY_KEYS_OF_SEVERAL_WIDTHS = 256
 """The same where the segment's keys have several widths: to search these together they are all converted first."""
@@ -42,7 +42,7 @@ _AS_SINGLE_GETS = 32
 """Fewer keys are looked up as single ones are, as long as that takes no request."""
 
 _HASHED_TOGETHER = 32
-"""From so many keys on in one SST its filter is asked for all at once."""
+"""From this many keys on in one SST its filter is asked for all at once."""
 
 Keys: TypeAlias = list[bytes] | pa.BinaryArray
 """Encoded keys, as a list if they are few."""
@@ -292,7 +292,7 @@ class _Search:
                 found[place] = 1
 
     def _whole(self, number: int, cuts: list[tuple[int, int, int]]) -> CachedSegment | None:
-        """The segment, if it is cached, or if so much of it is wanted that it is worth to be read or put together."""
+        """The segment, if it is cached, or if enough of it is wanted to read it, or put it together."""
         sstables, sst, meta = self._of
         if not meta.is_moderate(number):
             return None

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _KEPT_SHARE = 8
-"""What is left in hand of a batch is copied once it is less than one part in so many, so that the batch can go."""
+"""What is left in hand of a batch is copied once it is less than one part in this many, so that the batch can go."""
 
 _NOTHING = Rows(pa.array([], pa.binary()), 0, None, ())
 

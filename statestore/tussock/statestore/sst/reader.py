@@ -32,7 +32,7 @@ from tussock.statestore.sst.cached import CachedBlock, CachedSegment
 __all__ = ["CachedOnly", "InSegment", "NotCached", "Sstables"]
 
 _META_SHARE = 8
-"""One part in so many of the cache's bytes is for metas."""
+"""The cache's bytes divided by this are for metas."""
 
 _READ_THREADS = 4
 
@@ -51,7 +51,7 @@ class Sstables:
     """All SSTs of a store, by what the version says of them.
 
     `cache_bytes` bounds both caches together. `caller` views of the bucket make the requests, so that they are
-    counted for whoever asked. `open_source` opens the bucket of another store, by its URL, of which this store names
+    counted for its caller. `open_source` opens the bucket of another store, by its URL, of which this store names
     SSTs because it is a clone; it is asked when the first of them is read. `limits` bound what is read at once.
     """
 
@@ -133,7 +133,7 @@ class Sstables:
         if segment is None:
             segment = self._load_segment(sst, meta, number)
         elif segment.beside_blocks:
-            # It is wanted again before it had to leave: it stays, and its blocks need no place of their own.
+            # It is wanted again before it had to leave: it stays, and its blocks need no other place.
             segment.beside_blocks = False
             self.blocks.remove([(sst.id, index) for index in range(*meta.segments[number : number + 2])])
         if sst.epoch and segment.rows.epochs != sst.epoch:
@@ -341,7 +341,7 @@ def _block_rows(rows: Rows, meta: LoadedMeta, index: int) -> Rows:
 
 
 def _at_epoch(rows: Rows, sst: SstInfo) -> Rows:
-    """The rows at the epoch that the version gives their SST; as they are where they carry epochs of their own."""
+    """The rows at the epoch that the version gives their SST; as they are where they carry epochs."""
     if sst.epoch == 0 or (isinstance(rows.epochs, int) and rows.epochs == sst.epoch):
         return rows
     return rows.with_epochs(sst.epoch)

@@ -168,7 +168,7 @@ def _from_arrow(batch: pa.RecordBatch | pa.Table, table: str) -> Rows:
 
 
 def _owned(array: pa.BinaryArray) -> pa.BinaryArray:
-    """A copy in memory of our own: whoever gave the array may write to its memory later, or give a slice of much more.
+    """A copy in our own memory: the caller may write to the array's memory later, or give a slice of much more.
 
     0.3 ns a byte, where the bytes are sorted, packed and uploaded next.
     """

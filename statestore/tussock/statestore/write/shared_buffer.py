@@ -22,13 +22,13 @@ from tussock.statestore.sst.lookup import RunIndex
 __all__ = ["BufferedRun", "EpochBuffer", "SharedBuffer"]
 
 _RUNS_TOGETHER = 4
-"""So many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
+"""This many runs of about one size become one: of n batches about log n runs stay, and a row is copied as often."""
 
 _SMALL_BYTES = 128 << 10
 """Runs are merged to no more than this while there are few: the commit merges large ones anyway."""
 
 _RUNS_MAX = 32
-"""From so many runs of one epoch and table on large ones are merged, too."""
+"""From this many runs of one epoch and table on, large ones are merged, too."""
 
 _RUN_BYTES_MAX = 64 << 20
 """And these to no more than this."""
