@@ -81,7 +81,7 @@ class MetaStore:
         Args:
             bucket: the store; it stays the caller's to close.
             system: clocks and entropy.
-            retention_seconds: epochs stay readable without a pin for so long after a newer one was committed; `None`
+            retention_seconds: for how long epochs stay readable without a pin after a newer one was committed; `None`
                 is what the store says. What is given here becomes what the store says at the next write.
             gc_grace_seconds: how long vacuum leaves alone what was dropped, or uploaded and not committed; likewise.
             pin_lease_seconds: how long a pin outlives its process.
@@ -146,7 +146,7 @@ class MetaStore:
         return self.log.version
 
     def await_change(self, seq: int, seconds: float) -> Version:
-        """A version newer than `seq`, or the newest there is after so many seconds."""
+        """A version newer than `seq`, or the newest there is after `seconds`."""
         deadline = self._system.monotonic() + seconds
         pause = WAIT_SECONDS_MIN
         while (version := self.refresh()).seq <= seq:
@@ -185,7 +185,7 @@ class MetaStore:
         self.log.append(decide)
 
     def commit(self, request: CommitRequest) -> int:
-        """Commit an epoch, all or nothing; answers the epoch that holds. See `commits.stamp` for what it refuses.
+        """Commit an epoch, all or nothing; returns the epoch that holds. See `commits.stamp` for what it refuses.
 
         SSTs that are among the request's payloads get a place in the log entry, so that one object is created for all.
         `ObjectStoreUnavailable` leaves open whether it happened; this object answers a repetition of the very same
@@ -247,7 +247,7 @@ class MetaStore:
         return max(version.safe_epoch, version.retention_epoch(self._system.now_ms(), retention_ms))
 
     def live_pins(self, most: int | None = None) -> list[PinInfo]:
-        """The live pins on the store, whoever holds them, by epoch ascending; `most` of them, the oldest, if given."""
+        """The live pins on the store, of all processes, by epoch ascending; `most` of them, the oldest, if given."""
         return list(islice(live_pins(self._bucket, self._system.now_ms(), self.pins.lease_ms), most))
 
     # --- Compaction tasks ---------------------------------------------------------------------------------------

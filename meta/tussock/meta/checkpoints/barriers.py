@@ -1,4 +1,4 @@
-"""The checkpoints of one job: who takes part, which barrier is under way, what has to be sent and committed. Pure.
+"""The checkpoints of one job: its participants, which barrier is under way, what has to be sent and committed. Pure.
 
 Barriers are those of Chandy and Lamport as Hummock uses them: barrier `n` ends epoch `p` and begins the next one; when
 every participant has collected it, what all of them wrote at `p` is committed as one epoch. One barrier is under way

@@ -53,7 +53,7 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     """All have collected; the outcome of the commit is not known yet. Nothing can abort it now."""
 
     def absent(self) -> list[str]:
-        """Who has not collected."""
+        """The participants that have not collected."""
         return sorted(self.roster.keys() - self.parts.keys())
 
 
@@ -83,7 +83,7 @@ class CheckpointJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants to take part, and how."""
+    """A participant's wish to take part, and how."""
 
     participant: str
     session: str

@@ -61,13 +61,13 @@ __all__ = ["PlatformBackend", "open_store"]
 log = get_logger("tussock.meta.client")
 
 PAYLOAD_BYTES_MAX = 64 << 10
-"""SSTs with at most so many bytes travel with the commit; larger ones are put into the bucket by the client."""
+"""SSTs with at most this many bytes travel with the commit; larger ones are put into the bucket by the client."""
 REFRESH_SECONDS = 0.25
 """Without a subscription, a read asks for news if the last answer is longer ago than this."""
 PUSH_SECONDS_MAX = 0.25
-"""A version that a call has answered with is waited for so long before it is asked for."""
+"""Seconds to wait for a version that a call has named, before asking for it."""
 SUBSCRIPTION_SECONDS_MAX = 1.0
-"""A version that the leader had when it answered a heartbeat is to be pushed within so long."""
+"""Seconds within which a version that a heartbeat's answer named is to be pushed."""
 COMPACT_WAIT_SECONDS = 1.0
 COMPACT_SECONDS_MAX = 600.0
 NO_COMPACTOR_SECONDS_MAX = 30.0
@@ -122,7 +122,7 @@ class PlatformBackend:
         return self._pushed.version
 
     def await_change(self, seq: int, seconds: float) -> Version:
-        """A version newer than `seq`, or the newest there is after so many seconds."""
+        """A version newer than `seq`, or the newest there is after `seconds`."""
         deadline = self._system.monotonic() + seconds
         while True:
             left = deadline - self._system.monotonic()
@@ -222,7 +222,7 @@ class PlatformBackend:
         return answer.epoch
 
     def _learn_why(self) -> None:
-        """See what the leader saw when it refused: who reads again and retries must not meet the old version."""
+        """See what the leader saw when it refused: a read before the retry must not meet the old version."""
         with contextlib.suppress(TussockError):
             self.refresh()
 
@@ -240,7 +240,7 @@ class PlatformBackend:
         return self._pins.pin(epoch, self._catch_up)
 
     def pins(self) -> list[PinInfo]:
-        """All live pins on the store, whoever holds them."""
+        """All live pins on the store, of all processes."""
         answer = self._connection.call("ListPins", pb.ListPinsRequest())
         assert isinstance(answer, pb.ListPinsResponse)
         return [pin_from_message(pin) for pin in answer.pins]

@@ -49,7 +49,7 @@ def open_session_bucket(connection: MetaConnection, url: str, deadline_seconds: 
 
 def _withheld(url: str) -> str:
     return (
-        f"the meta service hands this client's role no keys of the bucket {url}, and it has none of its own. Bring "
+        f"the meta service hands this client's role no keys of the bucket {url}, and it has no others. Bring "
         "some, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or files of these names (in Kubernetes, a Secret) in "
         f"the folder that {FOLDER_VARIABLE} names; where an instance has a role, set AWS_METADATA_ENDPOINT. Or give "
         "the store a pair for readers: credentials.reader_access_key_id and credentials.reader_secret_access_key of "

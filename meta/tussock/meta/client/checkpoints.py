@@ -37,7 +37,7 @@ class PlatformChannel:
         self._closed = closed
 
     def join(self, seen_barrier: int) -> int:
-        """Become a participant, or ask to be told again where things stand; answers the generation."""
+        """Become a participant, or ask again where things stand; returns the generation."""
         request = pb.JoinCheckpointRequest(
             session_id=self._connection.session_id,
             job=self._job,

@@ -32,7 +32,7 @@ __all__ = ["Attempts", "Holdings", "MetaConnection", "NoOwner", "SessionOwner"]
 log = get_logger("tussock.meta.client")
 
 ATTEMPT_SECONDS_MAX = 3.0
-"""A replica that does not answer a call for so long is taken for dead, and the next one asked."""
+"""A replica that does not answer a call for this many seconds is taken for dead, and the next one asked."""
 PAUSE_SECONDS = 0.05
 """Before asking again where no replica leads yet."""
 
@@ -62,7 +62,7 @@ class Holdings:
 
 
 class SessionOwner(Protocol):
-    """Who has a session: says what the session holds, and hears what becomes of it. Called by any thread."""
+    """The owner of a session: says what the session holds, and hears what becomes of it. Called by any thread."""
 
     def holdings(self) -> Holdings:
         """What the session holds, whenever that is told to a leader."""
@@ -272,7 +272,7 @@ class MetaConnection:
             return self._transports[address]
 
     def _follow(self, asked: str, error: NotLeader | MetaUnavailable) -> float:
-        """Go to the leader that a replica named, or on to the next replica; answers the seconds to wait before."""
+        """Go to the leader that a replica named, or on to the next replica; returns the seconds to wait before."""
         leader = str(error.args[1]) if isinstance(error, NotLeader) and len(error.args) > 1 else ""
         with self._changed:
             if self._leader != asked:

@@ -1,4 +1,4 @@
-"""Pins that a session holds at the meta service. The session's heartbeats keep them; no pin has a timer of its own."""
+"""Pins that a session holds at the meta service. The session's heartbeats keep them; no pin has its own timer."""
 
 import contextlib
 from collections.abc import Callable

@@ -231,7 +231,7 @@ def _translate(address: str, method: str, error: Any, *, is_secure: bool) -> Tus
     code, details = error.code(), " ".join(str(error.details()).split())[:300]
     text = f"{method} on the meta service at {address}: {code.name}: {details}"
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and not details.startswith(TOO_MANY_CALLS):
-        # What gRPC refuses itself, before anything of ours has seen the call.
+        # What gRPC refuses itself, before our code has seen the call.
         return MessageTooLarge(f"{text}; send less at once, or raise the service's limits.message_bytes")
     if code == grpc.StatusCode.INTERNAL and details.startswith(FAILED):
         # The service itself failed: asked again, it would fail again.

@@ -27,7 +27,7 @@ class PushedVersion:
             return self.version.seq >= update.seq
 
     def await_seq(self, seq: int, seconds: float) -> Version:
-        """The version once it is at `seq` or later, or as it is after so many seconds."""
+        """The version once it is at `seq` or later, or as it is after `seconds`."""
         if self.version.seq < seq:
             with self._changed:
                 self._changed.wait_for(lambda: self.version.seq >= seq, seconds)

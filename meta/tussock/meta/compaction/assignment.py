@@ -4,7 +4,7 @@ No I/O and no clock: times are parameters, in seconds on the leader's monotonic 
 with the leader; tasks themselves stand in the version, so the next leader finds them, and its compactors tell it what
 they still run.
 
-Who gets what. A compactor with the largest share of its slots free gets the next task. It is of the table with the
+Assignment. A compactor with the largest share of its slots free gets the next task. It is of the table with the
 fewest tasks running, of those the one with the most runs in L0; so two tables with work share two slots, however much
 there is in the first. A slot is free as soon as its task is reported, whether or not the report stands in the log
 already; the inputs stay reserved by the version until it does (SlateDB's compactor does both).
@@ -50,7 +50,7 @@ _OWNER = "compactor/"
 TASKS_PER_TABLE = 4
 STUCK_SECONDS = 60.0
 IDLE_SECONDS_MAX = 30.0
-"""A table with nothing to do is looked at again after so long though nothing of it has changed: retention moves on."""
+"""A table with nothing to do is looked at again after this, though it has not changed: retention moves on."""
 
 SESSION_OVER = "its compactor's session is over"
 ORPHANED = "its compactor does not know of it"
@@ -62,12 +62,12 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tasks_per_table: int = TASKS_PER_TABLE
     """Tasks of one table that run at once."""
     stuck_seconds: float = STUCK_SECONDS
-    """A task without progress for so long is taken back."""
+    """A task without progress for this long is taken back."""
     orphan_seconds: float
-    """A task that its compactor does not know of is taken back after so long: a session's lease, in which it may come
+    """A task that its compactor does not know of is taken back after this: a session's lease, in which it may come
     back with it after a change of leader."""
     failure_seconds: float = FAILURE_SECONDS
-    """What a failed task wanted to merge is left alone for so long, doubled with each failure in a row."""
+    """What a failed task wanted to merge is left alone for this long, doubled with each failure in a row."""
     failure_seconds_max: float = FAILURE_SECONDS_MAX
 
 
@@ -101,7 +101,7 @@ def owner_of(worker: str) -> str:
 
 
 def worker_of(owner: str) -> str | None:
-    """The compactor that a version names as a task's owner; `None` if it is a process of its own."""
+    """The compactor that a version names as a task's owner; `None` if it is another process."""
     return owner[len(_OWNER) :] if owner.startswith(_OWNER) else None
 
 
@@ -198,7 +198,7 @@ class Assignments:
         self._suspects.succeeded(task)
 
     def failed(self, task: CompactionTask, now: float) -> float:
-        """The task failed: its inputs are left alone for so many seconds from now on, which is the answer."""
+        """The task failed: its inputs are left alone for the returned seconds."""
         pause = self._suspects.failed(task, now)
         self._idle.pop(task.table_id, None)
         return pause

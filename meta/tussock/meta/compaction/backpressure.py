@@ -20,7 +20,7 @@ DELAY_MS_MAX = 1000
 """What a commit waits just below the limit."""
 
 STOPPED_MS = 500
-"""After so long a writer that was stopped looks again."""
+"""Milliseconds after which a stopped writer looks again."""
 
 
 class Stall(NamedTuple):

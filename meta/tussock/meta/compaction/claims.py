@@ -1,7 +1,7 @@
 """Compaction tasks through the log: claimed, reported and given up on behalf of their owners.
 
 An embedded store owns its tasks itself. A meta service claims them for the compactors that have a session, each under
-an owner of its own, so that a task can be told from what another compactor, or a process beside the service, does.
+its own owner, so that a task can be told from what another compactor, or a process beside the service, does.
 """
 
 from collections.abc import Callable, Collection, Sequence

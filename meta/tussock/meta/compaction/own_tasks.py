@@ -69,7 +69,7 @@ class OwnTasks:
         self._claims.release([(task.id, self._owner)])
 
     def failed(self, task: CompactionTask) -> float:
-        """The task failed: from now on its inputs are left alone for so many seconds."""
+        """The task failed: its inputs are left alone for the returned seconds."""
         with self._lock:
             return self._suspects.failed(task, self._system.monotonic())
 

@@ -110,7 +110,7 @@ def _l0_candidates(table: Table, config: PickerConfig) -> Iterator[Candidate]:
     reason = f"L0 has {size} bytes, L1 may have {config.base_bytes}"
     base = table.level(1)
     if len(l0) / config.l0_runs_max > score and (
-        # Few bytes into a large L1 would rewrite all of it for them, unless L0 has grown so long that reads suffer.
+        # Few bytes into a large L1 would rewrite all of it for them, unless L0 is long enough to make reads suffer.
         size * config.level_ratio >= total_bytes(base) or len(l0) >= 4 * config.l0_runs_max
     ):
         score, reason = len(l0) / config.l0_runs_max, f"L0 has {len(l0)} runs, {config.l0_runs_max} are fine"

@@ -25,9 +25,9 @@ class PickerConfig(msgspec.Struct, frozen=True, kw_only=True):
     l0_small_bytes: int = 64 << 10
     """Runs below this count as this large: a request costs the same for all of them."""
     l0_runs_max: int = 12
-    """From so many runs on, L0 goes into L1 even if it has few bytes."""
+    """With this many runs, L0 is compacted into L1 even if it has few bytes."""
     l0_stall_runs: int = 128
-    """From so many runs in L0 on, writes wait; from half of it on, they are slowed down. So with the next two."""
+    """With this many runs in L0 writes wait; with half as many they are slowed down. So with the next two."""
     l0_stall_files: int = 4096
     l0_stall_bytes: int = 8 << 30
     task_bytes_max: int = 1 << 30

@@ -35,7 +35,7 @@ class Suspects:
         self._failures: list[_Failure] = []
 
     def failed(self, task: CompactionTask, now: float) -> float:
-        """The task failed: its inputs are left alone for so many seconds from now on, which is the answer."""
+        """The task failed: its inputs are left alone for the returned seconds."""
         count = 1 + max((failure.count for failure in self._failures if _share(failure.task, task)), default=0)
         # The exponent is bounded: a table that stays damaged for days fails some thousand times.
         pause = min(self._seconds * 2 ** min(count - 1, 30), self._seconds_max)

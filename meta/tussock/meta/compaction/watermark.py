@@ -3,10 +3,10 @@
 A compaction may use watermark `w` only if nobody reads below `w`, now or later. Pins are objects beside the log, so
 two writers in two places must not miss each other:
 
-* Who pins epoch `p`: (P1) writes the pin, (P2) reads the log to its tail, (P3) keeps the pin only if `p` is not below
-  the safe epoch found.
-* Who compacts: (C1) lists the pins and chooses `w`, (C2) appends a log entry that raises the safe epoch to `w`,
-  (C3) lists the pins again, and uses the smaller of `w` and the smallest live pin.
+* A pin of epoch `p`: its holder (P1) writes the pin, (P2) reads the log to its tail, (P3) keeps the pin only if `p` is
+  not below the safe epoch found.
+* A compaction: its owner (C1) lists the pins and chooses `w`, (C2) appends a log entry that raises the safe epoch to
+  `w`, (C3) lists the pins again, and uses the smaller of `w` and the smallest live pin.
 
 Proof that a pin at `p < w` which is kept is obeyed: either C2 came before P2; then P2 found a safe epoch of `w` or
 more and P3 let go. Or P2 came before C2; then P1 did too, C3 came after, listed the pin and used `p`. C2 and the claim

@@ -38,7 +38,7 @@ def stood_still(path: str, boundary: int) -> ObjectStoreUnavailable:
 
 
 def outrun(url: str, seq: int, times: int) -> WaitTimeout:
-    """Others were faster so often in a row."""
+    """Others were faster in all attempts."""
     return WaitTimeout(
         f"{url}: other writers were faster {times} times in a row at appending to the log, now at entry {seq}; nothing "
         "was appended, and nothing is wrong with the bucket: try again, with fewer processes that commit for "

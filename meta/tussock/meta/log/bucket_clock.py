@@ -1,8 +1,8 @@
 """The bucket's clock, as one process reckons it, and how far ahead of it the times in the log may be.
 
-Epochs and the timeline only grow, so one commit by a clock that is years ahead would end retention for years. Whoever
-appends to the log therefore has to be at most `max_ahead_ms` ahead of the bucket's clock, and so has an epoch that is
-committed. Clocks that lag do no harm and are not asked about.
+Epochs and the timeline only grow, so one commit by a clock that is years ahead would end retention for years. A process
+that appends to the log therefore has to be at most `max_ahead_ms` ahead of the bucket's clock, and so has an epoch that
+is committed. Clocks that lag do no harm and are not asked about.
 
 The bucket's clock is the one that stamps its objects. Any object that is seen says that it is at least so late; from
 then on this machine's monotonic clock goes with it, which may stand still, but never runs ahead. So as a rule no
@@ -25,7 +25,7 @@ __all__ = ["MAX_AHEAD_MS", "BucketClock", "bucket_now_ms", "is_clock_path"]
 
 MAX_AHEAD_MS = 3_600_000
 ANSWER_SECONDS = 10.0
-"""So long this machine's clocks go on from an answer of the bucket's before it is asked again."""
+"""Seconds for which this machine's clocks go on from the bucket's time before it is asked again."""
 SLACK_MS = 1000
 """More than what clocks drift meanwhile, and what an answer takes to come."""
 FOLLOWING_EPOCHS = 1 << SERIAL_BITS

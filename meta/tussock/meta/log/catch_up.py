@@ -39,7 +39,7 @@ def replay(
         bucket: where the log is.
         system: clocks and threads.
         version: what is known.
-        most: stop at the end of the round in which so many were read; the tail was reached if there are fewer.
+        most: stop at the end of the round in which this many were read; the tail was reached if there are fewer.
         exists: the next entry is known to be there, so others may be, too.
     """
     learned: list[Learned] = []

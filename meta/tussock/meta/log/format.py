@@ -98,7 +98,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """Where clients find the holder."""
     lease_ms: int
-    """If the object does not change for so long, its holder has stopped leading."""
+    """If the object does not change for this long, its holder has stopped leading."""
     renewals: int = 0
     """Counted up each time, so that a renewal is a change."""
     resigned: bool = False
@@ -151,7 +151,7 @@ def pin_path(pin_id: str) -> str:
 
 
 def lease_path(term: int) -> str:
-    """Path of the lease of whoever leads that term; from 1 on."""
+    """Path of the lease of that term's leader; terms begin at 1."""
     return f"leader/{term:0{SEQUENCE_DIGITS}d}"
 
 
@@ -204,7 +204,7 @@ def entry_frame(path: str, seq: int, data: bytes) -> bytes:
 def decode_entry(path: str, seq: int, data: bytes) -> LogEntry:
     """The entry in `data`, the object at `path` or its frame; `CorruptLog` if it is not the intact entry `seq`.
 
-    SSTs in it are not looked at: they have checksums of their own, and damage to one leaves the log whole.
+    SSTs in it are not looked at: they have their own checksums, and damage to one leaves the log whole.
     """
     return _decode(_ENTRY_DECODER, path, ENTRY_MAGIC, seq, entry_frame(path, seq, data))
 

@@ -2,7 +2,7 @@
 
 Each call is decided on what the ones before it left, so an entry of many calls is one history like any other; what a
 call is told is told only once that entry is in the log. One bad call never fails the others. There is no thread for
-this: whoever finds nobody appending appends for all that wait, until its own call is done.
+this: a call that finds nobody appending appends for all that wait, until its own call is done.
 """
 
 from collections import deque
@@ -201,7 +201,7 @@ def _carrying(
 
 
 def fail_all(calls: Sequence[AnyCall], error: BaseException) -> None:
-    """Tell all who wait that it did not happen, or that nobody knows; each raises an error of its own.
+    """Tell all who wait that it did not happen, or that nobody knows; each raises its own error.
 
     One traceback cannot belong to two threads.
     """

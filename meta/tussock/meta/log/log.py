@@ -2,7 +2,7 @@
 
 Objects
     `log/<n>.delta`     entry n: one or more deltas. Created, never overwritten; n = 1, 2, 3, ... without holes.
-    `snapshot/<n>`      the version after entry n; a cache, written by whoever appended every 64th entry.
+    `snapshot/<n>`      the version after entry n; a cache, written by the process that appended every 64th entry.
     `log/boundary/<n>`  marker: entries up to n may be gone. Create-only, so stores without overwrite-if-match and
                         stores that throttle writes to one name do as well; the largest marker counts.
 
@@ -15,8 +15,8 @@ adds.
 
 Lost answer. A create that fails with `ObjectStoreUnavailable` may have happened. Entry v+1 is read back: the random
 id in it says whether it is ours. If that cannot be read either, or is not there (a request may still be under way),
-the append raises, and the entry is remembered as *pending*. It can land only as v+1, so whoever next occupies that
-number settles it: this log finds its own id there when it next reads or appends, and a repetition of the same call
+the append raises, and the entry is remembered as *pending*. It can land only as v+1, so the process that next occupies
+that number settles it: this log finds its own id there when it next reads or appends, and a repetition of the same call
 (same `key`) is answered with the result that the pending entry had.
 
 Truncation. Deleting entry n lets a stalled writer create n again, and believe in it. So a marker is created before
@@ -29,7 +29,7 @@ call that would do harm if done twice raises instead.
 The same age spares a busy writer the listing. Say that a check, begun at time T with version v known, found v to be
 the tail and no marker above it. Every later entry was born after T, so no marker can cover one before T plus 30
 seconds of the bucket's clock. An append that is answered within 10 seconds of T, by this machine's monotonic *and*
-its wall clock, therefore counts without a listing of its own. `docs/decisions/0013` has the proof, and what it
+its wall clock, therefore counts without another listing. `docs/decisions/0013` has the proof, and what it
 assumes of clocks: that they run at about the same rate, not that they agree.
 
 Reading. `refresh` probes v+1, v+2, ... until one is not there, several at a time (`catch_up.py`); then it looks
@@ -139,7 +139,7 @@ class VersionLog:
         self._term = term
 
     def subscribe(self, listener: Listener) -> Version:
-        """Tell `listener` of every entry that this log learns from now on, its own too; answers the version before.
+        """Tell `listener` of every entry that this log learns from now on, its own too; returns the version before.
 
         Each entry comes once, in order. The listener is called with the log locked, so it must be quick, must not
         wait or raise, and must not append. A caller of `append` is answered after the listeners have heard of it.
@@ -163,7 +163,7 @@ class VersionLog:
             try:
                 learned = replay(self._bucket, self._system, self._version, most=PROBES, exists=exists)
                 if len(learned) >= PROBES:
-                    # Listeners want every entry, and one of ours may be among them without our knowing.
+                    # Listeners want every entry, and our own may be among them without our knowing.
                     jumps = not self._listeners and not self._outcomes.is_open
                     if jumps and is_far_behind(self._bucket, learned[-1].version.seq):
                         return self._load()
@@ -237,7 +237,7 @@ class VersionLog:
             raise
 
     def _decide_and_create(self, calls: Sequence[AnyCall], progress: Progress) -> float:
-        """Try once; answers the seconds to wait before the next try."""
+        """Try once; returns the seconds to wait before the next try."""
         plan = plan_entry(self.version, [call for call in calls if not call.done and not self._repeats(call)])
         if not plan.deltas:
             succeed_all(plan.accepted)

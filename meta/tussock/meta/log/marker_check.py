@@ -9,7 +9,7 @@ __all__ = ["BOUNDARY_CHECK_SECONDS", "TRUNCATION_AGE_MS_MIN", "Moment", "RecentC
 TRUNCATION_AGE_MS_MIN = 30_000
 """Entries younger than this, by the bucket's clock, are never truncated, whatever grace period is asked for."""
 BOUNDARY_CHECK_SECONDS = 10.0
-"""So long a check holds, by this machine's clocks: they may be slower than the bucket's by a factor of three."""
+"""A check holds for these seconds of this machine's clocks, which may be three times slower than the bucket's."""
 
 
 class Moment(NamedTuple):

@@ -35,7 +35,7 @@ class Outcomes:
         self._open[entry_id] = _Sent(seq, answers)
 
     def closed(self, entry_id: bytes) -> None:
-        """The entry's fate is known, and its callers are told by whoever sent it."""
+        """The entry's fate is known, and its sender tells its callers."""
         self._open.pop(entry_id, None)
 
     def learned(self, seq: int, entry_id: bytes) -> None:

@@ -73,8 +73,8 @@ def look_for_remains(bucket: ObjectStore, found_before: str) -> str:
     """For a place without a log: an object that is there only once a store has begun, or empty. Two LISTs.
 
     Found at the first look, it may be of somebody who has begun the store since: look for the log once more. Found at
-    the second one, with `found_before` from the first, `CorruptLog`: the log was lost, and whoever began another one
-    would make garbage of all that is there.
+    the second one, with `found_before` from the first, `CorruptLog`: the log was lost, and the process that began
+    another one would make garbage of all that is there.
     """
     paths = (info.path for folder in ("backup/", "sst/") for info in bucket.list(folder))
     found = next((path for path in paths if is_backup_path(path) or _SST_PATH.fullmatch(path)), "")

@@ -1,9 +1,9 @@
 """Whose turn it is to append: waits by which many processes share one log evenly, with nobody to ask.
 
 Of all who create the next entry one succeeds, and it knows the newest version at once; the others read first, by which
-time it has created the next. Left alone, one process would go on for seconds while all others lose. So whoever has just
-succeeded, and has read entries of others lately, waits for as long as those others need for a turn each. Whoever lost
-waits for a moment that is shorter the more often it lost, so that the oldest call goes first.
+time it has created the next. Left alone, one process would go on for seconds while all others lose. So a process that
+has just succeeded, and has read entries of others lately, waits for as long as those others need for a turn each. One
+that lost waits for a moment that is shorter the more often it lost, so that the oldest call goes first.
 
 A process that is alone, or appends less often than its turn comes, never waits. No clocks are compared.
 """
@@ -13,7 +13,7 @@ from tussock.statestore.base.system import System
 __all__ = ["Turns"]
 
 RECENT_SECONDS = 2.0
-"""Another process takes part for so long after an entry of it was read."""
+"""Another process takes part for this long after its entry was read."""
 SLOT_SECONDS_MAX = 0.25
 PAUSE_SECONDS_MAX = 2.0
 SMOOTHING = 0.2
@@ -34,7 +34,7 @@ class Turns:
         self._seen[writer] = self._system.monotonic()
 
     def tried(self, seconds: float, *, won: bool) -> None:
-        """A create took so long, and made the entry or did not."""
+        """A create took that long, and made the entry or did not."""
         slot = min(seconds, SLOT_SECONDS_MAX)
         self._slot = slot if not self._slot else self._slot + SMOOTHING * (slot - self._slot)
         if won:
@@ -49,7 +49,7 @@ class Turns:
         return max(0.0, self._won_at + turns * (0.5 + self._chance() / 2) - self._system.monotonic())
 
     def lost(self, times: int) -> float:
-        """Seconds to wait after so many creates in a row at which another process was faster."""
+        """Seconds to wait after `lost` creates in a row at which another process was faster."""
         return min(self._slot * self._rivals(), PAUSE_SECONDS_MAX) * self._chance() * 0.5**times
 
     def _rivals(self) -> int:

@@ -15,7 +15,7 @@ __all__ = ["UnknownCommits", "cannot_tell"]
 
 
 class UnknownCommits:
-    """Known by the SSTs that they named; who commits tells here how each attempt ended."""
+    """Known by the SSTs that they named; a commit notes here how each attempt ended."""
 
     def __init__(self) -> None:
         self._ssts: set[str] = set()

@@ -110,7 +110,7 @@ class Backups:
             name: letters, digits, `.`, `_` and `-`.
             comment: for people.
             backup_id: 32 hex digits; a caller that repeats the call from another process gives the same.
-            holder: URL of the clone that it is made for; who repeats the call for the same holder goes on with it.
+            holder: URL of the clone that it is made for; a repeated call for the same holder goes on with it.
             base: name of the backup whose contents it is to have, in place of the newest version's.
 
         Raises:

@@ -5,14 +5,14 @@ The clone's SSTs have a `source`, the URL of the store whose bucket they lie in.
 or somebody deletes it. The order is: hold first, then the clone's first log entry. A crash between leaves a hold,
 which a repetition takes up again: its name is reckoned from the clone's URL.
 
-A clone of a clone names each SST in the bucket where it really is, and has a hold of its own in each of those stores,
+A clone of a clone names each SST in the bucket where it really is, and has its own hold in each of those stores,
 so it depends on no store in between. Its hold in such a store is taken from that of the clone it is made from, which
 stays until then, because the hold in that clone is a backup that names the same SSTs.
 
 What the clone compacts is written into its own bucket, and in time it names nothing foreign. Its vacuum then lets go:
 first the hold is deleted, then `DetachSource` is appended. That order is safe, since a store that names no SST of a
 source (in its trees, among its dropped SSTs, in a backup, or in one that is being made) never names one again: commits
-and compactions bring SSTs of its own. The idea of the shallow clone is SlateDB's.
+and compactions bring its own SSTs. The idea of the shallow clone is SlateDB's.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """For how long a store keeps what nobody needs now: what this process was told, what the store says, what is asked for.
 
-A process that was told periods of its own goes by them, and makes them the store's with its next write; all others go
+A process that was given its own periods goes by them, and makes them the store's with its next write; all others go
 by the store's.
 """
 
@@ -31,11 +31,11 @@ class Periods:
         )
 
     def retention_ms(self, version: Version) -> int:
-        """Epochs stay readable without a pin for so long after a newer one was committed."""
+        """For how long epochs stay readable without a pin after a newer one was committed."""
         return version.retention_ms if self.own_retention_ms is None else self.own_retention_ms
 
     def grace_ms(self, version: Version) -> int:
-        """Vacuum leaves alone for so long what was dropped, or uploaded and not committed."""
+        """For how long vacuum leaves alone what was dropped, or uploaded and not committed."""
         return version.gc_grace_ms if self.own_grace_ms is None else self.own_grace_ms
 
     def deltas(self, version: Version) -> list[Delta]:

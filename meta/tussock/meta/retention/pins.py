@@ -1,13 +1,13 @@
-"""Pins: leases on epochs, as objects of their own, so that reading never writes to the log.
+"""Pins: leases on epochs, as separate objects, so that reading never writes to the log.
 
 A pin is an object `pins/<epoch, 20 digits>-<16 hex digits>`; the epoch in its name makes a listing answer the smallest
 pin first. Its holder writes it, *then* reads the log to its tail, and lets go again if the safe epoch has passed the
 pinned one (`watermark.py` has the proof that this is enough). While a process holds pins, one daemon thread renews
 them with a put every third of the lease; a store without pins has no thread and makes no request.
 
-Clocks: the holder measures its lease on its own monotonic clock and stops reading when it lapsed; whoever judges a pin
-by the wall clock gives it one more lease, so clocks may differ by that much. If they differ by more, the holder still
-notices: the version says which watermark compaction has used (`compacted_epoch`), and `check` compares.
+Clocks: the holder measures its lease on its own monotonic clock and stops reading when it lapsed; a process that judges
+a pin by the wall clock gives it one more lease, so clocks may differ by that much. If they differ by more, the holder
+still notices: the version says which watermark compaction has used (`compacted_epoch`), and `check` compares.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Pin:
         """`writing` is held around each write or delete of it, so that no renewal brings back what was released."""
         self._keeper = keeper
         self.holder = holder
-        """Stands in its object: who knows what this is the hash of may adopt it. Empty: nobody may."""
+        """Stands in its object: a session that knows what this is the hash of may adopt it. Empty: none may."""
         self.writing = writing
         self.info = info
         """The lease as last written."""
@@ -156,8 +156,8 @@ class PinKeeper:
     def pin(self, epoch: int | None, *, owner: str | None = None, token: str | None = None, holder: str = "") -> Pin:
         """Pin `epoch`, or the newest committed one.
 
-        `owner` is for people, this process unless given. `token`, 16 hex digits, ends the pin's id: who repeats a
-        call whose answer was lost gives the same again. `holder` is what `adopt` asks for.
+        `owner` is for people, this process unless given. `token`, 16 hex digits, ends the pin's id: a caller that
+        repeats a call whose answer was lost gives the same again. `holder` is what `adopt` asks for.
 
         Raises:
             SnapshotExpired: the epoch is older than the store still keeps; the message names the oldest readable one.

@@ -1,7 +1,7 @@
 """When the store's upkeep is due: vacuum, which compares the whole bucket with the version, and whatever else recurs.
 
-Pure but for the clock and the dice that it is given. Whoever runs the work asks `is_due`, does it, and says how it
-went: an embedded store's compaction thread, which has nobody to wake it, and the leader of a meta service.
+Pure but for the clock and the dice that it is given. The thread that runs the work asks `is_due`, does it, and says how
+it went: an embedded store's compaction thread, which has nobody to wake it, and the leader of a meta service.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tussock.statestore.base.system import System
 __all__ = ["Recurring"]
 
 JITTER_PARTS = 10
-"""Intervals differ by up to one part in so many, so that processes that began together drift apart."""
+"""Intervals differ by up to one part in this many, so that processes that began together drift apart."""
 
 RETRY_SECONDS_MIN = 10.0
 

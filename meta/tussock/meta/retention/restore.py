@@ -2,8 +2,9 @@
 
 First all objects, each checked by its checksums on the way, then entry 1 of the log with the whole version in it. So a
 store is there at once or not at all, and a restore that was interrupted goes on where it stopped: what lies in the
-place with the right name and size is checked, too, and copied again if it is damaged. Whoever else begins a store in
-that place meanwhile, if only by creating a table, wants entry 1 too: one of them gets it, and no commit is ever lost.
+place with the right name and size is checked, too, and copied again if it is damaged. Another process that begins a
+store in that place meanwhile, if only by creating a table, wants entry 1 too: one of them gets it, and no commit is
+ever lost.
 
 Memory: `WORKERS` SSTs at a time, each held whole (64 MiB before compression as a rule).
 """
@@ -186,7 +187,7 @@ def begun_before(version: Version, wanted: Origin, url: str) -> Origin:
     else:
         what = f"a {there.kind} of {there.url}" + (f", backup {there.backup!r}" if there.backup else "")
         same = (there.kind, there.url, there.backup) == (wanted.kind, wanted.url, wanted.backup)
-        # Backups of one name may have followed each other; a clone's id is that of its own hold.
+        # Backups of one name may have followed each other; a clone's id is that of the clone's hold.
         if same and (wanted.kind == "clone" or there.backup_id == wanted.backup_id):
             return there
     raise StoreNotEmpty(f"{url} holds {what}, at entry {version.seq} of its log; take an empty place", url)
@@ -197,7 +198,7 @@ def _as_own(version: Version) -> Version:
 
 
 def _own(sst: SstInfo) -> SstInfo:
-    """The SST as the restored store has it: always as an object of its own."""
+    """The SST as the restored store has it: always as a separate object."""
     return replace(sst, source="", entry=0, offset=0)
 
 
@@ -252,7 +253,7 @@ def _copy(copy: Copy, target: ObjectStore, *, is_there: bool) -> None:
         target.put(data_path(sst.id), [*parts, meta_bytes])
     else:
         target.put(data_path(sst.id), parts)
-        target.put(meta_object(sst), meta_bytes)  # an object of its own there too
+        target.put(meta_object(sst), meta_bytes)  # a separate object there too
 
 
 def _is_whole(copy: Copy) -> bool:

@@ -12,8 +12,8 @@ about to be committed, and nothing about the object tells which. So the order is
 Where the horizon goes (`horizon_for`) is what keeps anyone from being locked out. It stays below every young orphan,
 which may be an upload under way by a clock that lags; below what live compaction tasks may have uploaded since they
 were claimed, and what this process has uploaded and not committed; and a grace period behind the bucket's clock, so
-an orphan whose writer's clock was ahead simply goes later. It moves only if something can be deleted for it. Whoever
-is refused uploads under an id above the horizon.
+an orphan whose writer's clock was ahead simply goes later. It moves only if something can be deleted for it. A process
+that is refused uploads under an id above the horizon.
 
 If that append fails, what is garbage by the version as it is goes first, and makes room for the entry on a full disk.
 
@@ -183,7 +183,7 @@ class Vacuum:
         """Ids of tables that were dropped in `version` or before, and that no pin needs, nor will."""
         if not version.gone:
             return ()
-        # After the log was read: who pinned before the drop is found, and who pins after it reads of it.
+        # After the log was read: a pin from before the drop is found, and a later one reads of it.
         smallest = smallest_live_pin(self._bucket, min(bucket_ms, self._system.now_ms()), self._pin_skew_ms)
         return tuple(key for key, gone in version.gone.items() if smallest is None or smallest > gone.dropped_epoch)
 

@@ -91,7 +91,7 @@ def encode_error(error: TussockError) -> bytes:
 
 
 def clip(text: str, bytes_max: int) -> str:
-    """The text, or the beginning of it that has so many bytes, less a few for the sign that it goes on."""
+    """The text, or the beginning of it that has `most` bytes, less a few for the sign that it goes on."""
     data = text.encode(errors="replace")
     return text if len(data) <= bytes_max else data[: bytes_max - 4].decode(errors="ignore") + " ..."
 

@@ -44,7 +44,7 @@ def records_in(data: bytes, shape: Shape, most: int) -> int:
             elif kind == 2:
                 length, at = _number(data, at, end)
                 deeper = inside.get(key >> 3)
-                # What has no fields of its own to count is one record, whatever it holds.
+                # A message without fields to count is one record, whatever it holds.
                 if deeper:
                     left.append((at, at + length, deeper))
                 at += length

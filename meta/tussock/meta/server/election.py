@@ -11,11 +11,11 @@ Holding. The holder renews every third of the lease (a second, which is also the
 name). It leads until a lease, less a margin, has passed since it *sent* its last successful renewal, by its own
 monotonic clock. A holder that let this pass never comes back in that term: it takes a new one, like anyone else.
 
-Taking. Whoever does not lead looks at the newest lease a few times per lease. If it has not changed for a whole lease
-since it was first *seen* like that, by the watcher's own monotonic clock, the holder has stopped: its last renewal took
-effect before it was seen, and was sent before it took effect. If it says that the holder resigned, nobody waits. Then
-the watcher creates the next term's object. Of several exactly one succeeds. No clock is compared with another
-machine's; the margin covers clocks that run faster or slower by a sixth.
+Taking. A replica that does not lead looks at the newest lease a few times per lease. If it has not changed for a whole
+lease since it was first *seen* like that, by the watcher's own monotonic clock, the holder has stopped: its last
+renewal took effect before it was seen, and was sent before it took effect. If it says that the holder resigned, nobody
+waits. Then the watcher creates the next term's object. Of several exactly one succeeds. No clock is compared with
+another machine's; the margin covers clocks that run faster or slower by a sixth.
 
 Leading. The winner appends `StartTerm` to the log, and leads from then on. That also holds off a replica which stood
 still between its look and its create, and created a term that is long over and deleted: the log knows a newer one.
@@ -239,7 +239,7 @@ class LeaderLease:
         self._give_up()
 
     def _terms(self) -> list[int]:
-        """The terms that have leases. A larger number than any term can have is no lease's, whoever put it there."""
+        """The terms that have leases. A number larger than any term's is no lease's, though an object has it."""
         listed = (sequence_of(info.path) for info in self._bucket.list("leader/"))
         return [term for term in listed if term is not None and term <= TERM_MAX]
 
@@ -298,7 +298,7 @@ class LeaderLease:
             self._give_up()
             return
         self._held = held._replace(begun=True)
-        # Garbage of terms long over; the one before stays, for whoever is just reading it.
+        # Garbage of terms long over; the one before stays, for a replica that is just reading it.
         with contextlib.suppress(ObjectStoreUnavailable):
             self._bucket.delete([lease_path(old) for old in terms if old <= term - LEASES_KEPT])
 

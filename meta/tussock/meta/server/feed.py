@@ -1,6 +1,6 @@
 """The feed of versions: recent log entries in memory, to bring subscribers and callers up to date without the bucket.
 
-Whoever is at a sequence that the feed still covers gets the entries after it; whoever is further behind gets a
+A client at a sequence that the feed still covers gets the entries after it; one that is further behind gets a
 snapshot, all of them the same bytes: a large version is many megabytes, and many clients may come at once. Both are
 bytes as they lie in the bucket, so a client checks and applies them as if it had read them itself.
 """
@@ -44,7 +44,7 @@ class Feed:
         self._bytes = 0
         self._snapshot: tuple[int, bytes] = (-1, b"")
         self._making = threading.Lock()
-        """Held by who makes a snapshot: the others wait for it, and make none of their own."""
+        """Held by the thread that makes a snapshot: the others wait for it, and make none."""
         self._snapshot_event: tuple[int, bytes] = (-1, b"")
 
     def learn(self, entry: bytes | None, version: Version) -> None:

@@ -174,7 +174,7 @@ def _without_uploads(request: pb.OpenSessionRequest | pb.HeartbeatRequest, calle
 
 
 def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
-    """What opening a session can do beside opening it asks for a role of its own."""
+    """What opening a session can do beside opening it asks for another role."""
     if request.kind == pb.COMPACTOR and not caller.roles & (Role.COMPACTOR | Role.ADMIN):
         raise AccessDenied(f"{caller.identity!r} may not open the session of a compactor", caller.identity)
     _without_uploads(request, caller)
@@ -186,7 +186,7 @@ def _check_opening(request: pb.OpenSessionRequest, caller: Caller) -> None:
 
 
 def _check_settling(caller: Caller) -> None:
-    """Who may only write must not end the history that others read."""
+    """A writer must not end the history that others read."""
     if not caller.roles & Role.ADMIN:
         raise AccessDenied(
             f"{caller.identity!r} may not change the store's retention or gc_grace, which needs admin; connect "

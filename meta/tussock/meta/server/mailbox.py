@@ -2,8 +2,8 @@
 
 Versions are not queued: the mailbox knows how far the subscriber has come, and takes from the feed whatever leads on
 from there, some of it at once, so no subscriber is too slow for them. Other events are queued, and a
-subscriber that lets them pile up is told to subscribe again. The leader puts, and never waits for anybody; whoever
-serves the stream takes.
+subscriber that lets them pile up is told to subscribe again. The leader puts, and never waits for anybody; the thread
+that serves the stream takes.
 """
 
 import threading

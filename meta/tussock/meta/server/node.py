@@ -73,7 +73,7 @@ class MetaNode:
         self._stopping = False
         self._tasks: dict[str, Task] = {}
         self.status: Callable[[], object] = dict
-        """Tells how this replica is, as JSON can say it; set by whoever watches it (`report.py`)."""
+        """Tells how this replica is, as JSON can say it; set by its observer (`report.py`)."""
         self._telling = system.lock()
         self._told_at, self._told = float("-inf"), b""
         """When the last status was begun, by the monotonic clock, and its bytes."""

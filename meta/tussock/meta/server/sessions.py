@@ -21,7 +21,7 @@ NAME_CHARACTERS_MAX = 255
 SLOTS_MAX = 1024
 SESSIONS_MAX = 2000
 IDENTITY_SHARE = 3
-"""One identity may have so many times the sessions that are free, so that some stay for whoever comes later.
+"""One identity may have this many times the sessions that are free, so that some stay for later ones.
 
 Alone it may have 1,500, beside another that has these 375, and four together leave 7. The rule is that of dynamic
 thresholds for a shared buffer: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
@@ -52,7 +52,7 @@ class Session:
     name: str
     """For people; among live compactors it is unique."""
     identity: str
-    """Who authenticated for it."""
+    """The identity that authenticated for it."""
     deadline: float
     software: str = ""
     slots: int = 0
@@ -139,9 +139,7 @@ class Sessions:
         """The live session of that id, if it is this caller's; `AccessDenied` if it is another's."""
         session = self.get(session_id)
         if session.identity != identity:
-            raise AccessDenied(
-                f"session {session_id[:8]}... is not one of {identity!r}; open one of your own", identity
-            )
+            raise AccessDenied(f"session {session_id[:8]}... is not one of {identity!r}; open your own", identity)
         return session
 
     def renew(self, session: Session, oldest_upload: str, slots: int) -> None:

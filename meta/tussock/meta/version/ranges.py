@@ -90,7 +90,7 @@ def ranked_runs(levels: TableLevels) -> Iterator[tuple[int, Sequence[SstInfo]]]:
 def locate(levels: TableLevels, parts: Sequence[Sequence[SstInfo]]) -> list[int] | None:
     """The rank of each of `parts`, sorted runs of at least one SST from new to old; by bisection.
 
-    `None` unless each part lies, exactly as it is, in a run of its own that is older than the one of the part before.
+    `None` unless each part lies, exactly as it is, in another run that is older than the one of the part before.
     """
     found: list[int] = []
     runs = ranked_runs(levels)

@@ -179,7 +179,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     def dropped_sst_ids(self) -> AbstractSet[str]:
         """Ids of all SSTs that left the tree and whose objects may still be there."""
-        # Asked at every commit, and the same until the next compaction ends; so the last answer is kept, whoever's.
+        # Asked at every commit, and the same until the next compaction ends; so the last answer is kept, for all
+        # callers.
         global _dropped_ids
         dropped, ids = _dropped_ids
         if dropped is not self.dropped:

@@ -1,1 +1,1 @@
-"""Who calls, what they may do, and what they are handed for the bucket."""
+"""Authentication, authorization, and the credentials of the bucket that callers are handed."""

@@ -1,4 +1,4 @@
-"""Who calls, and what he may: certificates and tokens, each alone or both, become a `Caller`.
+"""Authentication: a certificate, a token or both become a `Caller` with roles.
 
 | the service has | a caller is |
 |---|---|

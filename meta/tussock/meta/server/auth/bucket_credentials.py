@@ -1,4 +1,4 @@
-"""The credentials of the bucket that clients are handed, so that no client needs a secret of its own for it.
+"""The credentials of the bucket that clients are handed, so that no client needs its own secret for it.
 
 `static` hands out one pair to those who write, and to readers another one, if there is one. `assume-role` asks an STS
 (Amazon's, or MinIO's) for credentials that expire, with a policy by the caller's roles: readers read SSTs, and the log
@@ -164,7 +164,7 @@ def _pair(settings: MetaSettings, environ: Mapping[str, str], system: System) ->
 
 
 class _Remembered:
-    """Asks for new credentials only when the last ones of the same rights have less than so many milliseconds left.
+    """Asks for new credentials only when the last ones of the same rights have less than `left_ms` milliseconds left.
 
     Those of a pair that was replaced are forgotten: an STS may end what it gave to the former.
     """

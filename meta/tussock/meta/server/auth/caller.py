@@ -1,4 +1,4 @@
-"""Who makes a call, and what answers it."""
+"""The caller of a method, and the handlers that answer it."""
 
 from collections.abc import Callable
 from typing import NamedTuple

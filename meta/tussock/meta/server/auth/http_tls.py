@@ -1,6 +1,6 @@
 """TLS of the HTTP port, with the same files as gRPC, read again when they change.
 
-A client may show a certificate, but need not: whoever probes `/healthz` has none. Where the service asks for
+A client may show a certificate, but need not: a probe of `/healthz` has none. Where the service asks for
 certificates, the status is refused without one (`authentication.py`).
 """
 

@@ -59,7 +59,7 @@ class Commits(Part):
             return self._newest_epoch
 
     def commit(self, request: CommitRequest) -> int:
-        """Check the SSTs of a commit, and append it with those that came along; answers the epoch."""
+        """Check the SSTs of a commit, and append it with those that came along; returns the epoch."""
         version = self._context.meta.version()
         for table_id, runs in request.tables.items():
             state = version.tables.get(table_id)
@@ -129,7 +129,8 @@ class Commits(Part):
             return pb.CommitResponse(retry_after_ms=delay_ms, stall_reason=reason)
         epoch = self.commit(request)
         self._context.nudge()
-        # With the entries, so that the client need not wait for them to be pushed. Who is far behind asks for them.
+        # With the entries, so that the client need not wait for them to be pushed. One that is far behind asks for
+        # them.
         update = self._feed.after(message.known_seq, bytes_max=UPDATE_BYTES_MAX)
         return pb.CommitResponse(epoch=epoch, seq=update.seq, update=update)
 

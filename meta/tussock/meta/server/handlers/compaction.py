@@ -115,7 +115,7 @@ class Scheduler(Part):
         self._send(session, tasks)
 
     def progress(self, session: Session, tasks: Iterable[pb.TaskProgress]) -> list[str]:
-        """A compactor has opened its session or sent a heartbeat; answers the tasks that it has lost."""
+        """A compactor has opened its session or sent a heartbeat; returns the tasks that it has lost."""
         if not session.is_compactor:
             return [task.task_id for task in tasks]
         session.progress = {task.task_id: task.rows_read for task in tasks}
@@ -152,7 +152,7 @@ class Scheduler(Part):
             self._hand_out()
             self._pause = _PAUSE_SECONDS
         except Fenced as error:
-            # This leadership is over; whoever leads now finds the tasks in the version.
+            # This leadership is over; the next leader finds the tasks in the version.
             log.info("compaction is scheduled elsewhere from now on", reason=str(error))
             self._quiet_until = self._now() + _PAUSE_SECONDS_MAX
         except TussockError as error:
@@ -302,7 +302,7 @@ class Scheduler(Part):
             answer = pb.CompactResponse(compactors=self._schedule.workers(), paused=version.pause is not None)
             manual = self._manual.get(state.spec.id)
             if manual is not None and not (manual.done or manual.error or manual.task_id in version.tasks):
-                # Pushed versions are faster than this table of the leader's: whoever saw the report asks at once.
+                # Pushed versions are faster than this table of the leader's: a client that saw the report asks at once.
                 manual.done = bool(manual.outputs) and manual.outputs <= {sst.id for sst in state.levels.ssts()}
                 manual = manual if manual.done else None  # or taken back by somebody else
             covered = manual is not None and 0 < request.since_seq <= manual.seq
@@ -327,7 +327,7 @@ class Scheduler(Part):
         return pb.PauseCompactionResponse()
 
     def _forget_manual(self, task: CompactionTask) -> None:
-        """Nobody does it any more; whoever waits for it asks again."""
+        """No compactor does it any more; a caller that waits for it asks again."""
         manual = self._manual.get(task.table_id)
         if manual is not None and manual.task_id == task.id:
             del self._manual[task.table_id]

@@ -55,7 +55,7 @@ class Pinning(Part):
         return {"Pin": self._pin, "Unpin": self._unpin, "ListPins": self._list}
 
     def adopt(self, session: Session, shown: Iterable[pb.PinInfo]) -> list[str]:
-        """Take over pins from an earlier leader; answers the ids of those that are lost."""
+        """Take over pins from an earlier leader; returns the ids of those that are lost."""
         lost: list[str] = []
         for message in shown:
             if message.id in session.pins:

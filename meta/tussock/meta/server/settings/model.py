@@ -37,7 +37,7 @@ def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-# 31 years: a thread can wait for so long, and the log has room for it.
+# 31 years: a thread can wait that long, and the log has room for it.
 Seconds = Annotated[float, Field(gt=0, le=10**9, allow_inf_nan=False)]
 SecondsOrNever = Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
@@ -68,7 +68,7 @@ class SessionSettings(_Group):
     """What a client that falls silent loses, and when."""
 
     lease_seconds: Seconds = Field(
-        default=_NODE.session_lease_seconds, description="a session ends so long after its last heartbeat"
+        default=_NODE.session_lease_seconds, description="seconds without a heartbeat after which a session ends"
     )
     pin_lease_seconds: Seconds = Field(
         default=_NODE.pin_lease_seconds, description="how long a pin in the bucket outlives the leader"
@@ -79,7 +79,7 @@ class VersionSettings(_Group):
     """What the store keeps. Without a value the store's own holds."""
 
     retention_seconds: SecondsOrNever | None = Field(
-        default=None, description="epochs stay readable without a pin for so long; becomes the store's"
+        default=None, description="how long epochs stay readable without a pin; becomes the store's"
     )
     gc_grace_seconds: SecondsOrNever | None = Field(
         default=None, description="vacuum leaves alone what is younger; becomes the store's"
@@ -105,7 +105,7 @@ class CompactionSettings(_Group):
         default=_NODE.tasks_per_table, ge=1, description="compaction tasks of one table that run at once"
     )
     stuck_seconds: Seconds = Field(
-        default=_NODE.stuck_task_seconds, description="a task without progress for so long is taken back"
+        default=_NODE.stuck_task_seconds, description="seconds without progress after which a task is taken back"
     )
     base_bytes: int = Field(default=_PICKER.base_bytes, ge=1, description="what L1 of a table may hold")
     level_ratio: int = Field(
@@ -113,9 +113,11 @@ class CompactionSettings(_Group):
     )
     l0_merge_min: int = Field(default=_PICKER.l0_merge_min, ge=2, description="runs of L0 that are merged at least")
     l0_merge_max: int = Field(default=_PICKER.l0_merge_max, ge=2, description="runs of L0 that are merged at most")
-    l0_runs_max: int = Field(default=_PICKER.l0_runs_max, ge=1, description="from so many runs on, L0 goes into L1")
+    l0_runs_max: int = Field(
+        default=_PICKER.l0_runs_max, ge=1, description="L0 is compacted into L1 once it has this many runs"
+    )
     l0_stall_runs: int = Field(
-        default=_PICKER.l0_stall_runs, ge=2, description="from so many runs on, writers are held back"
+        default=_PICKER.l0_stall_runs, ge=2, description="writers are held back once L0 has this many runs"
     )
     task_bytes_max: int = Field(
         default=_PICKER.task_bytes_max, ge=1, description="input of one task that nobody asked for"

@@ -37,7 +37,7 @@ class NodeOptions:
     tasks_per_table: int = TASKS_PER_TABLE
     """Compaction tasks of one table that run at once."""
     stuck_task_seconds: float = STUCK_SECONDS
-    """A compaction task without progress for so long is taken back."""
+    """Seconds without progress after which a compaction task is taken back."""
     vacuum_interval_seconds: float = 300.0
     checkpoint_interval_seconds: float = 1.0
     checkpoint_timeout_seconds: float = 60.0

@@ -1,7 +1,7 @@
 """What a replica counts while it works, for Prometheus; what it is at the moment comes from `metrics.py`.
 
 `docs/metrics.md` lists every metric, and a test compares it with what a real replica answers. Each server has a
-registry of its own, so two in one process do not mix.
+separate registry, so two in one process do not mix.
 """
 
 from collections import Counter as Tally
@@ -58,7 +58,7 @@ class CallMetrics:
 
 
 class LogMetrics:
-    """What the entries of the log did, whoever wrote them: every replica reads all of them."""
+    """What the entries of the log did, of all writers: every replica reads all of them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._entries = Counter("tussock_meta_log_entries", "Entries of the log that were applied.", registry=registry)

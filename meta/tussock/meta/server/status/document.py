@@ -1,9 +1,9 @@
 """What a meta service says of itself: the one document behind the console, `/metrics`, `GetStatus` and the command.
 
 `docs/console.md` lists it as JSON. It holds no secret: the store's URL without credentials, sessions by the first
-digits of their ids (whoever knows a whole id may speak for the session). What only a leader knows (sessions, progress
-of tasks, checkpoints, pins) is empty in a follower. Names ending in `_ms` are Unix times or spans in milliseconds,
-`_age_ms` spans that the replica measured on its monotonic clock.
+digits of their ids (a caller that knows a whole id may speak for the session). What only a leader knows (sessions,
+progress of tasks, checkpoints, pins) is empty in a follower. Names ending in `_ms` are Unix times or spans in
+milliseconds, `_age_ms` spans that the replica measured on its monotonic clock.
 
 `version_parts.py` makes the parts that follow from the version, `problems.py` finds what is wrong in the whole.
 """
@@ -118,7 +118,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Those that are not empty, L0 first."""
     l0_runs: int
     l0_stall_runs: int
-    """From so many runs on writers wait."""
+    """With this many runs writers wait."""
     stall: str
     """Why writers wait; empty if they do not."""
 
@@ -138,7 +138,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     pins: int
     heartbeat_age_ms: int
     lease_ms: int
-    """The session ends so long after the last heartbeat."""
+    """Milliseconds after the last heartbeat at which the session ends."""
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Who compacts, and what."""
+    """The compactions under way, and their compactors."""
 
     paused: bool = False
     reason: str = ""

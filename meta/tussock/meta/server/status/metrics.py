@@ -1,7 +1,7 @@
 """Metrics that are made when somebody asks, out of the replica's status and its counts of requests to the bucket.
 
 What only a leader knows (sessions, pins, checkpoints) is 0 in a follower, so a sum over replicas is right. Labels are
-bounded: of the tables only the largest have lines of their own, the others share one.
+bounded: of the tables only the largest have their own lines, the others share one.
 """
 
 from collections.abc import Callable, Iterable, Mapping

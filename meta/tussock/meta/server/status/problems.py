@@ -12,11 +12,11 @@ from tussock.meta.server.status.document import Problem, ServiceStatus
 __all__ = ["STALE_MS", "with_problems"]
 
 STALE_MS = 5_000
-"""A replica that has not seen the log's tail for so long is behind: a leader changes within that time."""
+"""A replica that has not seen the log's tail for this many seconds is behind: a leader changes within that time."""
 SILENT_MIN_MS = 3_000
 """Heartbeats that are late by less are the network's."""
 BARRIER_INTERVALS_MAX = 5
-"""A barrier under way for so many of its intervals is slow."""
+"""A barrier under way for this many of its intervals is slow."""
 
 
 def with_problems(status: ServiceStatus) -> ServiceStatus:

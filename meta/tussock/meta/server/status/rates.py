@@ -1,6 +1,6 @@
 """Epochs, commits and bytes of each of the last seconds, as the log brings them.
 
-Any replica can keep these: it counts the entries that it applies, whoever wrote them. Pure; the clock is a parameter.
+Any replica can keep these: it counts the entries that it applies, from all writers. Pure; the clock is a parameter.
 """
 
 from collections.abc import Sequence

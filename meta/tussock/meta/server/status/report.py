@@ -34,7 +34,7 @@ from tussock.statestore.errors import ObjectStoreUnavailable
 __all__ = ["StatusReport"]
 
 READY_POLLS = 10
-"""A follower that has not read the log for so many of its polls is not ready."""
+"""A follower that has not read the log for this many of its polls is not ready."""
 
 
 class StatusReport:

@@ -1,4 +1,4 @@
-"""Whose call is next: each caller in turn, so that one who makes many waits for himself.
+"""Whose call is next: each caller in turn, so that one that makes many waits for itself.
 
 Calls of one caller are begun in the order in which they came. A caller is a session, or, for calls that belong to none,
 an identity on a host.
@@ -20,7 +20,7 @@ AGAIN_MS = 100
 
 
 class CallTurns:
-    """So many calls at once, and the others in turn. Used by the event loop only."""
+    """A number of calls at once, and the others in turn. Used by the event loop only."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once

@@ -48,7 +48,7 @@ _SESSION_DIGITS = 8
 
 FAULTS_PER_SECOND = 20
 FAULTS_BURST = 500
-"""Calls of one caller on one host that are the caller's mistake: no client that works makes so many."""
+"""Calls of one caller on one host that are the caller's mistake: no client that works makes that many."""
 
 _FAULTS = {"INVALID_ARGUMENT", "PERMISSION_DENIED"}
 _QUIET = {"OK", "CANCELLED", "RESOURCE_EXHAUSTED"}
@@ -81,7 +81,7 @@ class WireCall:
         gate.metrics.began(method)
 
     def admit(self) -> Caller:
-        """The caller, if he may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
+        """The caller, if it may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
         spoken = self._metadata.get(PROTOCOL_METADATA, "")
         known = int(spoken) if spoken.isascii() and spoken.isdigit() and len(spoken) < 9 else -1
         if common_protocol(known, known) is None:
@@ -143,7 +143,7 @@ class WireCall:
         self._end("CANCELLED", "")
 
     def refused(self, error: TussockError) -> str:
-        """The call ended with an error of the store; answers the name of its status."""
+        """The call ended with an error of the store; returns the name of its status."""
         code = status_of(error)
         if code in _FAULTS:
             with contextlib.suppress(RateLimited):
@@ -200,7 +200,7 @@ class Gate:
         self._untold_since = 0.0
 
     def may_tell(self, host: Who) -> bool:
-        """Whether a refusal of this caller is to stand in the log, which he could fill with them."""
+        """Whether a refusal of this caller is to stand in the log, which it could fill with them."""
         now = self.system.monotonic()
         if self._untold and now - self._untold_since >= UNTOLD_SECONDS:
             log.warning("more calls were refused than are told one by one", count=self._untold)

@@ -42,10 +42,10 @@ CALLS_MAX = 4096
 """At once, with subscriptions; gRPC refuses more before anything here has seen them."""
 CONNECTION_CALLS_MAX = 64
 """Of one connection at once; a client waits with more, and ours has fewer. What has come and not begun stands in one
-queue, whoever sent it, and gRPC drops calls from a thousand on: this bounds how long a call waits for a flood."""
+queue, from any client, and gRPC drops calls from a thousand on: this bounds how long a call waits for a flood."""
 CONNECTIONS_MAX = 4096
 IDLE_SECONDS = 300
-"""A connection without a call for so long is closed; one with a session has its heartbeats."""
+"""A connection without a call for this long is closed; one with a session has its heartbeats."""
 HELD_MAX = 2000
 HOST_HELD_MAX = 1000
 HELD_SECONDS_MAX = 3.0
@@ -112,7 +112,7 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     def bind(self, address: str) -> int:
-        """Take `host:port`, or a free port of the host if it is 0; answers the port. `InvalidOption` if it is taken."""
+        """Take `host:port`, or a free port of the host if it is 0; returns the port. `InvalidOption` if it is taken."""
         try:
             if self._credentials is None:
                 port: int = self._server.add_insecure_port(address)
@@ -129,7 +129,7 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Refuse new calls, and give those in flight so long to end."""
+        """Refuse new calls, and give those in flight `seconds` to end."""
         if self._health_task is not None:
             self._health_task.cancel()
         await self._health.enter_graceful_shutdown()
@@ -265,7 +265,7 @@ class GrpcServer:
                 self._large.release()
 
         context.add_done_callback(leave)
-        # Who never reads it does not keep the place for ever.
+        # A client that never reads it does not keep the place for ever.
         asyncio.get_running_loop().call_later(LARGE_SECONDS_MAX, leave)
 
     def _arrive(self, method: Method, context: Context) -> WireCall:

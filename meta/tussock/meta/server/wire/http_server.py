@@ -1,4 +1,4 @@
-"""The HTTP port of a replica: the console, the status as JSON, metrics, and probes for whoever runs the process.
+"""The HTTP port of a replica: the console, the status as JSON, metrics, and the probes of the process.
 
 | path | answers | asks for a token |
 |---|---|---|
@@ -120,7 +120,7 @@ class _Pages:
         return web.Response(text=f"ok: {replica.role}\n")
 
     async def _fresh_status(self) -> ServiceStatus:
-        # In a thread, since a status waits for the replica's locks; one at a time, whoever asks.
+        # In a thread, since a status waits for the replica's locks; one at a time, for all clients.
         async with self._making:
             loop = asyncio.get_running_loop()
             if self._made is None or loop.time() - self._made[0] >= STATUS_SECONDS:
@@ -128,7 +128,7 @@ class _Pages:
             return self._made[1]
 
     def _check(self, request: web.Request) -> None:
-        # The same as over gRPC: whoever may call GetStatus may see the status here, and the metrics made of it.
+        # The same as over gRPC: a caller that may call GetStatus may see the status here, and the metrics made of it.
         presented = Presented(request.headers.get("Authorization"), _certificate_names(request))
         authorize(self._authenticate(presented), METHODS["GetStatus"])
 

@@ -1,8 +1,8 @@
-"""Requests on their way in: how much of them the service holds at once, whoever sends them.
+"""Requests on their way in: how much of them the service holds at once, of all callers.
 
 gRPC reads a message whole before anybody here sees it, so it is told to take small ones only, and a large request comes
-as several. Nothing is read for a caller who is not known. Of those who are, so many may send at once, and what they
-have sent, until their calls are answered, has a limit of its own. One caller gets half of either, and the rest is for
+as several. Nothing is read for a caller who is not known. Of those who are, a limited number may send at once, and what
+they have sent, until their calls are answered, has another limit. One caller gets half of either, and the rest is for
 the others.
 """
 
@@ -61,7 +61,7 @@ class Intake:
     """Counts what is being read. Used by the event loop only."""
 
     def __init__(self, message_bytes_max: int) -> None:
-        """`message_bytes_max` is for the methods without a limit of their own."""
+        """`message_bytes_max` is for the methods without another limit."""
         self._message_bytes_max = message_bytes_max
         self._bytes_max = max(BODIES_BYTES_MIN, 2 * message_bytes_max)
         self._held: Counter[Hashable] = Counter()

@@ -1,7 +1,7 @@
 """Rate limits: a token bucket a caller.
 
 A bucket holds up to `burst` calls and fills by `rate` a second; a call takes one out. So a caller may be quick after a
-pause, and does `rate` calls a second in the long run. What keeps a session alive has buckets of its own: a client that
+pause, and does `rate` calls a second in the long run. What keeps a session alive has other buckets: a client that
 commits too fast is slowed down, and does not lose its pins for it.
 """
 

@@ -3,7 +3,8 @@
 A backup is announced, written and then reported, as a compaction task is claimed and reported: `BeginBackup` fixes in
 the log from where on nothing that leaves the tree may be deleted, and `FinishBackup` says that the object with the
 backup's contents is there. `backups.py` has the proof. A store that is restored or cloned begins with `BeginStore`,
-which is always entry 1: whoever else wants to begin a store in that place wants that entry too, and one gets it.
+which is always entry 1: another process that wants to begin a store in that place wants that entry too, and one gets
+it.
 """
 
 import re
@@ -147,7 +148,7 @@ class BeginStore(msgspec.Struct, frozen=True, kw_only=True, tag="begin_store", t
 
     def apply(self, version: Version) -> Version:
         """The version that the store begins as."""
-        # Who led the other store does not lead this one, and terms count anew.
+        # The leader of the other store does not lead this one, and terms count anew.
         led = {"term": version.term, "leader": version.leader, "leader_address": version.leader_address}
         # Its own log counts from here, so no table of it was created after a pin.
         tables = {key: replace(state, created=msgspec.UNSET) for key, state in self.version.tables.items()}

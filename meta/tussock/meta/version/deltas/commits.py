@@ -249,7 +249,7 @@ def check_uploads(version: Version, ids: Sequence[str]) -> None:
     if stale:
         raise StaleUpload(
             f"SST {stale[0]} (of {len(stale)} such) is below the garbage horizon {version.gc_horizon}: its upload "
-            "is so long ago that vacuum may have deleted it; upload again under a new id at or above the horizon"
+            "is old enough for vacuum to have deleted it; upload again under a new id at or above the horizon"
         )
 
 
@@ -262,8 +262,8 @@ def _check_generation(version: Version, writer: str | None, generation: int | No
     newest = version.generations.get(writer, 0)
     if generation < newest:
         raise Fenced(
-            f"generation {generation} of writer {writer!r} is over: generation {newest} was opened since, by whoever "
-            "took this job over; nothing was committed, stop this one",
+            f"generation {generation} of writer {writer!r} is over: generation {newest} was opened since, by the "
+            "process that took this job over; nothing was committed, stop this one",
             writer,
             generation,
             newest,
@@ -337,7 +337,7 @@ def _epoch_of_ssts(version: Version, request: CommitRequest) -> int | None:
         for run in runs:
             for sst in run.ssts:
                 held = None if state is None else _find(state.levels, sst)
-                # The outputs of compactions have ids of their own, so what is found is as it was committed. As a rule
+                # The outputs of compactions have their own ids, so what is found is as it was committed. As a rule
                 # the very first one is new, and nothing more is looked at.
                 if held is None or held.epoch == 0:
                     return None

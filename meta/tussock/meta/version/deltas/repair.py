@@ -6,11 +6,11 @@ time has caught up, and after the largest epoch nothing can be committed at all.
 
 Epochs above a limit get new numbers in their old order, without gaps: from the bucket's present time on, or from the
 newest epoch that is not ahead, if that is later. So every read at a new number shows what a read at the old one did.
-An SST of a commit has its epoch from the version, which is all that changes. One whose rows carry epochs of their own
+An SST of a commit has its epoch from the version, which is all that changes. One whose rows carry their own epochs
 (compaction's) is written anew, row by row as it was, before the delta; the delta puts it in the place of the old one,
 and is refused where it meets an SST or an epoch that it does not know: then somebody committed or compacted meanwhile.
 
-What else the delta does is safe for whoever is at work. It ends all compaction tasks: their reports are refused, as of
+What else the delta does is safe for processes at work. It ends all compaction tasks: their reports are refused, as of
 a task that was taken back. It makes SSTs of gone tables dropped ones, as a vacuum does that finds no pin. It says which
 numbers were taken back (`Renumbered`), so that pins on them, reads at them and commits that had read at them get a
 named error. Pins on other epochs stay exact, since those keep their numbers and nothing of theirs is dropped.

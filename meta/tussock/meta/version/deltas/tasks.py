@@ -37,10 +37,10 @@ __all__ = [
 LEVELS_MAX = 6
 
 TASK_LEASE_MS = 30_000
-"""A task is out of everybody's reach for so long after its owner was last heard of.
+"""A task is out of everybody's reach for this long after its owner was last heard of.
 
 It is short, since processes that commit to an embedded store, such as Spark's Python workers, may be killed at any
-time. Whoever works on a task for longer renews its lease. Losing a lease costs work, not data."""
+time. A process that works on a task for longer renews its lease. Losing a lease costs work, not data."""
 
 _ID = attrgetter("id")
 _SMALLEST = attrgetter("smallest")
@@ -164,7 +164,7 @@ class ReleaseCompaction(msgspec.Struct, frozen=True, kw_only=True, tag="release_
 
     task_id: str
     owner: str
-    """Who releases."""
+    """The process that releases."""
     at_ms: int
 
     def validate(self, version: Version) -> None:
