@@ -235,7 +235,7 @@ def test_every_field_is_explained(kubectl: Kubectl, kind: str) -> None:
         ("tsc.spec.podTemplate", "as kubectl patch"),
         ("tsx.spec.executor.replicas", "kubectl scale and autoscalers change this field"),
         ("tsb.spec.retention", "one stays if count or seconds keeps it"),
-        ("tss.status.conditions.reason", "One word for why"),
+        ("tss.status.conditions.reason", "The reason in one word"),
     ],
 )
 def test_explain(kubectl: Kubectl, path: str, told: str) -> None:
