@@ -227,7 +227,7 @@ def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_pat
         for certificate in stolen.values():
             for file, content in issued(certificate).items():
                 (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
-            with pytest.raises(AccessDenied, match=r"of nobody"):
+            with pytest.raises(AccessDenied, match=r"has no role"):
                 opened(identity, deadline=5)
 
 
