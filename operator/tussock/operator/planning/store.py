@@ -208,8 +208,8 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
         if known is None:
             return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
         # The operator has just started, or the secret has changed: until the next probe, the last verdict holds.
-        if known and (last := last_verdict(store)) is not None:
-            return last._replace(message=known)
+        if known:
+            return (last_verdict(store) or progressing(Reason.RECONCILING, known))._replace(message=known)
     elif facts.bucket.reason is not None:
         return wrong(facts.bucket.reason, facts.bucket.message)
     return missing_certificates(
