@@ -46,9 +46,12 @@ def uid(board: Board, what: str) -> str:
 
 
 def starts(board: Board) -> dict[str, int]:
-    """How often the container of each pod was started again."""
+    """How often the containers of each pod were started again; a pod that no kubelet has begun yet says nothing of them."""
     found = board.cluster.list("pods", board.namespace, OF_STORE)
-    return {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
+    return {
+        pod["metadata"]["name"]: sum(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
+        for pod in found
+    }
 
 
 def is_another(board: Board, what: str, before: str) -> bool:

@@ -9,7 +9,6 @@ before anything of the request is read (`intake.py`).
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,6 +26,7 @@ from tussock.meta.server.mailbox import Mailbox
 from tussock.meta.server.node import MetaNode
 from tussock.meta.server.wire.call_turns import CallTurns
 from tussock.meta.server.wire.gate import REQUEST_METADATA, Arrival, Gate, WireCall
+from tussock.meta.server.wire.held_refusals import HeldRefusals
 from tussock.meta.server.wire.intake import Body, Intake, decode, is_large
 from tussock.statestore.errors import InvalidOption, RateLimited, TussockError
 
@@ -46,11 +46,6 @@ queue, from any client, and gRPC drops calls from a thousand on: this bounds how
 CONNECTIONS_MAX = 4096
 IDLE_SECONDS = 300
 """A connection without a call for this long is closed; one with a session has its heartbeats."""
-HELD_MAX = 2000
-HOST_HELD_MAX = 1000
-HELD_SECONDS_MAX = 3.0
-"""Calls that came too often and wait for their refusal: it would be asked for again at once, and a connection that
-waits for many has no room for more. Each waits behind those of its caller that wait already."""
 LARGE_BYTES = 512 << 10
 LARGE_AT_ONCE = 4
 LARGE_SECONDS_MAX = 30.0
@@ -90,7 +85,7 @@ class GrpcServer:
         self._calls = _Lane("tussock-call", CALL_THREADS)
         self._intake = Intake(message_bytes_max)
         self._decoding = asyncio.Lock()
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._held = HeldRefusals()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._health = HealthServicer()
         self._health_task: asyncio.Task[None] | None = None
@@ -243,15 +238,13 @@ class GrpcServer:
         host = call.host
         if not isinstance(error, RateLimited) or len(error.args) < 2:
             return
-        if self._held.total() >= HELD_MAX or self._held[host] >= HOST_HELD_MAX:
+        seconds = self._held.enter(host, int(error.args[1]), self._gate.system.monotonic())
+        if seconds is None:
             return
-        self._held[host] += 1
         try:
-            await asyncio.sleep(min(self._held[host] * int(error.args[1]) / 1000, HELD_SECONDS_MAX))
+            await asyncio.sleep(seconds)
         finally:
-            self._held[host] -= 1
-            if not self._held[host]:
-                del self._held[host]
+            self._held.leave(host)
 
     async def _wait_for_place(self, context: Context) -> None:
         """Return when few enough large answers are on their way; this one is, until the call has ended."""
