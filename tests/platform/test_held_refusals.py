@@ -1,5 +1,7 @@
 """How long refused calls wait: behind each other, apart from each other, and not without end."""
 
+from itertools import pairwise
+
 import pytest
 
 from tussock.meta.server.wire.held_refusals import (
@@ -19,7 +21,7 @@ def test_a_flood_that_comes_at_once_does_not_leave_at_once() -> None:
     held = HeldRefusals()
     leaves = [held.enter(FLOOD, 50, 100.0) or 0.0 for _ in range(256)]
     assert leaves[0] == pytest.approx(0.05)
-    assert min(after - before for before, after in zip(leaves, leaves[1:], strict=False)) >= SPACING_SECONDS * 0.999
+    assert min(after - before for before, after in pairwise(leaves)) >= SPACING_SECONDS * 0.999
     assert leaves[-1] < HELD_SECONDS_MAX + 256 * SPACING_SECONDS
 
 
