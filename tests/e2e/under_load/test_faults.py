@@ -46,7 +46,7 @@ def uid(board: Board, what: str) -> str:
 
 
 def starts(board: Board) -> dict[str, int]:
-    """How often the containers of each pod were started again; a pod that no kubelet has begun yet says nothing of them."""
+    """How often the containers of each pod were started again; a pod that no kubelet has begun yet has none."""
     found = board.cluster.list("pods", board.namespace, OF_STORE)
     return {
         pod["metadata"]["name"]: sum(one["restartCount"] for one in pod["status"].get("containerStatuses", ()))
