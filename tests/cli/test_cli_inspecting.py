@@ -123,7 +123,7 @@ def test_compact_merges_and_keeps_history(tussock: Tussock, own: Sample) -> None
         {
             "name": "kv",
             "before": {"ssts": 3, "runs": 3, "rows": 360, "bytes": done[0]["before"]["bytes"]},
-            "after": {"ssts": 1, "runs": 0, "rows": 360, "bytes": done[0]["after"]["bytes"]},
+            "after": {"ssts": 1, "runs": 1, "rows": 360, "bytes": done[0]["after"]["bytes"]},
         }
     ]
     assert tussock("get", "kv", "k005", "--epoch", str(own.epochs[0]), "--json").json()["value"] == "v0"
@@ -133,7 +133,7 @@ def test_compact_all_with_no_retention_drops_history(tussock: Tussock, own: Samp
     """With retention 0 each key keeps one version, and an old epoch says that it is gone."""
     ran = tussock("compact", "--retention", "0")
     after = [line.split() for line in ran.out.splitlines() if " after " in line]
-    assert [words[:4] for words in after] == [["after", "0", "1", "120"], ["after", "0", "1", "3"]]
+    assert [words[:4] for words in after] == [["after", "1", "1", "120"], ["after", "1", "1", "3"]]
     gone = tussock("get", "kv", "k005", "--epoch", str(own.epochs[0]))
     assert gone.code == 1
     assert "no longer kept" in gone.err

@@ -89,7 +89,7 @@ def test_scan_for_people_stops_and_says_so(tussock: Tussock, sample: Sample) -> 
     """A table for people has a hundred rows unless more are asked for, and says that there are more."""
     ran = tussock("scan", "kv")
     assert len(ran.out.splitlines()) == 102
-    assert "more than 100 rows" in ran.err
+    assert "more rows follow the 100 shown" in ran.err
     assert tussock("scan", "kv", "--limit", "120").err == ""
 
 

@@ -99,7 +99,7 @@ CASES = [
         "option deadline is given twice, as '30' and as '31' (dead_line); give it once",
     ),
     Case(ALL, {"table": ""}, "no table is named; give it as option table, or as the argument of load, save or start"),
-    Case(ALL, {"table": "u"}, "no table 'u' in the store at {url}; it has ['t']", TableNotFound),
+    Case(ALL, {"table": "u"}, "no table 'u' in the store at {url}; its tables: 't'", TableNotFound),
     Case(ALL, {"path": "u"}, "the table is named twice, as 't' in option table and as 'u'; give it once"),
     expects(ALL, "retention", "-1", SECONDS),
     expects(ALL, "gcGrace", "long", SECONDS),

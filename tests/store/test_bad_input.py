@@ -140,7 +140,7 @@ def test_tables_are_found_made_and_dropped_by_name(store: StateStore, other: Sta
     assert other.table("kv").get(b"a") is None
     with pytest.raises(TableExists, match="kv"):
         other.create_table("kv")
-    with pytest.raises(TableNotFound, match=r"'nothing'.*\['kv'\]"):
+    with pytest.raises(TableNotFound, match=r"'nothing'.*its tables: 'kv'$"):
         store.table("nothing")
     with pytest.raises(TableNotFound, match="nothing"):
         store.drop_table("nothing")
@@ -176,6 +176,17 @@ def test_an_impossible_table_is_refused(arguments: dict[str, Any], words: str) -
         with pytest.raises((InvalidOption, SchemaMismatch), match=words):
             store.create_table(**arguments)
         assert store.tables() == []
+
+
+def test_a_table_that_is_not_there_is_told_with_some_that_are() -> None:
+    """Not with all: a store may have a hundred thousand."""
+    with connect("memory://") as store:
+        for number in range(25):
+            store.create_table(f"t{number:02}")
+        with pytest.raises(TableNotFound, match=r"no table 'nope' .*: 't00', 't01', .*'t19' and 5 more$"):
+            store.table("nope")
+        with pytest.raises(TableNotFound, match="'t19' and 5 more"):
+            store.compact("nope")
 
 
 @pytest.mark.parametrize(

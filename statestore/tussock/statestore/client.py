@@ -29,6 +29,9 @@ from tussock.statestore.tables.table_options import table_spec
 
 __all__ = ["StateStore"]
 
+NAMES_SHOWN = 20
+"""Of a store's tables, in the error that one is not there: a store may have a hundred thousand."""
+
 
 class StateStore:
     """An open store: tables, epochs, snapshots, upkeep. Made by `connect`; safe to use from several threads."""
@@ -296,7 +299,7 @@ class StateStore:
         self._parts.lifetime.check_usable()
         check_table(table)
         if self._parts.views.refresh().find_table(table) is None:
-            raise TableNotFound(f"no table {table!r} in the store at {self.url}; it has {self.tables()}", table)
+            raise self._no_table(table)
         self._parts.backend.compact(table)
 
     def vacuum(self, *, dry_run: bool = False) -> VacuumReport:
@@ -358,8 +361,15 @@ class StateStore:
         check_table(name)
         state = self._parts.backend.recent().find_table(name) or self._parts.views.refresh().find_table(name)
         if state is None:
-            raise TableNotFound(f"no table {name!r} in the store at {self.url}; it has {self.tables()}", name)
+            raise self._no_table(name)
         return state
+
+    def _no_table(self, name: str) -> TableNotFound:
+        """The error that tells of a table that is not there, and of some that are."""
+        others = self.tables()
+        shown = ", ".join(repr(one) for one in others[:NAMES_SHOWN]) or "none"
+        more = f" and {len(others) - NAMES_SHOWN:,} more" if len(others) > NAMES_SHOWN else ""
+        return TableNotFound(f"no table {name!r} in the store at {self.url}; its tables: {shown}{more}", name)
 
     def _committed(self, commit: Callable[[], int], expect: Mapping[str, int] | None) -> int:
         """Commit, and take note of the epoch that holds; answers it."""

@@ -211,4 +211,4 @@ def _show_rows(rows: Iterator[dict[str, Any]], most: int | None, *, as_json: boo
     right = [name for name, value in picked[0].items() if type(value) in (int, float)]
     show(grid(*picked[0], right=right, rows=[[as_text(value) for value in row.values()] for row in picked]))
     if next(rows, None) is not None:
-        note(f"there are more than {plural(len(picked), 'row')}; --limit shows more, --json all")
+        note(f"more rows follow the {len(picked):,} shown; --limit shows more, --json all")

@@ -64,8 +64,9 @@ def version(store: Store, as_json: Json = False) -> None:
 def ssts(table: TableName, store: Store, as_json: Json = False) -> None:
     """List the SSTs of a table, newest run first.
 
-    With --json one document: {"table", "ssts": [{level, run, id, rows, deletes, data_bytes, meta_bytes,
-    smallest, largest, epoch, min_epoch, max_epoch}]}; `run` is the place within level 0, 0 the newest, else null.
+    With --json one document: {"table", "ssts": [{level, run, id, smallest, largest, rows, deletes, data_bytes,
+    meta_bytes, epoch, min_epoch, max_epoch, meta_in_data, source, entry, offset}]}; `run` is the place within
+    level 0, 0 the newest, else null.
     """
     with version_at(store) as version:
         state = table_state(version, table, store)

@@ -103,7 +103,7 @@ def _shape(state: TableState) -> dict[str, Any]:
     ssts = state.levels.ssts()
     return {
         "ssts": len(ssts),
-        "runs": len(state.levels.l0),
+        "runs": len(state.levels.runs()),
         "rows": sum(sst.rows for sst in ssts),
         "bytes": total_bytes(ssts),
     }

@@ -253,7 +253,9 @@ class MetaConnection:
         if self._closed:
             return
         try:
-            self.call("CloseSession", pb.CloseSessionRequest(session_id=self.session_id), timeout=2.0)
+            # One that only calls has none.
+            if self._session.opened.lease_ms:
+                self.call("CloseSession", pb.CloseSessionRequest(session_id=self.session_id), timeout=2.0)
         except TussockError as error:
             log.info("the session could not be closed and will lapse", session=self.session_id[:8], error=str(error))
         with self._changed:
