@@ -6,6 +6,7 @@ import pytest
 
 from support.command import Tussock
 from support.platforms import Platform
+from tussock.statestore import connect
 
 
 @pytest.fixture
@@ -35,6 +36,20 @@ def test_what_reads_the_bucket_asks_for_its_url(tussock: Tussock, url: str, comm
     assert ran.code == 1
     assert "tussock status" in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compact", "kv", "--retention", "7"), ("compact", "--retention", "0"), ("vacuum", "--dry-run", "--grace", "0")],
+)
+def test_periods_of_ones_own_are_refused_at_a_service(tussock: Tussock, url: str, words: tuple[str, ...]) -> None:
+    """They would become the store's, for all who use it."""
+    ran = tussock(*words, "--store", url)
+    assert ran.code == 1
+    assert "goes by the store's own for everybody: leave it out" in ran.err
+    with connect(url) as store:
+        version = store.version()
+        assert (version.retention_ms, version.gc_grace_ms) == (3_600_000, 900_000)
 
 
 def test_compaction_is_paused_and_resumed(tussock: Tussock, url: str) -> None:

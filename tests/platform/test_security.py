@@ -338,13 +338,29 @@ def test_a_connection_that_does_not_come_about_says_what_to_give(guarded: Guarde
     other = Authority(tmp_path / "other")
     ca, pair = str(guarded.authority.certificate), {"tls_cert": str(guarded.pair.certificate)}
     pair["tls_key"] = str(guarded.pair.key)
+    strange = other.sign("worker-1")
+    foreign = {"tls_cert": str(strange.certificate), "tls_key": str(strange.key)}
     asked: list[tuple[dict[str, str], str]] = [
         ({}, "give its CA: tls_ca, or TUSSOCK_TLS_CA"),
         ({"tls_ca": ca}, "give tls_cert and tls_key"),
+        ({"tls_ca": ca, **foreign}, "of a CA that it trusts"),
         ({"tls_ca": str(other.certificate), **pair}, "not by the CA that tls_ca names"),
+        (
+            {"tls_ca": ca, **pair, "tls_server_name": "elsewhere"},
+            "for other names: connect by one of them, or .* tls_serv",
+        ),
     ]
     for given, hint in asked:
         with pytest.raises(MetaUnavailable, match=hint):
+            connect(guarded.process.url, deadline=1.0, **given)
+    for given, words in (
+        (
+            {"tls_ca": ca, **pair, "tls_key": foreign["tls_key"]},
+            "are not a PEM certificate and its unencrypted key: KEY_V",
+        ),
+        ({"tls_ca": pair["tls_key"]}, "holds no PEM certificates"),
+    ):
+        with pytest.raises(InvalidOption, match=words):
             connect(guarded.process.url, deadline=1.0, **given)
     with MetaProcess((tmp_path / "store").as_uri()) as plain:
         url = plain.wait_until_it_leads().url

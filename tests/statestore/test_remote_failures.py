@@ -95,6 +95,25 @@ def test_an_endpoint_with_a_password_is_named_without_it(s3: pytest.MonkeyPatch)
     assert "http://***@127.0.0.1" in message
 
 
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "minio", "http://", "ftp://minio:9000", "http://a b:9000"])
+def test_an_endpoint_that_is_no_url_is_refused_by_name(s3: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The library would end in a panic at its first request."""
+    s3.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InvalidOption, match=r"\(AWS_ENDPOINT_URL\) is no URL of a server"):
+        open_bucket("s3://bucket/a")
+
+
+@pytest.mark.parametrize("allows", [None, "", "false", "0"])
+def test_plain_http_that_is_not_allowed_says_what_allows_it(s3: pytest.MonkeyPatch, allows: str | None) -> None:
+    """The first mistake with a server on one's own machine."""
+    s3.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    s3.delenv("AWS_ALLOW_HTTP")
+    if allows is not None:
+        s3.setenv("AWS_ALLOW_HTTP", allows)
+    with pytest.raises(InvalidOption, match="set AWS_ALLOW_HTTP=true"):
+        open_bucket("s3://bucket/a")
+
+
 @pytest.mark.minio
 @pytest.mark.parametrize("wrong", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])
 def test_wrong_credentials_fail_at_once(

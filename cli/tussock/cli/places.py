@@ -81,8 +81,19 @@ def version_at(url: str) -> Iterator[VersionView]:
 
 @contextmanager
 def store_at(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
-    """The store at `url`, opened without background compaction; `None` is what the store says."""
-    if not url.startswith(PLATFORM):
+    """The store at `url`, opened without background compaction; `None` is what the store says.
+
+    A retention or grace period of one's own is for a store without a meta service, whose process it holds for: a
+    service would make it the store's, for all who use it.
+    """
+    if url.startswith(PLATFORM):
+        for name, seconds in (("retention", retention), ("grace", gc_grace)):
+            if seconds is not None:
+                raise InvalidOption(
+                    f"--{name} {seconds:g} is for a run on a bucket; the meta service at {url} goes by the store's own "
+                    "for everybody: leave it out"
+                )
+    else:
         with bucket_at(url):
             pass
     with connect(url, compaction=False, retention=retention, gc_grace=gc_grace) as store:

@@ -15,6 +15,7 @@ from tussock.meta.client.transport import Dial, GrpcTransport, Stream, Transport
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import Method
 from tussock.statestore.base.identity import SYSTEM_CA, Access
+from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.base.system import System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
@@ -36,8 +37,11 @@ def dial_with(access: Access, system: System) -> Dial:
 
     def load(_: Sequence[str]) -> grpc.ChannelCredentials:
         ca = None if access.tls_ca == SYSTEM_CA else Path(access.tls_ca).read_bytes()
+        if ca is not None:
+            check_authority(access.tls_ca)
         if not access.tls_cert:
             return grpc.ssl_channel_credentials(ca)
+        check_pair(access.tls_cert, access.tls_key)
         return grpc.ssl_channel_credentials(ca, Path(access.tls_key).read_bytes(), Path(access.tls_cert).read_bytes())
 
     files = WatchedFiles(paths, load, system)
@@ -52,7 +56,10 @@ def _token(access: Access, system: System) -> Callable[[], str]:
     def load(paths: Sequence[str]) -> str:
         token = Path(paths[0]).read_text(encoding="ascii", errors="replace").strip()
         if not (token and token.isascii() and token.isprintable()):
-            raise InvalidOption(f"{paths[0]} does not hold a token, and nothing else", paths[0])
+            raise InvalidOption(
+                f"{paths[0]}, which TUSSOCK_TOKEN_FILE names, should hold one token of printable ASCII, nothing else",
+                paths[0],
+            )
         return token
 
     return WatchedFiles([access.token_file], load, system).current

@@ -216,9 +216,18 @@ def _channel_closed(address: str, method: str, error: ValueError) -> MetaUnavail
 
 _HINTS = {
     (False, "Socket closed"): "if the service speaks TLS, give its CA: tls_ca, or TUSSOCK_TLS_CA",
-    (True, "Socket closed"): "if the service asks clients for certificates, give tls_cert and tls_key",
+    (True, "Socket closed"): "if the service asks clients for certificates, give tls_cert and tls_key, of a CA that it "
+    "trusts (its tls.client_ca)",
     (True, "WRONG_VERSION_NUMBER"): "the service speaks no TLS: leave tls_ca, tls_cert and tls_key out",
     (True, "CERTIFICATE_VERIFY_FAILED"): "the service's certificate is not by the CA that tls_ca names",
+    (
+        True,
+        "Hostname Verification Check failed",
+    ): "the service's certificate is for other names: connect by one of them, or give it as tls_server_name",
+    (
+        True,
+        "missing selected ALPN",
+    ): "what answers there is no gRPC port: give the one of `listen`, not of `http_listen`",
 }
 """What to do, by whether the client speaks TLS and by what gRPC says of a connection that did not come about."""
 
@@ -230,6 +239,8 @@ def _translate(address: str, method: str, error: Any, *, is_secure: bool) -> Tus
             return decode_error(value)
     code, details = error.code(), " ".join(str(error.details()).split())[:300]
     text = f"{method} on the meta service at {address}: {code.name}: {details}"
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "metadata size" in details:
+        return MessageTooLarge(f"{text}; the token, or what else goes with each call, is too long")
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and not details.startswith(TOO_MANY_CALLS):
         # What gRPC refuses itself, before our code has seen the call.
         return MessageTooLarge(f"{text}; send less at once, or raise the service's limits.message_bytes")

@@ -32,7 +32,7 @@ from tussock.statestore.buckets.credentials import (
 )
 from tussock.statestore.buckets.file import FileBucket
 from tussock.statestore.buckets.obstore_bucket import ObstoreBucket
-from tussock.statestore.buckets.urls import BucketUrl, parse_bucket_url, without_secrets
+from tussock.statestore.buckets.urls import BucketUrl, is_endpoint, parse_bucket_url, without_secrets
 from tussock.statestore.contract.object_store import ObjectStore
 from tussock.statestore.errors import AccessDenied, InvalidOption
 
@@ -51,6 +51,12 @@ _REMOTE: dict[str, tuple[Callable[..., LibraryStore], tuple[str, ...]]] = {
     "az": (AzureStore, ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
 }
 """Per scheme the library's class, and where the environment names another server than the provider's own."""
+
+_NO = {"", "0", "false", "off", "no", "n"}
+"""What the library takes for false, and nothing, which it does, too."""
+
+_EMULATOR = "AZURE_STORAGE_USE_EMULATOR"
+"""Lets plain HTTP in by itself."""
 
 _UNPARSED = re.compile(r'failed to parse "([^"]*)"')
 
@@ -106,6 +112,26 @@ def _culprits(detail: str, told: Mapping[str, str]) -> str:
     return f" (of {', '.join(names)})" if names else ""
 
 
+def _check_endpoint(where: BucketUrl, names: tuple[str, ...], told: Mapping[str, str]) -> None:
+    """`InvalidOption` for an endpoint that is no URL, of which the library dies, or plain HTTP that is not allowed."""
+    name = next((name for name in names if told.get(name)), "")
+    endpoint = told.get(name, "")
+    if not endpoint:
+        return
+    shown = without_secrets(endpoint)
+    if not is_endpoint(endpoint):
+        raise InvalidOption(
+            f"cannot set up {where}: the endpoint {shown!r} ({name}) is no URL of a server; expected such as "
+            "https://minio.example:9000"
+        )
+    allows = f"{name.partition('_')[0]}_ALLOW_HTTP"
+    if endpoint.startswith("http://") and told.get(allows, "").lower() in _NO and not told.get(_EMULATOR):
+        raise InvalidOption(
+            f"cannot set up {where}: the endpoint {shown!r} ({name}) is plain HTTP, which has to be allowed: set "
+            f"{allows}=true (bucket.allow_http of a meta service), or use https"
+        )
+
+
 def refuse_bucket(url: str, why: str, system: System) -> ObjectStore:
     """A bucket of which every request ends with `AccessDenied` and `why`, without one being sent."""
 
@@ -155,6 +181,7 @@ def _remote(
     library_store, endpoint_variables = _REMOTE[where.scheme]
 
     def opened(config: Mapping[str, str]) -> LibraryStore:
+        _check_endpoint(where, endpoint_variables, {**os.environ, **config})
         try:
             return library_store(where.bucket, **settings, config=dict(config) or None)
         except (BaseError, ValueError) as error:

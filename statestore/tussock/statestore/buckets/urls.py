@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["BucketUrl", "parse_bucket_url", "without_secrets"]
+__all__ = ["BucketUrl", "is_endpoint", "parse_bucket_url", "without_secrets"]
 
 ACCEPTED = (
     "memory://, memory://NAME, file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
@@ -65,6 +65,11 @@ def parse_bucket_url(url: str) -> BucketUrl:
     if not _BUCKET.fullmatch(bucket) or (prefix and not _PREFIX.fullmatch(prefix)):
         raise _refused(url, "the bucket's name is missing, or it or the prefix has characters that cannot be in one")
     return BucketUrl(scheme, bucket, prefix)
+
+
+def is_endpoint(text: str) -> bool:
+    """Whether the text is a URL of a server: a scheme, a host, perhaps a port and a path."""
+    return re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text) is not None
 
 
 def without_secrets(text: str) -> str:

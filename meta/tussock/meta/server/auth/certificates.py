@@ -12,7 +12,7 @@ from tussock.meta.rpc.methods import Role
 from tussock.meta.server.auth.tokens import ROLES
 from tussock.statestore.errors import InvalidOption
 
-__all__ = ["CertificateRules", "certificate_names"]
+__all__ = ["CertificateRules", "certificate_names", "pattern_misfit"]
 
 KINDS = ("CN", "OU", "URI", "DNS")
 _ESCAPED = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
@@ -67,14 +67,19 @@ class CertificateRules:
         return next((uri for uri in uris if self.roles([uri])), names[0]).partition(":")[2]
 
 
-def _check(pattern: str, option: str) -> str:
+def pattern_misfit(pattern: str) -> str:
+    """What is wrong with a pattern: it is of no known kind, or matches every name of a kind; empty if nothing is."""
     kind, separator, name = pattern.partition(":")
-    if not separator or kind not in KINDS or name in ("", "*"):
-        raise InvalidOption(
-            f"{option}: {pattern!r} should be one of {', '.join(KINDS)}, a colon, and a name or the beginning of one "
-            "with '*' after it",
-            pattern,
-        )
+    if separator and kind in KINDS and name not in ("", "*"):
+        return ""
+    kinds = ", ".join(KINDS)
+    return f"{pattern!r} should be one of {kinds}, a colon, and a name or the beginning of one with '*' after it"
+
+
+def _check(pattern: str, option: str) -> str:
+    misfit = pattern_misfit(pattern)
+    if misfit:
+        raise InvalidOption(f"{option}: {misfit}", pattern)
     return pattern
 
 

@@ -4,12 +4,12 @@ gRPC asks for the certificates before every handshake, so a new connection gets 
 open stay as they are, also those of clients whose CA was taken out. Only a pair that fits is used.
 """
 
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 
+from tussock.statestore.base.pem import check_authority, check_pair
 from tussock.statestore.base.system import System
 from tussock.statestore.base.watched_files import WatchedFiles
 from tussock.statestore.errors import InvalidOption
@@ -41,28 +41,11 @@ def server_credentials(certificate: str, key: str, client_ca: str, system: Syste
 
 def _load(paths: Sequence[str]) -> grpc.ServerCertificateConfiguration:
     contents = [Path(path).read_bytes() for path in paths]
-    _check(paths)
+    check_pair(paths[0], paths[1])
+    for authority in paths[2:]:
+        check_authority(authority)
     # The check reads the files itself. If they were replaced meanwhile, it says nothing about what was read before.
     if [Path(path).read_bytes() for path in paths] != contents:
         raise InvalidOption(f"{', '.join(paths)} change at this moment")
     certificate, key = contents[:2]
     return grpc.ssl_server_certificate_configuration([(key, certificate)], contents[2] if contents[2:] else None)
-
-
-def _check(paths: Sequence[str]) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(paths[0], paths[1], password=lambda: b"")
-    except (ssl.SSLError, ValueError) as error:
-        raise InvalidOption(
-            f"{paths[0]} and {paths[1]} are not a PEM certificate and its unencrypted key: {_reason(error)}", *paths[:2]
-        ) from None
-    if paths[2:]:
-        try:
-            context.load_verify_locations(paths[2])
-        except (ssl.SSLError, ValueError) as error:
-            raise InvalidOption(f"{paths[2]} holds no PEM certificates: {_reason(error)}", paths[2]) from None
-
-
-def _reason(error: Exception) -> str:
-    return (error.reason if isinstance(error, ssl.SSLError) else str(error)) or "unreadable"

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.auth.certificates import pattern_misfit
 from tussock.meta.server.settings.node_options import NodeOptions
-from tussock.statestore.buckets.urls import parse_bucket_url
+from tussock.statestore.buckets.urls import is_endpoint, parse_bucket_url
 
 __all__ = ["MetaSettings", "contradictions", "node_options"]
 
@@ -278,12 +279,24 @@ def contradictions(settings: MetaSettings) -> list[tuple[str, str]]:
         found.append(("tls.revoked", "certificates of clients are not asked for: set tls.client_ca"))
     if tls.client_ca and not rules and not settings.tokens.file:
         found.append(("tls.roles", "no certificate would have a role: give patterns, or set tokens.file"))
+    patterns = {"tls.revoked": tls.revoked, **{f"tls.roles.{role}": some for role, some in tls.roles}}
+    found += [
+        (name, misfit) for name, some in patterns.items() for pattern in some if (misfit := pattern_misfit(pattern))
+    ]
     if compaction.l0_merge_max < compaction.l0_merge_min:
         found.append(("compaction.l0_merge_max", f"is less than compaction.l0_merge_min, {compaction.l0_merge_min}"))
     if compaction.l0_stall_runs <= compaction.l0_runs_max:
         found.append(
             ("compaction.l0_stall_runs", f"would hold writers back before L0 is full, at {compaction.l0_runs_max} runs")
         )
+    found += [
+        (name, f"is {url!r}; expected a URL of a server, such as https://minio.example:9000")
+        for name, url in (
+            ("bucket.endpoint", settings.bucket.endpoint),
+            ("credentials.sts_endpoint", settings.credentials.sts_endpoint),
+        )
+        if url and not is_endpoint(url)
+    ]
     handed = settings.credentials
     if bool(handed.reader_access_key_id) != bool(handed.reader_secret_access_key.get_secret_value()):
         found.append(

@@ -238,7 +238,7 @@ class GrpcServer:
         host = call.host
         if not isinstance(error, RateLimited) or len(error.args) < 2:
             return
-        seconds = self._held.enter(host, int(error.args[1]), self._gate.system.monotonic())
+        seconds = self._held.enter(host, int(error.args[1]))
         if seconds is None:
             return
         try:
