@@ -88,7 +88,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal of few letters gets the others escaped.
             stream.reconfigure(errors="backslashreplace")
-    # gRPC writes lines of its own for every connection that does not come about. What it means is in our error or log,
+    # gRPC itself writes lines for every connection that does not come about. What it means is in our error or log,
     # and at a service anybody could fill the log with them.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     handler = logging.StreamHandler(sys.stderr)

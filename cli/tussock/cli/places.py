@@ -83,7 +83,7 @@ def version_at(url: str) -> Iterator[VersionView]:
 def store_at(url: str, *, retention: float | None = None, gc_grace: float | None = None) -> Iterator[StateStore]:
     """The store at `url`, opened without background compaction; `None` is what the store says.
 
-    A retention or grace period of one's own is for a store without a meta service, whose process it holds for: a
+    A retention or grace period for one run is for a store without a meta service, whose process it holds for: a
     service would make it the store's, for all who use it.
     """
     if url.startswith(PLATFORM):
