@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.faulty_bucket import Fate, FaultyBucket, where
-from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
-from support.versions import FakeSystem
+from support.buckets.faulty_bucket import Fate, FaultyBucket, where
+from support.store.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
+from support.store.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
