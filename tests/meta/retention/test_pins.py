@@ -62,14 +62,6 @@ def test_pins_write_nothing_to_the_log(store: MetaStore) -> None:
     assert store.refresh().seq == seq
 
 
-def test_an_epoch_past_its_retention_is_refused_and_the_oldest_one_named(store: MetaStore) -> None:
-    """Unless an older pin holds it: a job may hand its snapshot to its workers."""
-    with pytest.raises(SnapshotExpired, match="oldest readable epoch is 2"):
-        store.pins.pin(1)
-    assert store.live_pins() == []
-    assert store.oldest_readable() == 2
-
-
 def test_an_epoch_that_an_older_pin_holds_can_be_pinned(bucket: ModelBucket, system: FakeSystem) -> None:
     """With nothing retained, the workers' pins on the job's epoch work although a newer one was committed."""
     store = meta(bucket, system)
@@ -100,12 +92,6 @@ def test_the_newest_epoch_can_be_pinned_while_others_commit(bucket: ModelBucket,
     pin = reader.pins.pin(None)
     assert pin.info.epoch == 1
     pin.check()
-
-
-def test_an_epoch_that_is_not_committed_cannot_be_pinned(store: MetaStore) -> None:
-    """A snapshot at it would change."""
-    with pytest.raises(InvalidOption, match="newest committed epoch is 2"):
-        store.pins.pin(3)
 
 
 def test_a_pin_finds_what_others_committed(store: MetaStore, bucket: ModelBucket, system: FakeSystem) -> None:

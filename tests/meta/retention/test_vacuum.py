@@ -83,16 +83,6 @@ def test_an_id_that_was_in_the_store_is_never_committed_again(store: MetaStore, 
         store.commit(request(50, 1, inputs[0]))
 
 
-def test_a_dropped_tables_ssts_go(store: MetaStore, bucket: ModelBucket) -> None:
-    """After the grace period nothing of the table is in the bucket."""
-    one = upload(bucket)
-    store.commit(request(1, 1, one))
-    store.drop_table("kv")
-    bucket.system.forward(GRACE + 1)
-    store.vacuum()
-    assert not any(path.startswith("sst/") for path in bucket.objects)
-
-
 def test_an_upload_that_is_not_committed_yet_is_kept_and_can_be_committed(
     store: MetaStore, bucket: ModelBucket
 ) -> None:
@@ -143,25 +133,6 @@ def test_a_commit_between_the_listing_and_the_horizon_keeps_its_ssts(store: Meta
     assert len([path for path, _ in report.deleted if path.startswith("sst/")]) == 2
     assert is_there(bucket, late)
     assert store.refresh().live_sst_ids() == {late.id}
-
-
-def test_a_compaction_of_twice_the_grace_period_succeeds(store: MetaStore, bucket: ModelBucket) -> None:
-    """A live task holds the horizon below what it may have uploaded; the output is committed, and its file is there."""
-    for epoch in (1, 2):
-        store.commit(request(epoch, 1, upload(bucket)))
-    stale = upload(bucket)
-    bucket.system.forward(2)
-    cleaner = meta(bucket, gc_grace_seconds=5)
-    task = store.own_tasks.claim("kv", manual=True)
-    assert task is not None
-    bucket.system.forward(2)
-    out = upload(bucket, epoch=0, min_epoch=1, max_epoch=2)
-    bucket.system.forward(8)
-    cleaner.vacuum()
-    assert not is_there(bucket, stale)
-    store.own_tasks.report(task, [out])
-    assert is_there(bucket, out)
-    assert store.version().live_sst_ids() == {out.id}
 
 
 def test_outputs_of_an_expired_task_go_and_its_report_is_fenced(store: MetaStore, bucket: ModelBucket) -> None:

@@ -111,6 +111,7 @@ def test_an_expired_epoch_is_refused_naming_the_oldest_readable_one() -> None:
         with pytest.raises(SnapshotExpired, match=rf"epoch {old} .*oldest readable epoch is {oldest}"):
             read(old)
     assert kv.get(b"a", epoch=newest) == b"3"
+    assert store.pins() == [], "a pin that is refused is none"
 
 
 def test_a_reader_behind_a_compaction_of_another_process_gets_no_wrong_answer() -> None:

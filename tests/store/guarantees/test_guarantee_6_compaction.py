@@ -44,6 +44,8 @@ def test_the_seeds_compaction_with_watermark_0(store: StateStore) -> None:
     assert len(ssts(store)) == 2
     store.compact("kv")
     assert full_keys(store) == [(b"a", 2, None), (b"a", 1, b"1"), (b"b", 2, b"3"), (b"b", 1, b"2")]
+    (merged,) = ssts(store)
+    assert (merged.epoch, merged.min_epoch, merged.max_epoch, merged.rows, merged.deletes) == (0, 1, 2, 4, 1)
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_a_pinned_epoch_needs_no_old_sst() -> None:
 
 
 def test_a_long_compaction_is_not_locked_out() -> None:
-    """Ten times as long as the grace period, with a vacuum in the middle: its outputs are committed."""
+    """Ten times as long as the grace period, with a vacuum in the middle: its outputs are kept, and committed."""
     system = TickingSystem()
     bucket = FaultyBucket(ModelBucket(system))
     store, other = open_on(bucket, system, gc_grace=2), open_on(bucket.inner, system, gc_grace=0)
@@ -220,9 +220,15 @@ def test_a_long_compaction_is_not_locked_out() -> None:
     commit(store, [(b"a", b"1")])
     commit(store, [(b"a", b"2")])
 
+    kv.upload([_batch(b"orphan")])
+    (orphan,) = sst_objects(bucket.inner) - live(store)
+    system.forward(1)
+
     def vacuum() -> None:
         system.forward(18)
-        other.vacuum()
+        assert orphan in sst_objects(bucket.inner)
+        assert other.vacuum().deleted
+        assert orphan not in sst_objects(bucket.inner), "what is older than the task goes meanwhile"
 
     backend: Any = inside.backend(store)
     before = live(store)
