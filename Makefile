@@ -47,7 +47,7 @@ simulate: setup-no-java ## Live through SEEDS=1000 simulated histories of a clus
 	@cd tests && ../$(PYTHON) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1))
 
 differential: setup-no-java ## OPERATIONS=100000 random operations on stores, each answer compared with a plain dict
-	@cd tests && ../$(PYTHON) -m support.differential --operations $(or $(OPERATIONS),100000) --first $(or $(FIRST),1)
+	@cd tests && ../$(PYTHON) -m support.models.differential --operations $(or $(OPERATIONS),100000) --first $(or $(FIRST),1)
 
 lint: setup-no-java lint-ruff lint-types lint-imports ## Ruff, mypy and the one-way rule of imports
 

@@ -14,7 +14,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from support.minio import MinioServer, build_binary, find_binary, free_port  # noqa: E402
+from support.buckets.minio import MinioServer, build_binary, find_binary, free_port  # noqa: E402
 
 TUSSOCK = str(Path(sys.executable).parent / "tussock")
 START_SECONDS_MAX = 30

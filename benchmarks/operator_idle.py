@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from cluster.binaries import API_SERVER, build  # noqa: E402 - found by the path above
-from support.api_server import ApiServer  # noqa: E402
-from support.kubectl import Kubectl  # noqa: E402
-from support.minio import MinioServer, find_binary  # noqa: E402
-from support.operators import Objects, OperatorProcess, eventually  # noqa: E402
-from support.stores_in_cluster import store_on  # noqa: E402
+from support.buckets.minio import MinioServer, find_binary  # noqa: E402
+from support.kubernetes.api_server import ApiServer  # noqa: E402
+from support.kubernetes.kubectl import Kubectl  # noqa: E402
+from support.operator.process import Objects, OperatorProcess, eventually  # noqa: E402
+from support.operator.stores_in_cluster import store_on  # noqa: E402
 
 SETTLE_SECONDS = 20.0
 

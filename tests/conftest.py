@@ -10,8 +10,8 @@ import pytest
 
 from cluster.binaries import API_SERVER, BUILD_SECONDS_MAX, NoCluster
 from cluster.binaries import missing as missing_programs
-from support.api_server import running_api_server
-from support.minio import MinioServer, NoMinio, build_binary, find_binary
+from support.buckets.minio import MinioServer, NoMinio, build_binary, find_binary
+from support.kubernetes.api_server import running_api_server
 
 pytest_plugins = ("support.workers", "support.everyday", "support.times")
 

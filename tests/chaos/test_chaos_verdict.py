@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.chaos_child import COUNTER, TABLE
-from support.chaos_verdict import judge, longest_pause
+from support.chaos.child import COUNTER, TABLE
+from support.chaos.verdict import judge, longest_pause
 from tussock.statestore import StateStore, connect
 
 Lines = list[dict[str, Any]]

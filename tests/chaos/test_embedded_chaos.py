@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos import Stage, problems_in_bucket
-from support.chaos_child import FENCED, TABLE
-from support.chaos_verdict import is_telling, judge
-from support.minio import MinioServer
+from support.buckets.minio import MinioServer
+from support.chaos.child import FENCED, TABLE
+from support.chaos.processes import Stage, problems_in_bucket
+from support.chaos.verdict import is_telling, judge
 from tussock.statestore import connect
 
 pytestmark = [pytest.mark.minio, pytest.mark.slow, pytest.mark.long]

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from support.linearizability import Operation, Undecided, check
+from support.chaos.linearizability import Operation, Undecided, check
 
 
 def commit(client: str, called: int, returned: int | None, **wrote: str) -> Operation:

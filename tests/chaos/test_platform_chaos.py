@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
-from support.chaos_child import FENCED, TABLE
-from support.chaos_verdict import is_telling, judge, longest_pause
-from support.minio import MinioServer, free_port
+from support.buckets.minio import MinioServer, free_port
+from support.chaos.child import FENCED, TABLE
+from support.chaos.processes import COMMAND, Actor, Stage, problems_in_bucket
+from support.chaos.verdict import is_telling, judge, longest_pause
 from tussock.meta.log.format import decode_lease, sequence_of
 from tussock.statestore import StateStore, connect
 from tussock.statestore.buckets import open_bucket

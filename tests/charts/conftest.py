@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cluster.binaries import NoCluster, build, missing
-from support.api_server import running_api_server
-from support.helm import Helm
-from support.kubectl import Kubectl
+from support.kubernetes.api_server import running_api_server
+from support.kubernetes.helm import Helm
+from support.kubernetes.kubectl import Kubectl
 
 CHART = Path(__file__).resolve().parents[2] / "charts/tussock"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.compute_cases import ADDRESSES, CASES, compute_with
-from support.helm import Helm
-from support.kubectl import Kubectl
-from support.operator_stores import DEFAULTS
-from support.operators import eventually
+from support.kubernetes.helm import Helm
+from support.kubernetes.kubectl import Kubectl
+from support.operator.compute_cases import ADDRESSES, CASES, compute_with
+from support.operator.process import eventually
+from support.operator.resources import DEFAULTS
 from tussock.operator.manifests.compute.conf import EXECUTOR_POD_FILE
 from tussock.operator.manifests.compute.job import compute_manifests
 from tussock.operator.resources.compute import Compute

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.helm import Helm
-from support.kubectl import Kubectl
+from support.kubernetes.helm import Helm
+from support.kubernetes.kubectl import Kubectl
 from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES
 
 Cluster = tuple[Helm, Kubectl]

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from cluster.binaries import KUBERNETES_VERSION
-from support.helm import Helm
-from support.operator_cases import pod_templates
-from support.operator_stores import store_with
+from support.kubernetes.helm import Helm
+from support.operator.resources import store_with
+from support.operator.store_cases import pod_templates
 from tussock.operator.manifests.meta import web_port
 from tussock.operator.manifests.transport_security import server_name, tls_secret
 from tussock.operator.settings import PREFIX, OperatorSettings

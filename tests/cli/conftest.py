@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from support.command import Ran, Sample, Tussock, build_sample
+from support.store.command import Ran, Sample, Tussock, build_sample
 from tussock.cli.main import main
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from support.command import Sample, Tussock
+from support.store.command import Sample, Tussock
 from tussock.statestore import connect
 
 

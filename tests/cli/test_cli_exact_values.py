@@ -13,7 +13,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.command import Sample, Tussock
+from support.store.command import Sample, Tussock
 from tussock.cli.times import time_parser, time_text
 from tussock.cli.values import as_json, as_text, batch_rows, parse_key, safe
 from tussock.statestore import connect

@@ -6,7 +6,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from support.command import Sample
+from support.store.command import Sample
 
 COMMAND = [sys.executable, "-c", "from tussock.cli.main import main; main()"]
 

@@ -13,12 +13,13 @@ import sys
 import zlib
 from pathlib import Path
 
-from cluster import cgroups, configuration, images
+from cluster import images
 from cluster.binaries import HERE, PROGRAMS, NoCluster, missing
-from cluster.configuration import API_PORT, CNI_PLUGINS, NODE_NAME, PAUSE_IMAGE
-from cluster.control_plane import Keys, api_server_command, etcd_command
-from cluster.daemons import Daemon, wait_for
-from cluster.network import NODE_ADDRESS, POD_RANGE, Network
+from cluster.parts import cgroups, configuration
+from cluster.parts.configuration import API_PORT, CNI_PLUGINS, NODE_NAME, PAUSE_IMAGE
+from cluster.parts.control_plane import Keys, api_server_command, etcd_command
+from cluster.parts.daemons import Daemon, wait_for
+from cluster.parts.network import NODE_ADDRESS, POD_RANGE, Network
 
 # Program -> Debian package that has it.
 PACKAGES = {
@@ -192,13 +193,13 @@ class Node:
                 "--conntrack-max-per-core=0",  # a setting of the whole machine, which is not ours to change
             ],
             "coredns": [f"-conf={folder / 'Corefile'}"],
-            "cluster.volumes": [
-                *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.volumes"),
+            "cluster.parts.volumes": [
+                *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.parts.volumes"),
                 str(folder / "inside.kubeconfig"),
                 str(folder / "volumes"),
             ],
-            "cluster.policies": [
-                *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.policies"),
+            "cluster.parts.policies": [
+                *("env", f"PYTHONPATH={HERE.parent}", sys.executable, "-m", "cluster.parts.policies"),
                 str(folder / "inside.kubeconfig"),
             ],
         }

@@ -1,7 +1,7 @@
 """The embedded store's own vacuum: run by the compaction thread when it has nothing else to do."""
 
 from support import inside
-from support.versions import FakeSystem, ModelBucket
+from support.store.versions import FakeSystem, ModelBucket
 from tussock.compactor.embedded import EmbeddedBackend
 from tussock.statestore.buckets.request_counter import RequestCounts
 from tussock.statestore.settings import StoreSettings

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.faulty_bucket import Fate, FaultyBucket, where
-from support.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
-from support.versions import FakeSystem
+from support.buckets.faulty_bucket import Fate, FaultyBucket, where
+from support.store.ssts import Put, newest, ordered, raw_spec, store_run, store_ssts, to_puts
+from support.store.versions import FakeSystem
 from tussock.compactor import CompactionCancelled, execute
 from tussock.meta.version.version import CompactionTask
 from tussock.statestore.base.limits import DEFAULT_LIMITS, Limits
@@ -83,20 +83,6 @@ def room() -> Iterator[Room]:
     opened.close()
 
 
-def test_the_example_of_the_hummock_document(room: Room) -> None:
-    """Write a => 1, b => 2 at epoch 1 and a => delete, b => 3 at epoch 2; merged with watermark 0 all four stay."""
-    first = store_run(room.bucket, [Put(b"a", 1, b"1"), Put(b"b", 1, b"2")], epoch=1)
-    second = store_run(room.bucket, [Put(b"a", 2, None), Put(b"b", 2, b"3")], epoch=2)
-    (output,) = room.execute([second, first], watermark=0)
-    assert room.read((output,)) == [
-        Put(b"a", 2, None),
-        Put(b"a", 1, b"1"),
-        Put(b"b", 2, b"3"),
-        Put(b"b", 1, b"2"),
-    ]
-    assert (output.epoch, output.min_epoch, output.max_epoch, output.rows, output.deletes) == (0, 1, 2, 4, 1)
-
-
 @pytest.mark.parametrize(
     ("watermark", "bottom", "left"),
     [
@@ -106,7 +92,7 @@ def test_the_example_of_the_hummock_document(room: Room) -> None:
     ],
 )
 def test_the_watermark_decides_what_stays(room: Room, watermark: int, bottom: bool, left: list[Put]) -> None:
-    """The same example with readers that have moved on."""
+    """The example of the Hummock document, a => 1, b => 2, then a => delete, b => 3, once readers have moved on."""
     first = store_run(room.bucket, [Put(b"a", 1, b"1"), Put(b"b", 1, b"2")], epoch=1)
     second = store_run(room.bucket, [Put(b"a", 2, None), Put(b"b", 2, b"3")], epoch=2)
     assert room.read(room.execute([second, first], watermark=watermark, bottom=bottom)) == left

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from support import inside
-from support.stores import TickingSystem, open_on, sst_objects
-from support.versions import ModelBucket
+from support.store.stores import TickingSystem, open_on, sst_objects
+from support.store.versions import ModelBucket
 from tussock.compactor import embedded
 from tussock.meta.compaction.picker_config import PickerConfig
 from tussock.meta.log.recovery import read_entry

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.ssts import Put, ordered, raw_spec, store_run, to_puts
-from support.versions import FakeSystem
+from support.store.ssts import Put, ordered, raw_spec, store_run, to_puts
+from support.store.versions import FakeSystem
 from tussock.compactor import execute, parts
 from tussock.compactor.node.jobs import CompactionJob, Jobs
 from tussock.compactor.parts import TaskPart, borders, cut

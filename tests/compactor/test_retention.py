@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.ssts import Put, newest, ordered, to_puts, to_rows
+from support.store.ssts import Put, newest, ordered, to_puts, to_rows
 from tussock.compactor.retention import retained_rows
 from tussock.statestore.rows.rows import Rows
 

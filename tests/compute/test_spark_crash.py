@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos import COMMAND, Actor, Stage, problems_in_bucket
-from support.minio import MinioServer, free_port
-from support.spark_truth import POINTS, check_exact, create_tables
-from support.spark_victim import CLUSTER, LOCAL, STREAMS, Victim
+from support.buckets.minio import MinioServer, free_port
+from support.chaos.processes import COMMAND, Actor, Stage, problems_in_bucket
+from support.spark.truth import POINTS, check_exact, create_tables
+from support.spark.victim import CLUSTER, LOCAL, STREAMS, Victim
 from support.times import note
 from tussock.statestore import connect
 

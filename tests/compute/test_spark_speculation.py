@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from support import spark_speculation
-from support.chaos import Stage
-from support.minio import free_port
-from support.spark_speculation import ROWS
-from support.spark_victim import members
-from support.versions import live_objects
+from support.buckets.minio import free_port
+from support.chaos.processes import Stage
+from support.spark import speculation as spark_speculation
+from support.spark.speculation import ROWS
+from support.spark.victim import members
+from support.store.versions import live_objects
 from support.waiting import eventually
 from tussock.statestore import connect
 from tussock.statestore.keys.spark_hash import spark_hash

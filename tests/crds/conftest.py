@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.binaries import API_SERVER, BUILD_SECONDS_MAX, NoCluster, missing
-from support.api_server import running_api_server
-from support.kubectl import Kubectl
+from support.kubernetes.api_server import running_api_server
+from support.kubernetes.kubectl import Kubectl
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kubectl import Kubectl
+from support.kubernetes.kubectl import Kubectl
 from tussock.operator import resources
 
 ROOT = Path(__file__).resolve().parents[2]

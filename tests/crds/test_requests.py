@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kubectl import Answer, Kubectl
+from support.kubernetes.kubectl import Answer, Kubectl
 
 pytestmark = pytest.mark.slow
 

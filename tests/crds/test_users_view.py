@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.kubectl import Kubectl
+from support.kubernetes.kubectl import Kubectl
 
 pytestmark = pytest.mark.slow
 

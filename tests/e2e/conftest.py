@@ -12,9 +12,9 @@ import yaml
 
 from cluster import images
 from cluster.binaries import PROGRAMS, NoCluster, missing
-from cluster.client import Cluster
 from cluster.node import check_machine
 from cluster.sharing import Peace, shared, shared_node
+from cluster.view.client import Cluster
 
 # Where another cluster finds the images that were built from this clone.
 IMAGE_PREFIX = os.environ.get("TUSSOCK_IMAGE_PREFIX", "localhost/")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from cluster.client import Cluster
-from support.bucket_users import Bucket, bucket_in
-from support.programs_in_pods import minio_pod
-from support.watches import ReadyWatch, watched_readiness
+from cluster.view.client import Cluster
+from support.kubernetes.bucket_users import Bucket, bucket_in
+from support.kubernetes.programs_in_pods import minio_pod
+from support.kubernetes.watches import ReadyWatch, watched_readiness
 
 AWAY_SECONDS = 60
 KINDS = ("tss", "tsm")

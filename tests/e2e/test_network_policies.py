@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cluster.client import Cluster, NeverHappened
-from cluster.pods import pod
-from support.programs_in_pods import PROGRAMS
-from support.users import User, resource
+from cluster.view.client import Cluster, NeverHappened
+from cluster.view.pods import pod
+from support.kubernetes.programs_in_pods import PROGRAMS
+from support.kubernetes.users import User, resource
 
 SECONDS = 60
 CLIENT = {"tussock.dev/client": "shop"}

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from cluster import images
-from cluster.client import Cluster
-from cluster.pods import pod, service
-from support.programs_in_pods import PROGRAMS, result_of, run_program, start_minio
+from cluster.view.client import Cluster
+from cluster.view.pods import pod, service
+from support.kubernetes.programs_in_pods import PROGRAMS, result_of, run_program, start_minio
 
 META = "tussock://meta:7370"
 COMPRESSED_BYTES_MAX = {"operator": 120e6, "node": 250e6}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cluster.client import Cluster
-from cluster.pods import secret, service
-from support.bucket_users import Bucket, bucket_in
+from cluster.view.client import Cluster
+from cluster.view.pods import secret, service
+from support.kubernetes.bucket_users import Bucket, bucket_in
 
 WATCHED_SECONDS = 20
 WRITES_MAX = 40

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.client import Cluster
+from cluster.view.client import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "check_flights.py"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.client import Cluster
-from support.boards import QUICK_START
-from support.bucket_users import Bucket, bucket_in
-from support.users import resource
+from cluster.view.client import Cluster
+from support.kubernetes.boards import QUICK_START
+from support.kubernetes.bucket_users import Bucket, bucket_in
+from support.kubernetes.users import resource
 
 WRONG = "a-password-that-nobody-may-see"
 

@@ -1,8 +1,9 @@
 """Write the golden files of log format version 5: `python tests/golden/write_log_v5.py FOLDER`.
 
 Run when the format is frozen, by the release that brings it; from then on the files in `log/v5` are what stores out
-there hold, and readers must go on reading them. `tests/meta/test_log_format.py` fails if this script no longer writes
-them byte for byte. The files in `log/v1` to `log/v4` were written by the versions before; nothing writes such any more.
+there hold, and readers must go on reading them. `tests/meta/log/test_log_format.py` fails if this script no longer
+writes them byte for byte. The files in `log/v1` to `log/v4` were written by the versions before; nothing writes
+such any more.
 """
 
 import sys

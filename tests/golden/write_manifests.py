@@ -1,7 +1,7 @@
 """Write the golden manifests: `python tests/golden/write_manifests.py`, from the project's root.
 
-`tests/operator/test_golden_manifests.py` compares what the operator makes with them. Run this after a change that is
-meant, and read the difference: whatever changes in a pod template restarts the pods of every user.
+`tests/operator/manifests/test_golden_manifests.py` compares what the operator makes with them. Run this after a change
+that is meant, and read the difference: whatever changes in a pod template restarts the pods of every user.
 """
 
 import sys
@@ -34,8 +34,8 @@ def text_of(manifests: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     sys.path.insert(0, str(FOLDER.parents[1]))
-    from support.operator_cases import CASES, manifests_of
-    from support.restore_cases import RESTORE_CASES
+    from support.operator.restore_cases import RESTORE_CASES
+    from support.operator.store_cases import CASES, manifests_of
 
     for case in CASES:
         (FOLDER / f"{case}.yaml").write_text(text_of(manifests_of(case)), encoding="utf-8")

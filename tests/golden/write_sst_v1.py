@@ -1,8 +1,8 @@
 """Write the golden files of SST format version 1: `python tests/golden/write_sst_v1.py FOLDER`.
 
 Run once, when the format was frozen; the files in `sst/v1` are what stores out there hold, and readers must go on
-reading them. `tests/statestore/test_sst_format.py` reads them to the rows below, and fails if the writer no longer
-writes them byte for byte (`zstd` aside, whose output may change with the library).
+reading them. `tests/statestore/format/test_sst_format.py` reads them to the rows below, and fails if the writer no
+longer writes them byte for byte (`zstd` aside, whose output may change with the library).
 """
 
 import sys

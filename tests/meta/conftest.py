@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.versions import FakeSystem, ModelBucket
+from support.store.versions import FakeSystem, ModelBucket
 
 
 @pytest.fixture

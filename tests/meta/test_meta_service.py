@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from support.faulty_bucket import Call, Fate, FaultyBucket, Script, where
-from support.versions import ModelBucket, make_id, request, run, spec, sst
+from support.buckets.faulty_bucket import Call, Fate, FaultyBucket, Script, where
+from support.store.versions import ModelBucket, make_id, request, run, spec, sst
 from tussock.meta.compaction.picker import PickerConfig
 from tussock.meta.meta_store import MetaStore
 from tussock.meta.version.invariants import problems

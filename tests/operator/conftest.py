@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.kubectl import Kubectl
-from support.minio import MinioServer
-from support.operators import Body, Objects, OperatorProcess, eventually
-from support.stores_in_cluster import store_on
+from support.buckets.minio import MinioServer
+from support.kubernetes.kubectl import Kubectl
+from support.operator.process import Body, Objects, OperatorProcess, eventually
+from support.operator.stores_in_cluster import store_on
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 _numbers = count(1)

@@ -7,7 +7,7 @@ at once hides what goes wrong by one thing alone.
 import random
 from typing import NamedTuple
 
-from simulation.bucket import Faults
+from simulation.machine.bucket import Faults
 
 __all__ = ["Plan", "make_plan"]
 

@@ -39,7 +39,7 @@ class Bug(NamedTuple):
     old: str
     new: str
     seed: int = 0
-    """One that finds it; 0: none is known, `docs/simulation.md` says why."""
+    """One that finds it; 0: none is known, `docs/testing/simulation.md` says why."""
 
 
 BUGS = [

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from simulation.bucket import Faults, SimBucket
-from simulation.network import Network
-from simulation.oracle import Batch, Oracle
+from simulation.judge.oracle import Batch, Oracle
+from simulation.machine.bucket import Faults, SimBucket
+from simulation.machine.network import Network
+from simulation.machine.scheduler import Ambush, Node, Scheduler, Violation
 from simulation.plan import Plan, make_plan
-from simulation.process import PICKER, Process
-from simulation.replacing import REPLACED, look_on, replace
-from simulation.scheduler import Ambush, Node, Scheduler, Violation
-from simulation.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
-from simulation.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
+from simulation.processes.process import PICKER, Process
+from simulation.processes.replacing import REPLACED, look_on, replace
+from simulation.processes.services import SST_BYTES, RemoteProcess, compact, lead_or_follow
+from simulation.processes.workloads import ACCOUNTS, BANKS, OPENING_BALANCE, Job, maintain, read, read_table, write
 from support import inside
 from tussock.compactor import executor
 from tussock.meta.compaction.picker import pick

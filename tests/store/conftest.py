@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.minio import MinioServer
-from support.platforms import QUIET, Platform
+from support.buckets.minio import MinioServer
+from support.service.platforms import QUIET, Platform
 from tussock.statestore import StateStore, connect
 
 _names = count(1)

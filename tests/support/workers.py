@@ -16,7 +16,7 @@ LONG_PIECES = {
     # One session of Spark.
     "session": (
         "tests/compute/",
-        "tests/statestore/test_vnode.py",  # asks Spark for its hashes
+        "tests/statestore/keys/test_vnode.py",  # asks Spark for its hashes
     ),
     # One Kubernetes node, which has all images.
     "node": ("tests/e2e/",),
@@ -27,7 +27,7 @@ LONG_PIECES = {
     # What has a Spark of its own each time.
     "programs": (
         "tests/compute/test_spark_speculation.py",
-        "tests/compute/test_driver_process.py",
+        "tests/compute/driver/test_driver_process.py",
         "tests/examples/",
     ),
     "documents": ("tests/test_docs.py",),

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.client import Cluster
 from cluster.node import Node
-from support.boards import Board
-from support.users import resource
+from cluster.view.client import Cluster
+from support.kubernetes.boards import Board
+from support.kubernetes.users import resource
 
 
 @pytest.fixture(scope="package")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cluster.client import Cluster
-from support.boards import Board
-from support.pod_watch import watched_pods
-from support.users import SECONDS
+from cluster.view.client import Cluster
+from support.kubernetes.boards import Board
+from support.kubernetes.pod_watch import watched_pods
+from support.kubernetes.users import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

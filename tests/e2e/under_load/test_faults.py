@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from cluster.client import Cluster
-from cluster.daemons import wait_for
 from cluster.node import Node
+from cluster.parts.daemons import wait_for
 from cluster.sharing import Peace
-from support.boards import Board
-from support.users import SECONDS
+from cluster.view.client import Cluster
+from support.kubernetes.boards import Board
+from support.kubernetes.users import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -7,11 +7,11 @@ import signal
 
 import pytest
 
-from cluster.client import Cluster
 from cluster.node import Node
 from cluster.sharing import Peace
-from support.boards import Board
-from support.users import SECONDS
+from cluster.view.client import Cluster
+from support.kubernetes.boards import Board
+from support.kubernetes.users import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -1,8 +1,9 @@
 """What the driver asks of Spark while an application runs: the one module that uses more than PySpark's public API.
 
 PySpark has no public way to find a session without making one, or to scale executors. The JVM's scheduler can scale
-(`ExecutorAllocationClient`, which dynamic allocation uses as well). `tests/compute/test_driver_scaling.py` runs all of
-it against a real Spark cluster, so the tests notice when a new version moves it.
+(`ExecutorAllocationClient`, which dynamic allocation uses as well).
+`tests/compute/driver/test_driver_scaling.py` runs all of it against a real Spark cluster, so the tests
+notice when a new version moves it.
 """
 
 from typing import Any

@@ -1,0 +1,154 @@
+"""`tussock backup`, `clone`, and what `check` says of stores with backups, on small real stores."""
+
+from pathlib import Path
+
+import pytest
+
+from support.buckets.minio import BUCKET, MinioServer
+from support.store.command import Sample, Tussock, build_sample
+from support.store.stores import pairs
+from tussock.statestore import connect
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    """A store that a test may change."""
+    built = build_sample(tmp_path / "own")
+    monkeypatch.setenv("TUSSOCK_STORE", built.url)
+    return built
+
+
+def replace_all(url: str) -> None:
+    """Merge the table and vacuum without grace: of what was live, only backups keep anything."""
+    with connect(url, compaction=False, retention=0, gc_grace=0) as store:
+        kv = store.table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"zz", b"new")], epoch)
+        store.commit_epoch(epoch)
+        store.compact("kv")
+        store.vacuum()
+
+
+def scan(url: str) -> list[tuple[bytes, bytes]]:
+    with connect(url, compaction=False) as store:
+        return pairs(store.table("kv").scan())
+
+
+def test_a_backup_is_made_listed_restored_and_deleted(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """The whole life of one, for people and for programs."""
+    rows = scan(own.url)
+    made = tussock("backup", "create", "nightly", "--comment", "before the change", "--json").json()
+    assert (made["name"], made["epoch"], made["complete"]) == ("nightly", own.epochs[2], True)
+    replace_all(own.url)
+    (listed,) = tussock("backup", "list", "--json").json()["backups"]
+    assert 0 < listed["held_bytes"] <= listed["bytes"] == made["bytes"]
+    out = tussock("backup", "list").out
+    assert "nightly" in out
+    assert "before the change" in out
+    target = (tmp_path / "restored").as_uri()
+    assert "holds backup nightly" in tussock("backup", "restore", "nightly", target).out
+    assert "began with backup nightly before" in tussock("backup", "restore", "nightly", target).out
+    again = tussock("backup", "restore", "nightly", target, "--json").json()
+    assert (again["bytes"], again["already_restored"]) == (made["bytes"], True)
+    assert scan(target) == rows
+    assert tussock("check", "--store", target).code == 0
+    assert "is deleted" in tussock("backup", "delete", "nightly").out
+    assert tussock("backup", "list").out == "The store has no backups.\n"
+
+
+@pytest.mark.minio
+def test_a_backup_is_restored_between_servers(
+    tussock: Tussock, minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source's settings come from files, the target's from the environment; the same URL is another place there."""
+    for name in minio.environment:
+        monkeypatch.delenv(name, raising=False)
+    source, target = tmp_path / "source", f"s3://{BUCKET}/between-{tmp_path.name}"
+    source.mkdir()
+    for name, value in minio.environment.items():
+        (source / name).write_text(f"{value}\n")
+        monkeypatch.setenv(name, value)
+    with connect(target, compaction=False) as store:
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"k", b"v")], epoch)
+        store.commit_epoch(epoch)
+        store.backup("nightly")
+    refused = tussock("backup", "restore", "nightly", target, "--store", target)
+    assert "into itself" in refused.err
+    other = MinioServer(minio.binary, tmp_path / "other")
+    other.start()
+    try:
+        for name, value in other.environment.items():
+            monkeypatch.setenv(name, value)
+        settings = ("--source-settings", str(source))
+        ran = tussock("backup", "restore", "nightly", target, "--store", target, *settings)
+        assert ran.code == 0, ran.err
+        with connect(target, compaction=False) as restored:
+            assert restored.table("kv").get(b"k") == b"v"
+    finally:
+        other.stop()
+
+
+def test_errors_are_one_line(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """And a command that fails changes nothing."""
+    for arguments, said in [
+        (("backup", "create", "a/b"), "backup name 'a/b'"),
+        (("backup", "delete", "nightly"), "its backups: none"),
+        (("backup", "restore", "nightly", (tmp_path / "x").as_uri()), "its backups: none"),
+        (("clone", own.url, own.url), "cannot be a clone of itself"),
+        (("clone", own.url, (tmp_path / "y").as_uri(), "--backup", "nightly"), "its backups: none"),
+    ]:
+        ran = tussock(*arguments)
+        assert (ran.code, ran.out) == (1, "")
+        assert said in ran.err
+        assert ran.err.count("\n") == 1
+    assert tussock("clone", (tmp_path / "none").as_uri(), own.url).code == 2
+    assert tussock("backup", "create", "nightly").code == 0
+    ran = tussock("backup", "create", "nightly")
+    assert (ran.code, "take another name" in ran.err) == (1, True)
+
+
+def test_a_clone_is_made_checked_and_its_hold_deleted(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """`check` reads the clone's SSTs where they are, and says which are gone."""
+    target = (tmp_path / "clone").as_uri()
+    rows, checked = scan(own.url), tussock("check", "--json").json()["checked"]["rows"]
+    assert tussock("clone", own.url, target, "--json").json() == {
+        "source": own.url,
+        "target": target,
+        "backup": None,
+        "epoch": own.epochs[2],
+    }
+    assert "is a clone of" in tussock("clone", own.url, target).out
+    replace_all(own.url)
+    assert scan(target) == rows
+    document = tussock("check", "--store", target, "--json").json()
+    assert (document["ok"], document["checked"]["rows"]) == (True, checked)
+    (hold,) = tussock("backup", "list", "--json").json()["backups"]
+    assert hold["holder"] == target
+    ran = tussock("backup", "delete", hold["name"])
+    assert "will miss SSTs" in ran.err
+    assert tussock("vacuum", "--grace", "0").code == 0
+    assert tussock("check", "--store", target).code == 1
+
+
+def test_check_reads_what_only_backups_name(tussock: Tussock, own: Sample, tmp_path: Path) -> None:
+    """Their SSTs are no orphans, and damage to them or to the backup's object is a problem."""
+    tussock("backup", "create", "nightly")
+    replace_all(own.url)
+    document = tussock("check", "--json").json()
+    assert (document["ok"], document["orphans"], document["checked"]["backups"]) == (True, 0, 1)
+    folder = tmp_path / "own"
+    (path,) = (folder / "backup").iterdir()
+    held = sorted((folder / "sst").iterdir())[0]
+    data = held.read_bytes()
+    held.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    assert held.name in str(tussock("check", "--json").json()["problems"])
+    held.write_bytes(data)
+    (folder / "backup" / "readme").write_text("x")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    problems = tussock("check", "--json").json()["problems"]
+    assert {problem["object"] for problem in problems} == {"backup/readme", f"backup/{path.name}"}
+    path.unlink()
+    assert "delete the backup" in str(tussock("check", "--json").json()["problems"])

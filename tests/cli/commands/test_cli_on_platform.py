@@ -1,0 +1,64 @@
+"""The command on a store behind a meta service: what reads rows and trees works, what reads the bucket says so."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.service.platforms import Platform
+from support.store.command import Tussock
+from tussock.statestore import connect
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with Platform("memory://command-on-platform") as platform:
+        store = platform.connect()
+        kv = store.create_table("kv") if "kv" not in store.tables() else store.table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"a", b"1"), (b"b", b"2")], epoch)
+        store.commit_epoch(epoch)
+        yield platform.url
+
+
+def test_rows_and_trees_are_shown(tussock: Tussock, url: str) -> None:
+    """The same documents as of an embedded store."""
+    (table,) = tussock("tables", "--store", url, "--json").json()["tables"]
+    assert table["name"] == "kv"
+    assert tussock("get", "kv", "a", "--store", url, "--json").json()["value"] == "1"
+    assert [row["key"] for row in tussock("scan", "kv", "--store", url, "--json").lines()] == ["a", "b"]
+    assert len(tussock("ssts", "kv", "--store", url, "--json").json()["ssts"]) == 1
+
+
+@pytest.mark.parametrize("command", [["log"], ["check"], ["version"], ["pins"]])
+def test_what_reads_the_bucket_asks_for_its_url(tussock: Tussock, url: str, command: list[str]) -> None:
+    """The error says where to find it."""
+    ran = tussock(*command, "--store", url)
+    assert ran.code == 1
+    assert "tussock status" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compact", "kv", "--retention", "7"), ("compact", "--retention", "0"), ("vacuum", "--dry-run", "--grace", "0")],
+)
+def test_periods_of_ones_own_are_refused_at_a_service(tussock: Tussock, url: str, words: tuple[str, ...]) -> None:
+    """They would become the store's, for all who use it."""
+    ran = tussock(*words, "--store", url)
+    assert ran.code == 1
+    assert "goes by the store's own for everybody: leave it out" in ran.err
+    with connect(url) as store:
+        version = store.version()
+        assert (version.retention_ms, version.gc_grace_ms) == (3_600_000, 900_000)
+
+
+def test_compaction_is_paused_and_resumed(tussock: Tussock, url: str) -> None:
+    """The status says so and why, until it goes on."""
+    address = url.removeprefix("tussock://")
+    paused = tussock("pause", "--meta", address, "--reason", "disk is full")
+    # Nothing of a session that could not be closed: the command opens none.
+    assert (paused.code, len(paused.err.splitlines())) == (0, 1)
+    compaction = tussock("status", "--meta", address, "--json").json()["compaction"]
+    assert (compaction["paused"], compaction["reason"]) == (True, "disk is full")
+    assert tussock("resume", "--meta", address).code == 0
+    assert not tussock("status", "--meta", address, "--json").json()["compaction"]["paused"]

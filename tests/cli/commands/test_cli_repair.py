@@ -1,0 +1,116 @@
+"""`tussock repair clock` on stores in folders and in memory, beside another process that has the store open."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.store.command import Tussock
+from support.store.stores import pairs
+from tussock.statestore import ClockAhead, InvalidOption, SnapshotExpired, StateStore, connect, repair_clock
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.epochs import MAX_EPOCH, epoch_ms
+
+FOREVER = 1e15
+
+
+def commit(store: StateStore, value: bytes, epoch: int | None = None) -> int:
+    epoch = store.new_epoch() if epoch is None else epoch
+    store.table("kv").ingest_batch([(value, value), (b"k", value)], epoch)
+    return store.commit_epoch(epoch, writer="w", batch_id=int(value))
+
+
+def bricked(url: str) -> StateStore:
+    """A store with epochs up to the largest there is, some of them compacted."""
+    store = connect(url, compaction=False, max_clock_ahead=FOREVER, retention=0, gc_grace=0)
+    store.create_table("kv")
+    commit(store, b"1")
+    commit(store, b"2", MAX_EPOCH - 7)
+    commit(store, b"3", MAX_EPOCH - 1)
+    store.compact("kv")
+    commit(store, b"4", MAX_EPOCH)
+    return store
+
+
+def check_repaired(url: str) -> None:
+    with connect(url, compaction=False, retention=0, gc_grace=0) as store:
+        kv = store.table("kv")
+        assert pairs(kv.scan()) == [(b"1", b"1"), (b"2", b"2"), (b"3", b"3"), (b"4", b"4"), (b"k", b"4")]
+        assert store.committed_batch("w", 4) == store.committed_epoch
+        assert abs(epoch_ms(commit(store, b"5")) - RealSystem().now_ms()) < 3600_000
+        store.compact("kv")
+        (sst,) = store.version().find_table("kv").levels.ssts()  # type: ignore[union-attr]
+        assert sst.rows == len(pairs(kv.scan())) == 6
+        store.vacuum()
+        assert kv.get(b"k") == b"5"
+
+
+def test_a_bricked_store_is_repaired(tussock: Tussock, tmp_path: Path) -> None:
+    """It says first what it would do, then does it, then that there is nothing to do; what it leaves is sound."""
+    url = (tmp_path / "state").as_uri()
+    bricked(url).close()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    said = tussock("repair", "clock", "--store", url, "--dry-run", "--json").json()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert (said["needed"], said["old"], said["dry_run"]) == (True, [MAX_EPOCH - 7, MAX_EPOCH], True)
+    assert "Would give 3 epochs new numbers" in tussock("repair", "clock", "--store", url, "--dry-run").out
+    done = tussock("repair", "clock", "--store", url)
+    assert (done.code, "Gave 3 epochs new numbers: " in done.out) == (0, True)
+    assert "1 SST," in done.out
+    assert tussock("check", "--store", url).code == 0
+    assert "Nothing is ahead" in tussock("repair", "clock", "--store", url).out
+    assert "repair the clock: epochs above" in tussock("log", "--store", url).out
+    check_repaired(url)
+    assert tussock("check", "--store", url).code == 0
+
+
+def test_a_store_in_memory_is_repaired_by_the_function() -> None:
+    """Open clients of the same process follow."""
+    with bricked("memory://repaired-clock") as store:
+        assert repair_clock("memory://repaired-clock", dry_run=True).epochs == 3
+        done = repair_clock("memory://repaired-clock")
+        assert (done.epochs, done.rewritten) == (3, 1)
+        assert store.committed_epoch == done.new[1]
+        check_repaired("memory://repaired-clock")
+
+
+def test_a_client_in_another_process_follows_or_is_told(tmp_path: Path) -> None:
+    """It reads on; what it noted is refused, an epoch it was given is too, and then it commits at present ones."""
+    url = (tmp_path / "state").as_uri()
+    bricked(url).close()
+    with connect(url, compaction=False) as store:
+        kv = store.table("kv")
+        noted = store.committed_epoch
+        scan = kv.scan()
+        command = [Path(sys.executable).with_name("tussock"), "repair", "clock", "--store", url]
+        subprocess.run(command, check=True, capture_output=True)
+        assert len(pairs(scan)) == 5
+        store.version()
+        assert kv.get(b"k") == b"4"
+        with pytest.raises(SnapshotExpired, match=f"epoch {noted} was far ahead"):
+            kv.get(b"k", epoch=noted)
+        kv.ingest_batch([(b"k", b"lost")], noted - 1)
+        with pytest.raises(ClockAhead):
+            store.commit_epoch(noted - 1)
+        store.abort_epoch(noted - 1)
+        assert abs(epoch_ms(commit(store, b"5")) - RealSystem().now_ms()) < 3600_000
+
+
+def test_it_says_why_it_does_not_repair(tussock: Tussock, tmp_path: Path) -> None:
+    """A snapshot is held; a meta service is not the bucket; nothing is there; an option makes no sense."""
+    url = (tmp_path / "state").as_uri()
+    with bricked(url) as store:
+        with store.pin_snapshot():
+            held = tussock("repair", "clock", "--store", url)
+        assert (held.code, "holds a snapshot at epoch" in held.err, "nothing changed" in held.err) == (1, True, True)
+        assert store.committed_epoch == MAX_EPOCH
+    platform = tussock("repair", "clock", "--store", "tussock://host:1")
+    assert (platform.code, "stop the service" in platform.err) == (1, True)
+    assert tussock("repair", "clock", "--store", (tmp_path / "nothing").as_uri()).code == 2
+    for wrong in ({"max_clock_ahead": -1.0}, {"dry_run": "yes"}):
+        with pytest.raises(InvalidOption, match=next(iter(wrong))):
+            repair_clock(url, **wrong)  # type: ignore[arg-type]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidOption, match="no store to repair"):
+        repair_clock((tmp_path / "empty").as_uri())

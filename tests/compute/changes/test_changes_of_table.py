@@ -1,0 +1,101 @@
+"""A checkpoint of a stream of changes is one of one table: of another one it is refused, whatever that is called."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from support.models.change_history import History
+from support.spark.change_query import Query, close_connections
+from tussock.compute.spark.changes.offsets import Offset
+from tussock.statestore import InvalidOption, SchemaMismatch
+from tussock.statestore.client import StateStore
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Nothing that this process opened in the role of Spark's stays open."""
+    yield
+    close_connections()
+
+
+def anew(store: StateStore) -> None:
+    """Drop the table and create another one of its name, with other rows."""
+    schema = store.table("t").schema
+    store.drop_table("t")
+    table = store.create_table("t", schema=schema, primary_key=["id"])
+    table.upsert([{"id": 2, "v": "other"}], epoch := store.new_epoch())
+    store.commit_epoch(epoch)
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["between two batches", "within a batch"])
+def test_a_table_created_anew_is_not_the_one_that_was_read(store: StateStore, url: str, finished: bool) -> None:
+    """The rows of the old one would never be reported gone, and a batch that runs again would be another one."""
+    history = History(store, 31)
+    history.commit()
+    query = Query(url)
+    query.plan()
+    if finished:
+        query.run()
+        query.drain()
+    anew(store)
+    close_connections()
+    again = Query(url, query.log)
+    expected = r"table 't' .*not the one whose changes the checkpoint has read \(id 1 then, 2 now\).*checkpoint"
+    for act in (again.run, again.plan):
+        with pytest.raises(SchemaMismatch, match=expected):
+            act()
+
+
+def test_another_table_is_not_read_from_where_the_first_one_was(store: StateStore, url: str) -> None:
+    """Nor is anything of the first one left out when it is named again."""
+    history = History(store, 32)
+    history.commit()
+    store.create_table("u", schema=store.table("t").schema, primary_key=["id"])
+    query = Query(url)
+    query.drain()
+    checkpoint = query.die()
+    history.commit()
+    with pytest.raises(InvalidOption, match="changes of table 't', and the query now reads table 'u' of the store at"):
+        Query(url, checkpoint, path="u").plan()
+    (batch,) = Query(url, checkpoint).drain()
+    assert batch == history.between(history.epochs[0], history.epochs[1])
+
+
+def test_a_checkpoint_that_notes_no_table_goes_on_and_notes_it(store: StateStore, url: str) -> None:
+    """As those from before it was noted; while there is nothing to read, the note stays as it is."""
+    history = History(store, 33)
+    history.commit()
+    query = Query(url)
+    query.drain()
+    names = ("epoch", "start", "snapshot", "initial")
+    old: list[dict[str, Any]] = [{name: record[name] for name in names} for record in query.die()]
+    again = Query(url, list(old))
+    assert again.plan() is None, "Spark compares texts, and would run an empty batch"
+    history.commit()
+    (batch,) = again.drain()
+    assert batch == history.between(history.epochs[0], history.epochs[1])
+    assert again.log[0] == old[0]
+    assert (again.log[-1]["table_id"], again.log[-1]["table"]) == (1, "t")
+
+
+@pytest.mark.parametrize("record", [{"table_id": -1}, {"table_id": "1"}, {"table": 7, "table_id": None}])
+def test_a_note_that_names_no_table_is_none_of_ours(record: dict[str, Any]) -> None:
+    """Whatever else is in it."""
+    with pytest.raises(InvalidOption, match="not one of a stream of changes"):
+        Offset.of({"epoch": 1, "start": 1, "snapshot": False, "initial": False, **record})
+
+
+def test_a_raw_table_created_anew_is_refused_too(store: StateStore, url: str) -> None:
+    """The kind of table does not matter."""
+    store.create_table("raw").ingest_batch([(b"a", b"1")], epoch := store.new_epoch())
+    store.commit_epoch(epoch)
+    query = Query(url, path="raw")
+    query.plan()
+    assert pa.Table.from_batches(query.run()).num_rows == 1
+    store.drop_table("raw")
+    store.create_table("raw")
+    close_connections()
+    with pytest.raises(SchemaMismatch, match=r"table 'raw' .* is not the one"):
+        Query(url, query.log, path="raw").plan()

@@ -1,0 +1,240 @@
+"""The driver as a process, with programs that need no Spark: exit codes, what is told of a failure, SIGTERM, probes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from support.buckets.minio import free_port
+from tussock.compute.driver.answers import answer_on
+from tussock.compute.driver.drain import stop_queries
+from tussock.compute.driver.launch import DRAINED, Settings, submit_arguments
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.driver.watch import Query, Status, Watch
+
+
+class Clock:
+    """Time that only `sleep` moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def start(folder: Path, program: str, *arguments: str, drain: float = 2) -> tuple[subprocess.Popen[str], int]:
+    """The process, and the port of its status."""
+    (folder / "program.py").write_text(program)
+    port = free_port()
+    environ = {
+        **os.environ,
+        "TUSSOCK_STATUS_PORT": str(port),
+        "TUSSOCK_DRAIN_SECONDS": str(drain),
+        "TUSSOCK_EXECUTORS_FILE": str(folder / "executors"),
+        "TUSSOCK_TERMINATION_FILE": str(folder / "termination"),
+    }
+    command = [sys.executable, "-m", "tussock.compute.driver", str(folder / "program.py"), *arguments]
+    out = subprocess.PIPE
+    return subprocess.Popen(command, env=environ, cwd=folder, stdout=out, stderr=subprocess.STDOUT, text=True), port
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "told"),
+    [
+        ("print('well')", 0, ""),
+        ("import sys; sys.exit()", 0, ""),
+        ("import sys; sys.exit(7)", 7, ""),
+        ("import sys; sys.exit('not like this')", 1, "SystemExit: not like this"),
+        ("from tussock.statestore import MetaUnavailable as E\nraise E('away')", 75, "MetaUnavailable: away"),
+        ("raise ValueError('no such table\\nand more')", 1, "ValueError: no such table"),
+        ("import does_not_exist", 1, "ModuleNotFoundError: No module named 'does_not_exist'"),
+    ],
+)
+def test_the_exit_code_is_the_program_s(tmp_path: Path, program: str, code: int, told: str) -> None:
+    """And the cause is left for the status, with the end of the trace; a store that was away has a code of its own."""
+    process, _ = start(tmp_path, program)
+    log, _ = process.communicate(timeout=60)
+    assert process.returncode == code, log
+    found = tmp_path / "termination"
+    cause, _, trace = (found.read_text() if found.exists() else "").partition("\n\n")
+    assert cause == told
+    if "raise" in program:
+        assert "program.py" in trace
+        assert "Traceback" in log
+
+
+def test_a_program_has_its_arguments_its_name_and_its_folder(tmp_path: Path) -> None:
+    """As `python FILE` gives them."""
+    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
+    program = "import sys, beside\nassert __name__ == '__main__'\nprint(sys.argv[1:], beside.WORD)"
+    process, _ = start(tmp_path, program, "--a", "b c")
+    log, _ = process.communicate(timeout=60)
+    assert "['--a', 'b c'] found" in log
+
+
+END_SECONDS_MAX = 40
+"""Less than a driver takes that is not told how long it may drain."""
+SLEEPER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(0.1)\n"
+TOLD = "import time\nprint('up', flush=True)\nwhile True:\n    try: time.sleep(0.1)\n    except SystemExit: "
+
+
+@pytest.mark.parametrize("program", [f"{TOLD}pass", f"{TOLD}break"], ids=["goes on", "ends"])
+def test_sigterm_ends_it_in_time_and_is_no_completion(tmp_path: Path, program: str) -> None:
+    """Whether the program takes no notice, or ends by itself when it is told to: it has not come to its end."""
+    process, port = start(tmp_path, program)
+    assert process.stdout is not None
+    while "up" not in process.stdout.readline():
+        assert process.poll() is None
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+        assert json.load(answer)["isStarted"] is False
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=END_SECONDS_MAX) == DRAINED
+    assert not (tmp_path / "termination").exists(), "it has not failed"
+
+
+STARTS_SPARK = """
+import os, signal
+from pyspark.core import context
+from pyspark.sql import SparkSession
+
+def launch(*arguments):
+    gateway = launch_gateway(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)  # the JVM runs, and there is no context yet
+    return gateway
+
+launch_gateway, context.launch_gateway = context.launch_gateway, launch
+try:
+    print("up", flush=True)
+    SparkSession.builder.master("local[1]").getOrCreate()
+    print("Spark runs")
+finally:
+    print("put away")
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [SLEEPER, pytest.param(STARTS_SPARK, marks=pytest.mark.spark)], ids=["before", "meanwhile"]
+)
+def test_sigterm_before_spark_has_started_ends_it_at_once(tmp_path: Path, program: str) -> None:
+    """There is nothing to drain, however long it may take; what the program puts away it does."""
+    process, _ = start(tmp_path, program, drain=4 * END_SECONDS_MAX)
+    assert process.stdout is not None
+    while "up" not in process.stdout.readline():
+        assert process.poll() is None
+    if program == SLEEPER:
+        process.send_signal(signal.SIGTERM)
+    log, _ = process.communicate(timeout=END_SECONDS_MAX)
+    assert process.returncode == DRAINED
+    assert "Spark runs" not in log
+    assert ("put away" in log) == (program == STARTS_SPARK)
+    assert not (tmp_path / "termination").exists(), "it has not failed"
+
+
+def test_a_second_sigterm_changes_nothing(tmp_path: Path) -> None:
+    process, _ = start(tmp_path, SLEEPER)
+    assert process.stdout is not None
+    while "up" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=END_SECONDS_MAX) == DRAINED
+
+
+def test_arguments_of_spark_submit() -> None:
+    """What differs from pod to pod is not in the file; an address of IPv6 is written as in a URL."""
+    assert submit_arguments(Settings(), None) == "pyspark-shell"
+    found = submit_arguments(Settings(conf="/etc/conf", host="10.0.0.7", pod="x-driver"), 0)
+    assert found.split() == [
+        "--properties-file",
+        "/etc/conf",
+        "--conf",
+        "spark.driver.host=10.0.0.7",
+        "--conf",
+        "spark.kubernetes.driver.pod.name=x-driver",
+        "--conf",
+        "spark.executor.instances=1",
+        "pyspark-shell",
+    ]
+    assert "spark.driver.host=[fd00::1]" in submit_arguments(Settings(host="fd00::1"), 2)
+
+
+QUERY = Query("q", "totals", 3, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "status", "ready"),
+    [
+        (True, Status(), False),
+        (True, Status(is_started=True), False),
+        (True, Status(is_started=True, queries=(QUERY,)), True),
+        (True, Status(is_started=True, queries=(QUERY,), is_draining=True), False),
+        (False, Status(), False),
+        (False, Status(is_started=True), True),
+    ],
+)
+def test_readiness(tmp_path: Path, is_stream: bool, status: Status, ready: bool) -> None:
+    """A stream is ready while it runs, a batch while Spark does."""
+    watch = Watch(Scaler(tmp_path / "executors", None), Clock(), is_stream=is_stream)
+    watch.status = status
+    code, body = answer_on("/readyz", watch)
+    assert code == (200 if ready else 503)
+    assert json.loads(body)["isStarted"] == status.is_started
+    assert answer_on("/other", watch)[0] == 404
+
+
+def test_liveness_is_lost_when_spark_does_not_answer(tmp_path: Path) -> None:
+    clock = Clock()
+    watch = Watch(Scaler(tmp_path / "executors", None), clock, is_stream=True)
+    clock.now = 59.0
+    assert answer_on("/healthz", watch)[0] == 200
+    clock.now = 61.0
+    assert answer_on("/healthz", watch)[0] == 503
+
+
+class Stream:
+    """A stream whose batches take a while, by a clock."""
+
+    name, id = "totals", "q"
+
+    def __init__(self, clock: Clock, batch_seconds: float, idle: bool = False) -> None:
+        self._clock, self._seconds, self._idle = clock, batch_seconds, idle
+        self.stopped: float | None = None
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        return self.stopped is None
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": not self._idle}
+
+    @property
+    def lastProgress(self) -> dict[str, int] | None:  # noqa: N802
+        done = int(self._clock.now / self._seconds)
+        return {"batchId": done - 1} if done else None
+
+    def stop(self) -> None:
+        self.stopped = self._clock.now
+
+
+def test_streams_stop_at_the_end_of_their_batches() -> None:
+    """One between two batches at once, one when its batch ends, one that takes too long in the middle of it."""
+    clock = Clock()
+    idle, quick, slow = Stream(clock, 5, idle=True), Stream(clock, 5), Stream(clock, 100)
+    cut = stop_queries([idle, quick, slow], 10, clock)  # type: ignore[arg-type, list-item]
+    assert cut == 1
+    assert idle.stopped == 0
+    assert quick.stopped == pytest.approx(5, abs=0.1)
+    assert slow.stopped == pytest.approx(10, abs=0.1)

@@ -1,0 +1,331 @@
+"""Checkpoints under everything that can happen to them: whatever the order, every input counts exactly once.
+
+The machine of the coordinator runs against the machine of the participants, with a network between them that repeats
+and delays, processes that die or sleep past their lease, commits that are refused, and leaders that change. Each
+participant reads its input from where the store says that it was, and writes one row for each. What was committed has
+to be the beginning of its input, each row once.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from support.store.versions import sst
+from tussock.meta.checkpoints import barriers
+from tussock.meta.checkpoints.barriers import collect, committed, join, leave, lose, refused, tick
+from tussock.meta.checkpoints.job import CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
+from tussock.statestore.checkpoint.participant import Participant, Todo, react
+from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
+from tussock.statestore.contract.records import Run
+from tussock.statestore.errors import DuplicateName, Fenced
+
+NAMES = st.sampled_from(["a", "b"])
+INTERVAL_MS, TIMEOUT_MS = 100, 250
+TABLE = 1
+
+
+@dataclass
+class Worker:
+    """A process that takes part: it knows only what events and the store tell it."""
+
+    name: str
+    session: str
+    incarnation: str
+    state: Participant = field(default_factory=Participant)
+    rows: dict[int, list[int]] = field(default_factory=dict)
+    """Uncommitted, per epoch: the inputs that it has worked on."""
+    position: int = 0
+    """Its next input."""
+    inbox: list[BarrierEvent] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+
+class Checkpoints(RuleBasedStateMachine):
+    """A coordinator, two workers, a store, and trouble."""
+
+    @initialize(on_missing=st.sampled_from(["abort", "wait"]))
+    def begin(self, on_missing):
+        self.options = JobOptions(participants=2, interval_ms=INTERVAL_MS, timeout_ms=TIMEOUT_MS, on_missing=on_missing)
+        self.now_ms = 1000
+        self.newest_epoch = 10
+        self.serial = 0
+        self.job: CheckpointJob | None = None
+        self.workers: dict[str, Worker] = {}
+        self.commit: CommitBarrier | None = None
+        self.store: dict[str, list[int]] = {"a": [], "b": []}
+        self.ledger: list[tuple[int, int]] = [(0, 0)]
+        self.uploads: dict[str, tuple[str, list[int]]] = {}
+        self.outbox: dict[str, list[tuple[int, int, str]]] = {"a": [], "b": []}
+        """What was collected under each name: generation, barrier, id of the SST ("" for none). It arrives at any later
+        time, once or often, even from the dead."""
+
+    # --- The coordinator's surroundings ---------------------------------------------------------------------------
+
+    def fresh(self) -> int:
+        self.newest_epoch += 1
+        return self.newest_epoch
+
+    def take(self, step: Step) -> None:
+        self.job = step.job
+        for action in step.actions:
+            if isinstance(action, Send):
+                worker = self.workers.get(action.participant)
+                if worker is not None and worker.session == action.session:
+                    worker.inbox.append(action.event)
+            else:
+                assert self.commit is None, "a second commit while one is under way"
+                assert action.barrier > self.ledger[-1][0], "a barrier is committed twice, or too late"
+                self.commit = action
+
+    def apply(self) -> int:
+        """The store commits what the coordinator asked for."""
+        assert self.commit is not None
+        for runs in self.commit.tables.values():
+            for run in runs:
+                for one in run.ssts:
+                    name, rows = self.uploads[one.id]
+                    self.store[name] += rows
+        epoch = max(self.commit.epoch, self.ledger[-1][1] + 1)
+        self.ledger.append((self.commit.barrier, epoch))
+        self.commit = None
+        return epoch
+
+    def ask(self, worker: Worker) -> None:
+        request = JoinRequest(
+            participant=worker.name,
+            session=worker.session,
+            incarnation=worker.incarnation,
+            options=self.options,
+            seen_barrier=worker.state.seen,
+        )
+        try:
+            step = join(self.job, "job", request, self.ledger[-1], self.now_ms, self.fresh())
+        except DuplicateName:
+            # Somebody of that name took over, or the predecessor's session has not lapsed yet.
+            assert self.job is not None
+            assert self.job.members[worker.name].session != worker.session
+            del self.workers[worker.name]
+        else:
+            self.take(step)
+
+    # --- Workers --------------------------------------------------------------------------------------------------
+
+    @rule(name=NAMES)
+    def come(self, name):
+        if name not in self.workers:
+            self.serial += 1
+            self.workers[name] = Worker(name, f"session-{self.serial}", f"incarnation-{self.serial}")
+            self.ask(self.workers[name])
+
+    @rule(name=NAMES, inputs=st.integers(1, 3))
+    def work(self, name, inputs):
+        worker = self.workers.get(name)
+        if worker is not None and worker.state.generation:
+            for _ in range(inputs):
+                worker.rows.setdefault(worker.state.epoch, []).append(worker.position)
+                worker.position += 1
+
+    @rule(name=NAMES, events=st.integers(1, 3))
+    def hear(self, name, events):
+        worker = self.workers.get(name)
+        while worker is not None and worker.inbox and events:
+            events -= 1
+            worker.state, todos = react(worker.state, worker.inbox.pop(0))
+            for todo in todos:
+                self.obey(worker, todo)
+
+    def obey(self, worker: Worker, todo: Todo) -> None:
+        worker.story.append(todo.what)
+        if todo.what in ("start", "aborted"):
+            for epoch in todo.epochs:
+                worker.rows.pop(epoch, None)
+            assert not worker.rows, "an abort leaves no uncommitted rows"
+            worker.position = len(self.store[worker.name])
+        elif todo.what == "barrier":
+            rows = worker.rows.get(todo.epochs[0], [])
+            self.serial += 1
+            sst_id = f"sst-{self.serial}" if rows else ""
+            if rows:
+                self.uploads[sst_id] = (worker.name, list(rows))
+            self.outbox[worker.name].append((worker.state.generation, todo.event.barrier, sst_id))
+        elif todo.what == "committed":
+            rows = worker.rows.pop(todo.epochs[0], [])
+            assert self.store[worker.name][-len(rows) :] == rows if rows else True, "told committed, is not"
+
+    @rule(name=NAMES, which=st.integers(0, 5))
+    def send(self, name, which):
+        """One of the newest messages arrives, for the first time or again."""
+        if which < len(self.outbox[name]) and self.job is not None:
+            generation, barrier, sst_id = self.outbox[name][-1 - which]
+            key = name.encode()
+            tables = {TABLE: (Run(ssts=(sst(key, key, id=sst_id),)),)} if sst_id else {}
+            try:
+                self.take(collect(self.job, name, generation, barrier, tables, self.now_ms))
+            except Fenced:
+                flight = self.job.flight
+                member = self.job.members.get(name)
+                current = flight is not None and member is not None and flight.roster.get(name) == member.generation
+                current = current and member.generation == generation
+                assert not (current and flight.number == barrier), "the barrier under way is refused"
+
+    @rule(names=st.sampled_from(["a", "b", "ab", "ab"]), work=st.booleans())
+    def proceed(self, names, work):
+        """Nothing goes wrong for a moment; without such rules trouble would hardly find a barrier under way."""
+        for name in names:
+            self.hear(name, 100)
+            if work:
+                self.work(name, 1)
+            self.send(name, 0)
+
+    @rule()
+    def begin_barrier(self):
+        for name in ("a", "b"):
+            self.come(name)
+            self.hear(name, 100)
+            self.work(name, 1)
+        self.pass_time(INTERVAL_MS)
+
+    @rule(name=NAMES)
+    def die(self, name):
+        """The process is gone; the coordinator does not know yet."""
+        self.workers.pop(name, None)
+
+    @rule(name=NAMES, done=st.booleans())
+    def depart(self, name, done):
+        worker = self.workers.get(name)
+        if worker is None or self.job is None or not worker.state.generation:
+            return
+        if done and (worker.state.barrier or worker.rows.get(worker.state.epoch)):
+            return  # it is not done
+        del self.workers[name]
+        generation = worker.state.generation
+        for _ in range(2):  # repeated after a lost answer
+            if self.job is not None:
+                step = leave(
+                    self.job, name, generation, done=done, reason="it broke", now_ms=self.now_ms, fresh=self.fresh()
+                )
+                self.take(step)
+
+    # --- Sessions and leaders -------------------------------------------------------------------------------------
+
+    @rule(name=NAMES)
+    def be_replaced(self, name):
+        """The process dies, the coordinator learns of it, and a successor comes."""
+        self.die(name)
+        self.lapse(name)
+        self.come(name)
+
+    @rule(name=NAMES)
+    def lapse(self, name):
+        """The coordinator gives a session up, whether its process is dead or only slept; who slept joins again."""
+        if self.job is not None and name in self.job.members:
+            session = self.job.members[name].session
+            self.take(lose(self.job, name, "no heartbeat", self.now_ms, self.fresh()))
+            worker = self.workers.get(name)
+            if worker is not None and worker.session == session:
+                self.ask(worker)
+
+    @rule(name=NAMES)
+    def break_subscription(self, name):
+        worker = self.workers.get(name)
+        member = self.job.members.get(name) if self.job is not None else None
+        if worker is not None and member is not None and member.session == worker.session:
+            worker.inbox.clear()
+            self.take(Step(self.job, greet(self.job, name)))
+
+    @rule(name=NAMES)
+    def ask_again(self, name):
+        if name in self.workers:
+            self.ask(self.workers[name])
+
+    @rule(happened=st.booleans(), lost=st.booleans())
+    def change_leader(self, happened, lost):
+        if self.commit is not None and happened:
+            self.apply()
+        self.commit = None
+        self.job = None
+        for worker in list(self.workers.values()):
+            if lost:
+                worker.inbox.clear()
+            self.ask(worker)
+
+    # --- The coordinator ------------------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from([1, 50, INTERVAL_MS, TIMEOUT_MS]))
+    def pass_time(self, ms):
+        self.now_ms += ms
+        if self.job is not None:
+            self.take(tick(self.job, self.now_ms, self.fresh()))
+
+    @precondition(lambda self: self.commit is not None)
+    @rule(ok=st.integers(0, 3))
+    def resolve(self, ok):
+        assert self.job is not None
+        assert self.job.flight is not None
+        assert self.job.flight.committing
+        if ok:
+            self.take(committed(self.job, self.apply(), self.now_ms, self.fresh()))
+        else:
+            self.commit = None
+            self.take(refused(self.job, "the table was dropped", self.ledger[-1][0], self.now_ms, self.fresh()))
+
+    # --- What has to hold -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def every_input_counts_once(self):
+        for name, rows in self.store.items():
+            assert rows == list(range(len(rows))), name
+
+    @invariant()
+    def committed_only_when_all_have_collected(self):
+        flight = self.job.flight if self.job is not None else None
+        if flight is not None and flight.committing:
+            assert not flight.absent()
+        assert (self.commit is not None) == (flight is not None and flight.committing)
+
+    @invariant()
+    def stories_are_legal(self):
+        for worker in self.workers.values():
+            open_barrier = False
+            for number, what in enumerate(worker.story):
+                assert (what == "start") == (number == 0), worker.story
+                assert open_barrier or what not in ("collect", "committed"), worker.story
+                assert not (open_barrier and what == "barrier"), worker.story
+                open_barrier = what == "barrier" or (open_barrier and what == "collect")
+
+    @invariant()
+    def something_can_always_happen(self):
+        """A complete job has a barrier under way or a time for the next: it never sleeps for ever."""
+        job = self.job
+        if job is not None and job.flight is None and len(job.members) >= job.required and not job.missing:
+            assert barriers.wake_ms(job) is not None
+
+    def teardown(self):
+        """Left alone with both workers alive, the job makes a checkpoint with all that was worked."""
+        if not hasattr(self, "store"):
+            return
+        for name in ("a", "b"):
+            if self.job is not None and name in self.job.members and name not in self.workers:
+                self.lapse(name)
+            self.come(name)
+        before = {name: len(rows) for name, rows in self.store.items()}
+        for _ in range(4):
+            for name in ("a", "b"):
+                self.hear(name, 100)
+                self.work(name, 1)
+                self.send(name, 0)
+            if self.commit is not None:
+                self.resolve(1)
+            self.pass_time(INTERVAL_MS)
+        assert all(len(self.store[name]) > before[name] for name in ("a", "b")), (before, self.store)
+
+
+Checkpoints.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class TestCheckpoints(Checkpoints.TestCase):
+    pass

@@ -1,0 +1,107 @@
+"""What the client of a meta service makes of answers that are lost, late or ask it to wait."""
+
+import logging
+
+import pytest
+
+from support.store.versions import FakeSystem, request
+from tussock.meta.client.backend import PlatformBackend
+from tussock.meta.client.connection import Attempts
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.statestore.errors import MetaUnavailable, ObjectStoreUnavailable, StaleUpload, WriteStalled
+
+
+class Leader:
+    """A connection whose leader answers commits as the test says; `LOST` is an attempt without an answer."""
+
+    LOST = "lost"
+
+    def __init__(self, system: FakeSystem, *answers: object) -> None:
+        self.session_id = "0" * 32
+        self.sent: list[pb.CommitRequest] = []
+        self._system = system
+        self._answers = list(answers)
+
+    def call(self, name: str, message: pb.CommitRequest, *, attempts: Attempts | None = None, **_: object) -> object:
+        if name != "Commit":
+            raise MetaUnavailable(f"{name} is not answered here")
+        sent = pb.CommitRequest()
+        sent.CopyFrom(message)
+        self.sent.append(sent)
+        answer = self._answers.pop(0)
+        while answer == self.LOST:
+            assert attempts is not None
+            attempts.unknown = True
+            answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def client(*answers: object, deadline: float = 30.0) -> tuple[PlatformBackend, Leader, FakeSystem]:
+    system = FakeSystem()
+    leader = Leader(system, *answers)
+    return PlatformBackend(leader, system, deadline), leader, system  # type: ignore[arg-type]
+
+
+STALE = StaleUpload("SST is below the garbage horizon")
+DONE = pb.CommitResponse(epoch=7)
+
+
+def test_rows_without_a_writer_are_not_brought_again_if_they_may_be_in() -> None:
+    """An attempt got no answer, and its SSTs are too old to be known again: nobody can tell, so the user is told."""
+    backend, _, _ = client(Leader.LOST, STALE)
+    with pytest.raises(ObjectStoreUnavailable, match="too old to tell whether it happened"):
+        backend.commit(request(7))
+
+
+def test_the_same_holds_if_the_attempt_was_an_earlier_call() -> None:
+    """The user repeats a commit that was unavailable: what it may have done is remembered by its SSTs."""
+    backend, _, _ = client(Leader.LOST, MetaUnavailable("no answer"), STALE)
+    repeated = request(7)
+    with pytest.raises(MetaUnavailable):
+        backend.commit(repeated)
+    with pytest.raises(ObjectStoreUnavailable, match="too old to tell"):
+        backend.commit(repeated)
+
+
+def test_a_named_batch_is_uploaded_again() -> None:
+    """Its writer and batch tell what happened, so bringing it again is safe."""
+    backend, _, _ = client(Leader.LOST, STALE)
+    with pytest.raises(StaleUpload):
+        backend.commit(request(7, writer="w", batch_id=1))
+
+
+def test_rows_that_cannot_be_in_are_uploaded_again() -> None:
+    """Every attempt was answered: nothing was committed."""
+    backend, _, _ = client(STALE)
+    with pytest.raises(StaleUpload):
+        backend.commit(request(7))
+
+
+def held_back(ms: int) -> pb.CommitResponse:
+    return pb.CommitResponse(retry_after_ms=ms, stall_reason="table 'kv' has 70 uncompacted runs")
+
+
+def test_a_commit_that_is_held_back_waits_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A line where the stall begins and one where it ends, however many commits there are between."""
+    backend, leader, system = client(held_back(300), DONE, held_back(400), held_back(100), DONE, DONE)
+    before = system.monotonic()
+    with caplog.at_level(logging.INFO, logger="tussock.meta.client"):
+        for _ in range(3):
+            assert backend.commit(request(7)) == 7
+    assert system.monotonic() - before == pytest.approx(0.8)
+    assert [sent.waited_ms for sent in leader.sent] == [0, 300, 0, 400, 500, 0]
+    lines = [record.getMessage() for record in caplog.records if "held back" in record.getMessage()]
+    assert len(lines) == 2
+    assert "70 uncompacted runs" in lines[0]
+    assert "no longer" in lines[1]
+
+
+def test_a_stall_that_outlasts_the_deadline_is_named() -> None:
+    """The error says which table is behind, and that the same call can be repeated."""
+    backend, _, system = client(*[held_back(500)] * 10, deadline=2.0)
+    before = system.monotonic()
+    with pytest.raises(WriteStalled, match="70 uncompacted runs; nothing was committed"):
+        backend.commit(request(7))
+    assert system.monotonic() - before == pytest.approx(2.0)

@@ -1,0 +1,208 @@
+"""Versions on their way to clients: what the feed answers, and what a client makes of it."""
+
+import asyncio
+
+import pytest
+
+from support.store.versions import FakeSystem, ModelBucket, spec
+from tussock.meta.client.follower import follow
+from tussock.meta.client.versions import PushedVersion
+from tussock.meta.log.format import encode_snapshot
+from tussock.meta.log.log import VersionLog
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.feed import ENTRIES_MAX, NEWS_BYTES_MAX, Feed
+from tussock.meta.server.mailbox import EVENTS_MAX, Mailbox
+from tussock.meta.server.wire.grpc_server import events_of
+from tussock.meta.version.deltas.tables import CreateTable
+from tussock.meta.version.version import Version
+from tussock.statestore.errors import CorruptLog
+
+
+class Source:
+    """A log of tables that are created one after the other, and a feed that learns its entries."""
+
+    def __init__(self) -> None:
+        system = FakeSystem()
+        self.log = VersionLog(ModelBucket(system), system, owner="source")
+        self.feed = Feed(self.log.version)
+        self.log.subscribe(self.feed.learn)
+
+    def create_tables(self, count: int, pad: str = "") -> Version:
+        for _ in range(count):
+            self.log.append(lambda version: self._next(version, pad))
+        return self.log.version
+
+    @staticmethod
+    def _next(version: Version, pad: str):
+        return [CreateTable(spec=spec(f"t{version.next_table_id}{pad}", version.next_table_id))], None
+
+
+def moved(version: Version, update: pb.VersionUpdate) -> Version:
+    return follow(version, update.snapshot_seq, update.snapshot, update.first_seq, list(update.entries))
+
+
+@pytest.mark.parametrize("behind", [0, 1, 7])
+def test_a_client_not_far_behind_gets_the_entries_that_it_lacks(behind: int) -> None:
+    """No more and no less, and no snapshot."""
+    source = Source()
+    old = source.create_tables(10)
+    newest = source.create_tables(behind)
+    update = source.feed.after(old.seq)
+    assert (len(update.entries), update.snapshot, update.seq) == (behind, b"", newest.seq)
+    assert moved(old, update) == newest
+
+
+def test_a_client_far_behind_gets_a_snapshot() -> None:
+    """Also one that has nothing yet; what came after the snapshot comes with it."""
+    source = Source()
+    first = source.create_tables(1)
+    newest = source.create_tables(ENTRIES_MAX + 5)
+    for version in (Version(), first):
+        update = source.feed.after(version.seq)
+        assert update.snapshot
+        assert moved(version, update) == newest
+    later = source.create_tables(3)
+    update = source.feed.after(0)
+    assert (update.snapshot_seq, len(update.entries)) == (newest.seq, 3)  # the snapshot is made once
+    assert moved(Version(), update) == later
+
+
+def test_a_jump_of_the_log_leaves_no_hole() -> None:
+    """A replica that loaded a snapshot itself has no entries to give."""
+    source = Source()
+    old = source.create_tables(5)
+    feed = Feed(old)
+    newest = source.create_tables(5)
+    feed.learn(None, newest)
+    assert moved(old, feed.after(old.seq)) == newest
+    assert moved(newest, feed.after(newest.seq)) == newest
+
+
+def test_a_client_never_goes_back_and_never_jumps_a_hole() -> None:
+    """Old news is no news; an update that does not reach down to the version changes nothing."""
+    source = Source()
+    old = source.create_tables(3)
+    middle = source.create_tables(3)
+    newest = source.create_tables(3)
+    assert moved(newest, source.feed.after(old.seq)) == newest
+    assert moved(old, source.feed.after(middle.seq)) == old
+    overlapping = source.feed.after(old.seq)
+    assert moved(middle, overlapping) == newest
+    stale = pb.VersionUpdate(snapshot=encode_snapshot(old), snapshot_seq=old.seq, seq=old.seq)
+    assert moved(middle, stale) == middle
+
+
+def test_damaged_bytes_change_nothing() -> None:
+    """The checksum of the entry is that of the bucket's object."""
+    source = Source()
+    old = source.create_tables(1)
+    source.create_tables(1)
+    update = source.feed.after(old.seq)
+    spoilt = bytearray(update.entries[0])
+    spoilt[len(spoilt) // 2] ^= 1
+    pushed = PushedVersion(FakeSystem())
+    pushed.version = old
+    with pytest.raises(CorruptLog, match="crc32c"):
+        pushed.learn(pb.VersionUpdate(first_seq=old.seq + 1, entries=[bytes(spoilt)], seq=old.seq + 1))
+    assert pushed.version == old
+    assert pushed.learn(update)
+
+
+def test_a_pushed_version_says_when_it_lacks_something() -> None:
+    """Then the client subscribes anew."""
+    source = Source()
+    old = source.create_tables(2)
+    middle = source.create_tables(2)
+    newest = source.create_tables(2)
+    pushed = PushedVersion(FakeSystem())
+    pushed.version = old
+    assert not pushed.learn(source.feed.after(middle.seq))
+    assert pushed.learn(source.feed.after(old.seq))
+    assert pushed.await_seq(newest.seq, 0) == newest
+
+
+def events(mailbox: Mailbox) -> list[pb.Event]:
+    return [pb.Event.FromString(data) for data in mailbox.take()]
+
+
+def test_a_mailbox_sends_what_came_together_once() -> None:
+    """However many entries came since the last time, they are one event; a version stands before what speaks of it."""
+    source = Source()
+    old = source.create_tables(1)
+    mailbox = Mailbox(source.feed.news, old.seq)
+    woken: list[int] = []
+    mailbox.on_ready(lambda: woken.append(1))
+    assert events(mailbox) == []
+    for _ in range(4):
+        source.create_tables(1)
+        mailbox.wake()
+    mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
+    first, second = events(mailbox)
+    assert (len(first.version.entries), second.task.id) == (4, "x")
+    assert events(mailbox) == []
+    assert len(woken) <= 3
+
+
+def test_a_subscriber_that_lets_events_pile_up_has_to_come_again() -> None:
+    """The leader does not wait for it, and keeps no queue without end."""
+    mailbox = Mailbox(Source().feed.news, 0)
+    for _ in range(EVENTS_MAX + 1):
+        mailbox.put(pb.Event(task=pb.CompactionTask()).SerializeToString())
+    found = events(mailbox)
+    assert mailbox.closed
+    assert len(found) == EVENTS_MAX + 1
+    assert "too slow" in found[-1].closing.reason
+    mailbox.put(b"")
+    assert events(mailbox) == []
+
+
+def test_a_subscriber_hears_why_it_ends_though_an_event_is_on_its_way() -> None:
+    """A mailbox that is closed while an event of it is being sent is emptied once more."""
+    mailbox = Mailbox(Source().feed.news, 0)
+    mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
+
+    async def heard() -> list[str]:
+        found = []
+        async for event in events_of(mailbox):
+            found.append(pb.Event.FromString(event).WhichOneof("event") or "")
+            mailbox.close("the replica is shutting down")
+        return found
+
+    assert asyncio.run(heard()) == ["task", "closing"]
+
+
+def test_all_who_are_far_behind_share_the_bytes_of_a_snapshot() -> None:
+    """A version of 100,000 SSTs is 17 MiB: a copy for each of fifty clients that come at once would be a gigabyte."""
+    source = Source()
+    source.create_tables(ENTRIES_MAX + 5)
+    mailboxes = [Mailbox(source.feed.news, 0) for _ in range(50)]
+    events_taken = [mailbox.take()[0] for mailbox in mailboxes]
+    assert len({id(event) for event in events_taken}) == 1
+    source.create_tables(3)
+    late = Mailbox(source.feed.news, 0)
+    assert late.take()[0] is events_taken[0], "what came since follows as entries"
+    pushed = PushedVersion(FakeSystem())
+    assert pushed.learn(pb.Event.FromString(events_taken[0]).version)
+    (rest,) = late.take()
+    assert pushed.learn(pb.Event.FromString(rest).version)
+    assert pushed.version == source.log.version
+
+
+def test_many_entries_come_in_several_events_and_what_speaks_of_them_after() -> None:
+    """No event is so large that a client which reads slowly makes the leader hold megabytes for it."""
+    source = Source()
+    old = source.create_tables(1)
+    mailbox = Mailbox(source.feed.news, old.seq)
+    for _ in range(8):
+        source.create_tables(1, pad="x" * (NEWS_BYTES_MAX // 4))
+    mailbox.put(pb.Event(task=pb.CompactionTask(id="x")).SerializeToString())
+    woken: list[int] = []
+    mailbox.on_ready(lambda: woken.append(1))
+    taken = [events(mailbox) for _ in range(4)]
+    kinds = [[event.WhichOneof("event") for event in some] for some in taken]
+    assert [kind for some in kinds for kind in some][-1] == "task"
+    assert len([some for some in kinds if "version" in some]) > 1
+    assert len(woken) > 1
+    pushed = PushedVersion(FakeSystem())
+    pushed.learn(source.feed.after(0))
+    assert pushed.version == source.log.version

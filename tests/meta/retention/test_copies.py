@@ -1,0 +1,153 @@
+"""Backup, restore and clone through the public API, on memory, in a folder and on a real MinIO."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from support.store.stores import pairs
+from tussock.statestore import (
+    BackupExists,
+    BackupNotFound,
+    StateStore,
+    StoreClosed,
+    StoreNotEmpty,
+    clone,
+    connect,
+    restore,
+)
+from tussock.statestore.buckets import open_bucket
+
+ROWS = 500
+
+
+@pytest.fixture
+def urls(bucket_url: str) -> list[str]:
+    """Three empty places in one bucket, or named memory stores."""
+    parted = "-" if bucket_url.startswith("memory:") else "/"
+    return [f"{bucket_url}{parted}{name}" for name in ("a", "b", "c")]
+
+
+@pytest.fixture
+def store(urls: list[str]) -> Iterator[StateStore]:
+    with connect(urls[0], compaction=False, retention=0, gc_grace=0) as opened:
+        opened.create_table("kv", compression="none")
+        put(opened, b"first")
+        put(opened, b"second", range(0, ROWS, 2))
+        yield opened
+
+
+def put(store: StateStore, value: bytes, keys: range = range(ROWS)) -> int:
+    epoch = store.new_epoch()
+    store.table("kv").ingest_batch([(b"%06d" % key, value * 100) for key in keys], epoch)
+    return store.commit_epoch(epoch)
+
+
+def replace_all(store: StateStore, value: bytes) -> None:
+    """Nothing that was live stays live, and vacuum takes what it may."""
+    put(store, value)
+    store.compact("kv")
+    store.vacuum()
+
+
+def rows(url: str) -> list[tuple[bytes, bytes]]:
+    with connect(url, compaction=False) as store:
+        return pairs(store.table("kv").scan())
+
+
+def test_a_backup_outlives_what_becomes_of_the_store(store: StateStore, urls: list[str]) -> None:
+    """It is restored to what was there, and the restored store goes on by itself."""
+    before = pairs(store.table("kv").scan())
+    made = store.backup("nightly", "for the test")
+    replace_all(store, b"third")
+    assert [(one.name, one.held_bytes) for one in store.backups()] == [("nightly", made.bytes)]
+    with pytest.raises(BackupExists):
+        store.backup("nightly")
+    restore(urls[0], "nightly", urls[1])
+    restore(urls[0], "nightly", urls[1])
+    store.delete_backup("nightly")
+    with pytest.raises(BackupNotFound):
+        store.delete_backup("nightly")
+    store.vacuum()
+    assert rows(urls[1]) == before
+    with connect(urls[1], compaction=False, retention=0, gc_grace=0) as restored:
+        assert put(restored, b"fourth") > made.epoch
+        restored.compact("kv")
+        restored.vacuum()
+    assert {value for _, value in rows(urls[1])} == {b"fourth" * 100}
+    assert {value for _, value in rows(urls[0])} == {b"third" * 100}
+    with pytest.raises(StoreNotEmpty):
+        clone(urls[0], urls[1])
+
+
+def test_a_clone_reads_where_the_rows_are_and_lets_go(store: StateStore, urls: list[str]) -> None:
+    """A clone of a clone too; each store is changed, compacted and vacuumed on its own."""
+    before = pairs(store.table("kv").scan())
+    clone(urls[0], urls[1])
+    clone(urls[0], urls[1])
+    assert not list(open_bucket(urls[1]).list("sst/"))
+    with connect(urls[1], compaction=False, retention=0, gc_grace=0) as middle:
+        put(middle, b"middle", range(3))
+        clone(urls[1], urls[2])
+        replace_all(store, b"third")
+        assert {value for _, value in pairs(middle.table("kv").scan())} == {
+            b"first" * 100,
+            b"second" * 100,
+            b"middle" * 100,
+        }
+        counts = middle.requests()["read"]
+        assert sum(count for count, _ in counts.values()) > 0, "reads of the source's bucket are counted"
+        replace_all(middle, b"fourth")
+    assert rows(urls[2])[3:] == before[3:]
+    with connect(urls[2], compaction=False, retention=0, gc_grace=0) as last:
+        replace_all(last, b"fifth")
+        last.vacuum()
+    with connect(urls[1], compaction=False, retention=0, gc_grace=0) as middle:
+        for _ in range(2):
+            middle.vacuum()
+        assert middle.backups() == []
+    assert store.backups() == []
+    store.vacuum()
+    values = [{value for _, value in rows(url)} for url in urls]
+    assert values == [{b"third" * 100}, {b"fourth" * 100}, {b"fifth" * 100}]
+
+
+def test_a_closed_store_says_so(store: StateStore) -> None:
+    store.close()
+    for call in (lambda: store.backup("x"), store.backups, lambda: store.delete_backup("x")):
+        with pytest.raises(StoreClosed):
+            call()
+
+
+def _restore_and_die(source: str, target: str, at: int) -> None:
+    """Restore, and end as `kill -9` does after so many SSTs are in place."""
+    left = at
+
+    def told(_: int) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    restore(source, "nightly", target, on_bytes=told)
+
+
+def test_a_restore_that_is_killed_goes_on(store: StateStore, urls: list[str]) -> None:
+    """Another process is killed after one SST, and after the next: no store is there until the last try."""
+    if urls[0].startswith("memory:"):
+        pytest.skip("a memory store cannot be reached from another process")
+    put(store, b"third")
+    before = pairs(store.table("kv").scan())
+    store.backup("nightly")
+    for at in (1, 2):
+        child = multiprocessing.get_context("spawn").Process(target=_restore_and_die, args=(urls[0], urls[1], at))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        bucket = open_bucket(urls[1])
+        assert len({info.path.partition(".")[0] for info in bucket.list("sst/")}) >= at
+        assert not list(bucket.list("log/"))
+    restore(urls[0], "nightly", urls[1])
+    assert rows(urls[1]) == before

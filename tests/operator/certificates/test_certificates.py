@@ -1,0 +1,269 @@
+"""Certificates of a store: issued, renewed in time, and a change of the CA at which everybody trusts everybody."""
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from cryptography import x509
+
+from support.network.certificates import Authority
+from support.operator.resources import DEFAULTS, store_with
+from support.service.encrypted_meta import meta_with
+from support.service.meta_process import MetaProcess
+from tussock.operator.certificates.issue import certificates_in, issue, new_authority, was_issued_by
+from tussock.operator.certificates.renewal import SETTLE, first_end, is_due, renewed
+from tussock.operator.manifests.certificates import (
+    CA_SECONDS,
+    LEAF_SECONDS,
+    Certificate,
+    cert_manager_manifests,
+    desired_certificates,
+)
+from tussock.operator.manifests.labels import encoded
+from tussock.operator.manifests.transport_security import ROLES, Identity, role_patterns, server_name, tls_secret
+from tussock.statestore import connect
+from tussock.statestore.errors import AccessDenied, MetaUnavailable
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+STORE = store_with({"managed": {}})
+WANTED = desired_certificates(STORE, ("shop",), DEFAULTS)
+
+Secrets = dict[str, dict[str, str]]
+
+
+def renew(secrets: Secrets, now: datetime) -> list[str]:
+    """Apply what is due; tells the names of the secrets that were written."""
+    manifests = renewed(STORE, WANTED, secrets, now)
+    secrets.update({manifest["metadata"]["name"]: manifest["data"] for manifest in manifests})
+    return [manifest["metadata"]["name"] for manifest in manifests]
+
+
+def file_of(secrets: Secrets, secret: str, name: str) -> str:
+    return base64.b64decode(secrets[secret][name]).decode()
+
+
+def leaf(secrets: Secrets, secret: str = "shop-meta-tls") -> x509.Certificate:
+    return certificates_in(file_of(secrets, secret, "tls.crt"))[0]
+
+
+def trust(secrets: Secrets, secret: str) -> Sequence[x509.Certificate]:
+    return certificates_in(file_of(secrets, secret, "ca.crt"))
+
+
+def test_first_issue_makes_everything_and_then_nothing_is_due() -> None:
+    """A CA and a certificate for each identity; asked again, nothing."""
+    secrets: Secrets = {}
+    assert is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
+    assert not is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == []
+    assert first_end(WANTED, secrets) == START + timedelta(seconds=LEAF_SECONDS)
+    assert first_end(WANTED, {}) is None
+
+
+def test_certificates_say_what_they_are_for() -> None:
+    """The service's has the store's name and its Services'; a client's its role, and it cannot serve."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    names = leaf(secrets).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        *("shop-meta.data.svc", "shop-meta", "shop-meta.data", "shop-meta.data.svc.cluster.local", "localhost")
+    ]
+    usages = {
+        one.secret: leaf(secrets, one.secret).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        for one in WANTED
+    }
+    server, client = x509.ExtendedKeyUsage([x509.OID_SERVER_AUTH]), x509.ExtendedKeyUsage([x509.OID_CLIENT_AUTH])
+    assert usages == {name: server if name == "shop-meta-tls" else client for name in usages}
+    patterns = {pattern for patterns in role_patterns(STORE).values() for pattern in patterns}
+    clients = [leaf(secrets, one.secret) for one in WANTED if not one.is_server]
+    uris = [client.extensions.get_extension_for_class(x509.SubjectAlternativeName).value for client in clients]
+    uris = [names.get_values_for_type(x509.UniformResourceIdentifier) for names in uris]
+    names = {f"CN:{one.common_name}" for one in WANTED if not one.is_server}
+    assert patterns == names | {f"URI:{uri}{below}" for [uri] in uris for below in ("", "/*")}
+
+
+def test_no_pod_gets_the_key_of_the_ca() -> None:
+    """It is in its own secret only."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    key = secrets["shop-ca"]["tls.key"]
+    assert [name for name, data in secrets.items() if key in data.values()] == ["shop-ca"]
+
+
+def test_a_certificate_is_renewed_at_two_thirds_of_its_life() -> None:
+    """With a new key; those of others and the CA stay."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    before = dict(secrets)
+    assert renew(secrets, START + timedelta(seconds=LEAF_SECONDS * 0.6)) == []
+    later = START + timedelta(seconds=LEAF_SECONDS * 0.7)
+    assert renew(secrets, later) == [one.secret for one in WANTED]
+    assert secrets["shop-ca"] == before["shop-ca"]
+    assert all(secrets[one.secret]["tls.key"] != before[one.secret]["tls.key"] for one in WANTED)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda secrets: secrets.pop("shop-meta-tls"),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.crt": "bm90IGEgY2VydGlmaWNhdGU="}),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.crt": "%"}),
+        lambda secrets: secrets["shop-meta-tls"].update({"tls.key": secrets["shop-compactor-tls"]["tls.key"]}),
+        lambda secrets: secrets["shop-meta-tls"].update({"ca.crt": secrets["shop-meta-tls"]["tls.crt"]}),
+        lambda secrets: secrets["shop-meta-tls"].update(secrets["shop-compactor-tls"]),
+    ],
+    ids=["absent", "no certificate", "no base64", "another key", "another CA", "another's"],
+)
+def test_what_does_not_fit_is_renewed_alone(damage: Any) -> None:
+    """Whatever somebody did to a secret by hand."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    damage(secrets)
+    assert is_due(STORE, WANTED, secrets, START)
+    assert renew(secrets, START) == ["shop-meta-tls"]
+
+
+def test_another_meta_gets_its_names() -> None:
+    """The service's certificate is renewed, and the clients' stay."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    wanted = desired_certificates(STORE, ("shop", "second"), DEFAULTS)
+    assert [found["metadata"]["name"] for found in renewed(STORE, wanted, secrets, START)] == ["shop-meta-tls"]
+
+
+@pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
+def test_a_damaged_ca_is_replaced_with_all_it_issued(name: str) -> None:
+    """Nothing could be issued with it any more."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    secrets["shop-ca"][name] = "AAAA"
+    assert renew(secrets, START) == ["shop-ca", *(one.secret for one in WANTED)]
+
+
+def test_everybody_trusts_everybody_while_the_ca_changes() -> None:
+    """At each step of ten years and more, a pod with the former files and one with the new ones trust each other."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    former = {name: dict(data) for name, data in secrets.items()}
+    issuers = {file_of(secrets, "shop-ca", "tls.crt")}
+    now, step = START, timedelta(days=5)
+    while now < START + timedelta(seconds=CA_SECONDS * 1.2):
+        now += step
+        written = renew(secrets, now)
+        assert renew(secrets, now) == []
+        if written:
+            for reader, signer in ((former, secrets), (secrets, former), (secrets, secrets)):
+                for one in WANTED:
+                    bundle = [ca for ca in trust(reader, one.secret) if ca.not_valid_after_utc > now]
+                    assert all(
+                        any(was_issued_by(leaf(signer, other.secret), ca) for ca in bundle) for other in WANTED
+                    ), (now, written)
+            former = {name: dict(data) for name, data in secrets.items()}
+        assert min(leaf(secrets, one.secret).not_valid_after_utc for one in WANTED) > now + SETTLE
+        issuers.add(file_of(secrets, "shop-ca", "tls.crt"))
+    assert len(issuers) == 2
+    assert len(trust(secrets, "shop-meta-tls")) == 1
+
+
+def test_a_ca_that_ended_unseen_is_replaced_at_once() -> None:
+    """An operator that was away for years does not wait for a trust that nobody has."""
+    secrets: Secrets = {}
+    renew(secrets, START)
+    assert renew(secrets, START + timedelta(seconds=CA_SECONDS * 2)) == ["shop-ca", *(one.secret for one in WANTED)]
+
+
+def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
+    """As earlier operators issued them; until kubelets bring the new ones, nodes know them by their common name."""
+    secrets: Secrets = {}
+    earlier = [one._replace(uris=()) for one in WANTED]
+    secrets = {found["metadata"]["name"]: found["data"] for found in renewed(STORE, earlier, {}, START)}
+    assert renew(secrets, START) == [one.secret for one in WANTED if not one.is_server]
+    assert "CN:tussock-writer" in role_patterns(STORE)["writer"]
+
+
+def test_where_an_issuer_serves_many_stores_only_the_name_of_the_store_counts() -> None:
+    """The URI names it; anybody's certificate may have the common name."""
+    store = store_with({"managed": {}}, tls={"mode": "certManager", "issuerRef": {"name": "all"}})
+    ours = {role: f"URI:tussock://data/shop/{role}" for role in ROLES}
+    assert role_patterns(store) == {role: [name, f"{name}/*"] for role, name in ours.items()}
+    wanted = desired_certificates(store, ("shop",), DEFAULTS)
+    asked = {one["spec"]["secretName"]: one["spec"] for one in cert_manager_manifests(store, wanted)}
+    assert asked["shop-client-admin-tls"]["uris"] == ["tussock://data/shop/admin"]
+    assert "dnsNames" not in asked["shop-client-admin-tls"]
+    assert "uris" not in asked["shop-meta-tls"]
+
+
+@pytest.mark.parametrize("identity", get_args(Identity)[1:])
+def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_path: Path, identity: Identity) -> None:
+    """Nor does one that says `tussock-admin` for its common name, which any tenant may ask the issuer for."""
+    tls = {"mode": "certManager", "issuerRef": {"name": "all"}}
+    store = store_with({"managed": {}}, tls=tls)
+    authority = new_authority("the issuer of all", datetime.now(UTC), CA_SECONDS)
+
+    def issued(wanted: Certificate) -> dict[str, str]:
+        pair = issue(authority, wanted, datetime.now(UTC))
+        return encoded({"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate})
+
+    wanted = {one.secret: one for one in desired_certificates(store, ("shop",), DEFAULTS)}
+    shown = wanted[tls_secret(store, identity)]
+    others = {"another namespace": "tussock://other/shop/", "another store": "tussock://data/shop2/"}
+    stolen = {
+        name: shown._replace(uris=tuple(uri.replace("tussock://data/shop/", begins) for uri in shown.uris))
+        for name, begins in others.items()
+    }
+    stolen["a name that begins so"] = shown._replace(uris=(f"{shown.uris[0]}2",))
+    stolen["a common name alone"] = shown._replace(uris=(), dns_names=(shown.common_name,))
+    secrets = {name: issued(one) for name, one in wanted.items()}
+    own = shown._replace(uris=(f"{shown.uris[0]}/of-one-client",))
+    with meta_with(secrets, store, tmp_path) as opened:
+        opened(identity, deadline=5).close()
+        for file, content in issued(own).items():
+            (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
+        opened(identity, deadline=5).close()
+        for certificate in stolen.values():
+            for file, content in issued(certificate).items():
+                (tmp_path / shown.secret / file).write_bytes(base64.b64decode(content))
+            with pytest.raises(AccessDenied, match=r"has no role"):
+                opened(identity, deadline=5)
+
+
+def test_no_certificates_where_others_issue_them() -> None:
+    """Without TLS, and with a secret of the user's."""
+    for tls in ({"mode": "none"}, {"mode": "secret", "secretName": "mine"}):
+        store = store_with({"managed": {}}, tls=tls)
+        assert desired_certificates(store, ("shop",), DEFAULTS) == ()
+        assert not is_due(store, (), {}, START)
+
+
+def test_a_platform_runs_on_them(tmp_path: Path) -> None:
+    """A real service with them takes a writer by the store's one name, refuses a reader's table, and another name."""
+    secrets: Secrets = {}
+    renew(secrets, datetime.now(UTC))
+    with meta_with(secrets, STORE, tmp_path) as opened:
+        with opened("client-writer", deadline=5) as store:
+            store.create_table("kv")
+        with opened("client-reader", deadline=5) as store, pytest.raises(AccessDenied):
+            store.create_table("other")
+        with pytest.raises(MetaUnavailable):
+            opened("client-writer", deadline=5, tls_server_name="another-meta.data.svc")
+
+
+def test_the_users_one_certificate_may_do_everything(tmp_path: Path) -> None:
+    """With `mode: secret`: it serves and is shown by clients, and is known by the name that it must have."""
+    store = store_with({"managed": {}}, tls={"mode": "secret", "secretName": "ours"})
+    authority = Authority(tmp_path)
+    own = authority.sign("ours", names=f"DNS:{server_name(store)}")
+    other = authority.sign("other", names="DNS:other-meta.data.svc")
+    files = ("--tls.certificate", own.certificate, "--tls.key", own.key, "--tls.client-ca", authority.certificate)
+    roles = [part for role, names in role_patterns(store).items() for part in (f"--tls.roles.{role}", *names)]
+    with MetaProcess((tmp_path / "bucket").as_uri(), *map(str, files), *roles) as meta:
+        meta.wait_until_it_leads()
+        shown = {"tls_ca": str(authority.certificate), "tls_server_name": server_name(store)}
+        with connect(meta.url, **shown, tls_cert=str(own.certificate), tls_key=str(own.key)) as opened:
+            opened.create_table("kv")
+        with pytest.raises(AccessDenied):
+            connect(meta.url, **shown, tls_cert=str(other.certificate), tls_key=str(other.key))

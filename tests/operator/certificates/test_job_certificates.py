@@ -1,0 +1,261 @@
+"""Each job has a certificate of its own: issued, mounted, renewed and taken away with it, and nobody else's."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from support.operator.compute_cases import compute_with
+from support.operator.computes import World, compute
+from support.operator.process import Body, Objects, eventually
+from support.operator.resources import DEFAULTS, store_with
+from support.operator.stores_in_cluster import serving
+from tussock.operator.certificates.issue import certificates_in
+from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.manifests.certificates import (
+    CA_SECONDS,
+    LEAF_SECONDS,
+    desired_certificates,
+    job_certificate,
+)
+from tussock.operator.manifests.transport_security import ROLES, common_name, role_patterns
+from tussock.operator.planning.compute.certificates import ISSUE_JOB_CERTIFICATE
+from tussock.operator.planning.words.model import Apply, Delete, Ref, Release, Work
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+STORE = store_with({"managed": {}})
+JOB = compute_with("totals")
+WANTED = job_certificate(JOB, STORE)
+SECRET = Ref("Secret", "x-driver-tls")
+ISSUER = {"mode": "certManager", "issuerRef": {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}}
+
+Secrets = dict[str, dict[str, str]]
+
+
+def renew_store(secrets: Secrets, now: datetime) -> None:
+    wanted = desired_certificates(STORE, ("shop",), DEFAULTS)
+    secrets.update({found["metadata"]["name"]: found["data"] for found in renewed(STORE, wanted, secrets, now)})
+
+
+def renew_job(secrets: Secrets, now: datetime) -> bool:
+    """Whether something was due."""
+    found = renewed_for_job(JOB, STORE, WANTED, secrets, now)
+    assert is_due_for_job(STORE, WANTED, secrets, now) is (found is not None)
+    if found is None:
+        return False
+    assert found["metadata"]["ownerReferences"][0]["name"] == "totals"
+    secrets[found["metadata"]["name"]] = found["data"]
+    return True
+
+
+def file_of(data: dict[str, str], name: str) -> str:
+    return base64.b64decode(data[name]).decode()
+
+
+def uris(data: dict[str, str]) -> list[str]:
+    leaf = certificates_in(file_of(data, "tls.crt"))[0]
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def works(world: World) -> list[Any]:
+    return [action for action in world.plan().actions if isinstance(action, Work)]
+
+
+def secrets_of(world: World) -> set[str]:
+    """Those that the driver mounts."""
+    return {volume.get("secret", {}).get("secretName", "") for volume in world.driver()["spec"]["volumes"]}
+
+
+# --- Issuing -----------------------------------------------------------------------------------------------------
+
+
+def test_it_names_the_job_and_is_renewed_in_time() -> None:
+    """Not before the store has a CA; then once, and again when two thirds of its life are over."""
+    secrets: Secrets = {}
+    assert not renew_job(secrets, START)
+    renew_store(secrets, START)
+    assert renew_job(secrets, START)
+    assert uris(secrets["totals-driver-tls"]) == ["tussock://data/shop/writer/totals"]
+    assert not renew_job(secrets, START)
+    two_thirds = timedelta(seconds=LEAF_SECONDS * 2 / 3)
+    assert not renew_job(secrets, START + two_thirds - timedelta(hours=1))
+    assert renew_job(secrets, START + two_thirds)
+
+
+def test_it_follows_a_change_of_the_ca() -> None:
+    """It trusts the next CA when that is made, and is of it when that issues, so everybody always trusts everybody."""
+    secrets: Secrets = {}
+    renew_store(secrets, START)
+    renew_job(secrets, START)
+    later = START + timedelta(seconds=CA_SECONDS * 2 / 3)
+    renew_store(secrets, later)
+    assert renew_job(secrets, later)
+    own = secrets["totals-driver-tls"]
+    assert file_of(own, "ca.crt") == file_of(secrets["shop-meta-tls"], "ca.crt")
+    assert len(certificates_in(file_of(own, "ca.crt"))) == 2
+    renew_store(secrets, later + SETTLE)
+    assert renew_job(secrets, later + SETTLE)
+    issuer = certificates_in(file_of(secrets["shop-ca"], "tls.crt"))[0]
+    certificates_in(file_of(secrets["totals-driver-tls"], "tls.crt"))[0].verify_directly_issued_by(issuer)
+    assert not renew_job(secrets, later + SETTLE)
+
+
+@pytest.mark.parametrize("name", ["admin", "tussock-admin", "a" * 40])
+def test_no_name_of_a_job_gives_a_role_beside_a_writers(name: str) -> None:
+    """Where a CA is the store's own, common names count as well; X.509 allows one of 64 characters."""
+    wanted = job_certificate(compute_with(name), STORE)
+    assert wanted.common_name not in {common_name(role) for role in ROLES}
+    assert len(wanted.common_name) <= 64
+    names = {f"CN:{wanted.common_name}", *(f"URI:{uri}" for uri in wanted.uris)}
+    fitting = {
+        role
+        for role, patterns in role_patterns(STORE).items()
+        for pattern in patterns
+        for name in names
+        if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+    }
+    assert fitting == {"writer"}
+
+
+# --- The plan ----------------------------------------------------------------------------------------------------
+
+
+def test_no_driver_starts_without_its_certificate() -> None:
+    """It is issued when the store has a CA; a driver that runs, of an earlier operator, goes on until it is there."""
+    world = World(compute())
+    issued, ca = world.others.pop(SECRET), world.others.pop(Ref("Secret", "s-ca"))
+    assert works(world) == []
+    world.others[Ref("Secret", "s-ca")] = ca
+    assert works(world) == [Work(ISSUE_JOB_CERTIFICATE, {})]
+    world.settle()
+    assert world.pods == []
+    assert world.reason() == ("False", "Reconciling")
+    assert "x-driver-tls" in world.message()
+    world.others[SECRET] = issued
+    assert works(world) == []
+    world.settle()
+    world.run()
+    world.settle()
+    del world.others[SECRET]
+    assert not [action for action in world.plan().actions if isinstance(action, Delete)]
+
+
+def test_driver_and_executors_have_that_one_and_not_the_one_of_all_writers() -> None:
+    world = World(compute())
+    world.settle()
+    assert "s-client-writer-tls" not in str(world.children)
+    assert "x-driver-tls" in secrets_of(world)
+    assert "x-driver-tls" in str(world.children[Ref("ConfigMap", "x-driver")]["data"])
+
+
+@pytest.mark.parametrize("tls", [{"mode": "managed"}, ISSUER])
+def test_a_certificate_of_somebody_else_is_not_used(tls: dict[str, Any]) -> None:
+    """Nor written over: the job says whose name it is."""
+    world = World(compute(), tls=tls)
+    world.has_cert_manager = True
+    world.others[SECRET]["metadata"] = {"name": "x-driver-tls", "namespace": "team", "uid": "mine"}
+    plan = world.settle()
+    assert world.pods == []
+    assert works(world) == []
+    assert not [one for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "Certificate"]
+    assert world.reason() == ("False", "NameInUse")
+    assert "There is a Secret x-driver-tls in namespace team that is not of Compute x" in world.message()
+
+
+def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
+    """cert-manager would leave it; the request goes first, or it would be filled again."""
+    world = World(compute(), tls=ISSUER)
+    issued = world.others.pop(SECRET)
+    world.settle()
+    assert Ref("Certificate", "x-driver-tls") not in world.children
+    world.has_cert_manager = True
+    applied = [action.manifest for action in world.plan().actions if isinstance(action, Apply)]
+    (certificate,) = [manifest for manifest in applied if manifest["kind"] == "Certificate"]
+    certificate["metadata"]["creationTimestamp"] = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.children[Ref("Certificate", "x-driver-tls")] = certificate
+    world.settle()
+    assert certificate["spec"]["uris"] == ["tussock://team/s/writer/x"]
+    assert certificate["spec"]["secretTemplate"]["labels"]["tussock.dev/owner"] == "x"
+    assert (world.pods, world.reason()) == ([], ("False", "Reconciling"))
+    assert "cert-manager has issued x-driver-tls by ClusterIssuer company" in world.message()
+    world.others[SECRET] = world.children[SECRET] = issued
+    world.settle()
+    assert world.pods == ["x-driver"]
+    del world.children[Ref("Pod", "x-driver")]
+    world.job["metadata"]["deletionTimestamp"] = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    gone = [action for action in world.plan().actions if isinstance(action, Delete | Release)]
+    assert gone == [Delete(Ref("Certificate", "x-driver-tls")), Delete(SECRET), Release()]
+
+
+@pytest.mark.parametrize("tls", [{"mode": "none"}, {"mode": "secret", "secretName": "ours"}])
+def test_where_nobody_issues_there_is_nothing_to_wait_for(tls: dict[str, Any]) -> None:
+    """Without TLS, and with the one certificate of the user's, which the job mounts."""
+    world = World(compute(), tls=tls)
+    world.others.pop(SECRET, None)
+    world.settle()
+    assert world.pods == ["x-driver"]
+    assert ("ours" in secrets_of(world)) == (tls["mode"] == "secret")
+
+
+# --- At an API server --------------------------------------------------------------------------------------------
+
+
+def job(store: str, name: str) -> Body:
+    spec = {"storeRef": {"name": store}, "application": {"file": "/opt/app.py"}, "checkpoint": {"emptyDir": {}}}
+    return {"apiVersion": "tussock.dev/v1alpha1", "kind": "Compute", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.minio
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("operator")
+def test_two_jobs_of_a_store_have_two(store: Body, name: str, shared: Objects) -> None:
+    """Each of its own key, mounted by its own pods; another one is issued when it is lost, and it goes with the job."""
+    store["spec"]["tls"] = {"mode": "managed"}
+    platform = serving(shared, store)
+    jobs = [f"{name}-a", f"{name}-b"]
+    for one in jobs:
+        shared.apply(job(platform, one))
+    found = {
+        one: eventually(f"the secret of {one}", lambda one=one: shared.get("Secret", f"{one}-driver-tls"))
+        for one in jobs
+    }
+    for one, secret in found.items():
+        assert uris(secret["data"]) == [f"tussock://{shared.namespace}/{platform}/writer/{one}"]
+        (owner,) = secret["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("Compute", one, True)
+        pod = eventually(f"the driver of {one}", lambda one=one: shared.get("Pod", f"{one}-driver"))
+        mounted = {volume.get("secret", {}).get("secretName", "") for volume in pod["spec"]["volumes"]}
+        assert {text for text in mounted if text.endswith("-tls")} == {f"{one}-driver-tls"}
+    keys = [secret["data"]["tls.key"] for secret in found.values()]
+    assert keys[0] != keys[1]
+    trusted = (shared.get("Secret", f"{platform}-meta-tls") or {})["data"]["ca.crt"]
+    assert {secret["data"]["ca.crt"] for secret in found.values()} == {trusted}
+
+    shared.delete("Secret", f"{jobs[0]}-driver-tls")
+    again = eventually("another one", lambda: shared.get("Secret", f"{jobs[0]}-driver-tls"))
+    assert again["data"]["tls.key"] != keys[0]
+    assert (shared.get("Secret", f"{jobs[1]}-driver-tls") or {})["data"]["tls.key"] == keys[1]
+
+
+@pytest.mark.minio
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("operator")
+def test_a_foreign_secret_of_that_name_is_left_alone(store: Body, name: str, shared: Objects) -> None:
+    """It keeps what it has, and the job says so, until the name is free."""
+    store["spec"]["tls"] = {"mode": "managed"}
+    platform = serving(shared, store)
+    secret = f"{name}-j-driver-tls"
+    shared.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "stringData": {"tls.key": "mine"}}
+    )
+    before = shared.get("Secret", secret)
+    shared.apply(job(platform, f"{name}-j"))
+    message = shared.await_reason("Compute", f"{name}-j", "NameInUse")["message"]
+    assert f"There is a Secret {secret} in namespace {shared.namespace} that is not of Compute {name}-j" in message
+    assert shared.get("Secret", secret) == before
+    assert shared.get("Pod", f"{name}-j-driver") is None
+    shared.delete("Secret", secret)
+    eventually("the driver", lambda: shared.get("Pod", f"{name}-j-driver"))

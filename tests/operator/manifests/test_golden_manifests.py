@@ -1,0 +1,258 @@
+"""The manifests of whole stores, as files that people read, and what holds for all of them."""
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from golden.write_manifests import FOLDER, text_of
+from support.operator.resources import DEFAULTS, compactor_with, meta_with, store_with
+from support.operator.store_cases import CASES, manifests_of, pod_templates
+from tussock.meta.server.settings.sources import load_settings
+from tussock.operator.manifests.bucket_access import bucket_secret
+from tussock.operator.manifests.compactor import compactor_manifests
+from tussock.operator.manifests.labels import digest, selector
+from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.manifests.minio import minio_secret
+from tussock.operator.manifests.pod.quantities import bytes_of
+from tussock.operator.resources import InvalidResource
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_manifests_are_those_of_the_file(case: str) -> None:
+    """Byte for byte; `tests/golden/write_manifests.py` writes them anew where a change is meant."""
+    assert text_of(manifests_of(case)) == (FOLDER / f"{case}.yaml").read_text(encoding="utf-8")
+
+
+def test_no_file_is_left_over() -> None:
+    """Each file is of a case."""
+    assert {path.stem for path in FOLDER.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_order_of_a_spec_changes_nothing(case: str) -> None:
+    """The API server may answer with fields in any order; that is no reason to restart pods."""
+
+    def reversed_fields(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: reversed_fields(value[name]) for name in reversed(value)}
+        return [reversed_fields(item) for item in value] if isinstance(value, list) else value
+
+    store, meta, compactor = (msgspec.to_builtins(resource) for resource in CASES[case])
+    again = tuple(
+        msgspec.convert(reversed_fields(body), type(resource))
+        for body, resource in zip((store, meta, compactor), CASES[case], strict=True)
+    )
+    rendered = meta_manifests(again[1], again[0], DEFAULTS).manifests
+    before = meta_manifests(CASES[case][1], CASES[case][0], DEFAULTS).manifests
+    assert [digest(json.dumps(one, sort_keys=True)) for one in rendered] == [
+        digest(json.dumps(one, sort_keys=True)) for one in before
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_meta_takes_its_configuration(case: str, tmp_path: Any) -> None:
+    """The service itself reads the file, and finds in it what the store says."""
+    store, _, _ = CASES[case]
+    (found,) = [manifest for manifest in manifests_of(case) if manifest["kind"] == "ConfigMap"]
+    (tmp_path / "meta.toml").write_text(found["data"]["meta.toml"])
+    settings = load_settings({}, {}, str(tmp_path / "meta.toml"))
+    assert settings.versions.retention_seconds == store.spec.retention_seconds
+    assert (settings.listen, settings.http_listen) == ("0.0.0.0:7370", "0.0.0.0:7371")
+    assert bool(settings.tls.certificate) == (store.spec.tls.mode != "none")
+    if store.spec.compaction.tasks_per_table:
+        assert settings.compaction.tasks_per_table == store.spec.compaction.tasks_per_table
+
+
+def test_selectors_never_change() -> None:
+    """They cannot be changed in a Deployment; these are what they have always been."""
+    assert selector(meta_with("m"), "meta") == {
+        "app.kubernetes.io/name": "tussock",
+        "app.kubernetes.io/component": "meta",
+        "tussock.dev/owner-kind": "Meta",
+        "tussock.dev/owner": "m",
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_selectors_find_their_own_pods_only(case: str) -> None:
+    """Each workload's, service's and budget's selector fits the pods of one template and of no other."""
+    templates = pod_templates(case)
+    for manifest in manifests_of(case):
+        spec = manifest.get("spec", {})
+        if manifest["kind"] == "NetworkPolicy":
+            wanted = spec["podSelector"]["matchLabels"]
+        else:
+            wanted = spec.get("selector") or {}
+            wanted = wanted.get("matchLabels", wanted)
+        if wanted:
+            fitting = [name for name, one in templates.items() if wanted.items() <= one["metadata"]["labels"].items()]
+            assert len(fitting) == 1, (manifest["kind"], manifest["metadata"]["name"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_children_belong_to_somebody(case: str) -> None:
+    """All have the labels by which they are watched, and an owner, except data that outlives it."""
+    store, _, _ = CASES[case]
+    for manifest in manifests_of(case):
+        meta = manifest["metadata"]
+        assert meta["labels"]["tussock.dev/store"] == "shop"
+        assert meta["labels"]["app.kubernetes.io/managed-by"] == "tussock-operator"
+        if manifest["kind"] == "PersistentVolumeClaim" and store.spec.deletion_policy == "Retain":
+            assert "ownerReferences" not in meta
+        else:
+            (owner,) = meta["ownerReferences"]
+            assert owner["controller"] is True
+            assert (owner["kind"], owner["name"]) == (
+                meta["labels"]["tussock.dev/owner-kind"],
+                meta["labels"]["tussock.dev/owner"],
+            )
+
+
+def test_another_operator_restarts_nothing() -> None:
+    """An upgrade changes where the operator runs, and its defaults for others; templates with their own image stay."""
+    store, meta, compactor = CASES["production"]
+    newer = DEFAULTS._replace(node_image="registry.example/tussock-node:9.9.9", namespace="elsewhere")
+    for made in (
+        lambda defaults: meta_manifests(meta, store, defaults),
+        lambda defaults: compactor_manifests(compactor, store, ["m:7370"], defaults),
+    ):
+        assert made(newer) == made(DEFAULTS)
+
+
+def test_the_version_is_no_label_of_a_pod() -> None:
+    """It is told on the workload; in the template it would be one more thing that changes."""
+    (workload,) = [
+        one for one in manifests_of("minimal") if one["metadata"]["name"] == "shop-minio" and "template" in one["spec"]
+    ]
+    assert workload["metadata"]["labels"]["app.kubernetes.io/version"] == "2026.1"
+    assert "app.kubernetes.io/version" not in workload["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_secrets_are_files(case: str) -> None:
+    """No variable takes its value from a secret, so that no dump of an environment has one."""
+    for name, template in pod_templates(case).items():
+        for container in template["spec"]["containers"]:
+            for variable in container.get("env", ()):
+                assert "secretKeyRef" not in json.dumps(variable), name
+            assert "envFrom" not in container
+
+
+def test_a_secrets_value_is_in_the_secret_only() -> None:
+    """As text or encoded, in whatever is made for a store."""
+    store, _, _ = CASES["minimal"]
+    secret = minio_secret(store, "the-user", "s3cret-passw0rd")
+    everything = yaml.safe_dump_all([*manifests_of("minimal"), secret])
+    encoded = base64.b64encode(b"s3cret-passw0rd").decode()
+    assert everything.count("s3cret-passw0rd") == 0
+    assert everything.count(encoded) == 1
+    name, keys = bucket_secret(store) or ("", {})
+    assert (name, set(keys.values())) == (secret["metadata"]["name"], set(secret["data"]))
+
+
+def test_a_secret_in_the_configuration_is_refused() -> None:
+    """It would be in a ConfigMap; the message does not repeat it."""
+    meta = meta_with(config={"credentials": {"secret_access_key": "s3cret"}})
+    with pytest.raises(InvalidResource, match=r"config\.credentials\.secret_access_key does not belong") as raised:
+        meta_manifests(meta, store_with({"managed": {}}), DEFAULTS)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "object_store",
+    [{"volume": {"size": "1Gi"}}, {"gcs": {"bucket": "b"}}, {"s3": {"bucket": "b", "serviceAccount": "a"}}],
+)
+def test_credentials_that_are_not_there_cannot_be_handed_out(object_store: dict[str, Any]) -> None:
+    """The service would not start with it; `none` is right everywhere."""
+    store = store_with(object_store)
+    with pytest.raises(InvalidResource, match="there is no key pair to hand out"):
+        meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
+    meta_manifests(meta_with(config={"credentials": {"mode": "none"}}), store, DEFAULTS)
+
+
+def test_an_image_that_nobody_names_is_told() -> None:
+    """With the three places where it may be named."""
+    with pytest.raises(InvalidResource, match=r"Meta shop has no image: set spec\.image, or images\.node"):
+        meta_manifests(meta_with(), store_with({"managed": {}}), DEFAULTS._replace(node_image=""))
+
+
+def test_only_meta_has_the_secret_of_an_s3_bucket() -> None:
+    """It hands credentials out; of other providers everybody needs the secret."""
+
+    def holders(case: str) -> set[str]:
+        return {name for name, one in pod_templates(case).items() if "TUSSOCK_BUCKET_CREDENTIALS" in json.dumps(one)}
+
+    assert holders("production") == holders("minimal") == {"Deployment/shop-meta"}
+    assert holders("gcs") == holders("azure") == {"Deployment/shop-meta", "Deployment/shop-compactor"}
+    assert holders("identity") == holders("volume") == set()
+
+
+def test_a_revoked_certificate_is_told_to_the_service() -> None:
+    """Beside what the store says of certificates; without any it makes no sense."""
+    meta = meta_with(config={"tls": {"revoked": ["URI:tussock://data/shop/writer/totals"]}})
+    found = meta_manifests(meta, store_with({"managed": {}}), DEFAULTS).manifests
+    (text,) = [one["data"]["meta.toml"] for one in found if one["kind"] == "ConfigMap"]
+    assert 'revoked = ["URI:tussock://data/shop/writer/totals"]' in text
+    assert 'client_ca = "/etc/tussock/tls/ca.crt"' in text
+    with pytest.raises(InvalidResource, match=r"config\.tls\.revoked is about certificates"):
+        meta_manifests(meta, store_with({"managed": {}}, tls={"mode": "none"}), DEFAULTS)
+
+
+def test_only_meta_has_the_pair_of_readers() -> None:
+    """It hands it out; the ConfigMap tells where it is, and nothing of it."""
+    holders = {name for name, one in pod_templates("production").items() if "bucket-readers" in json.dumps(one)}
+    assert holders == {"Deployment/shop-meta"}
+    (found,) = [one for one in manifests_of("production") if one["kind"] == "ConfigMap"]
+    assert 'reader_folder = "/etc/tussock/readers"' in found["data"]["meta.toml"]
+    assert 'mode = "static"' in found["data"]["meta.toml"]
+
+
+@pytest.mark.parametrize("mode", ["none", "assume-role"])
+def test_a_pair_of_readers_that_nobody_is_handed_is_refused(mode: str) -> None:
+    """In other modes it would be kept and never used."""
+    keys = {"credentialsSecret": {"name": "keys"}, "readerCredentialsSecret": {"name": "readers"}}
+    store = store_with({"s3": {"bucket": "b", "region": "eu-central-1", **keys}})
+    with pytest.raises(InvalidResource, match=f"mode is '{mode}', and only the mode static hands out the pair"):
+        meta_manifests(meta_with(config={"credentials": {"mode": mode}}), store, DEFAULTS)
+    meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
+
+
+def test_an_identity_is_the_account_of_all_pods() -> None:
+    """And no account is made beside it."""
+    accounts = {one["spec"]["serviceAccountName"] for one in pod_templates("identity").values()}
+    assert accounts == {"bucket-user"}
+    assert "ServiceAccount" not in {manifest["kind"] for manifest in manifests_of("identity")}
+
+
+def test_compactors_stay_within_their_memory() -> None:
+    """What the slots are told to use is less than the container's limit, whichever of the two is given."""
+    store = store_with({"managed": {}})
+    for spec in (
+        {},
+        {"slots": 6},
+        {"memoryBytes": 1 << 30},
+        {"resources": {"limits": {"memory": "2G"}}},
+        {"resources": {"limits": {"memory": "100Mi"}}},
+    ):
+        template = compactor_manifests(compactor_with(**spec), store, ["m:7370"], DEFAULTS).manifests[-1]["spec"]
+        (container,) = template["template"]["spec"]["containers"]
+        told = next(one["value"] for one in container["env"] if one["name"] == "TUSSOCK_COMPACTOR_MEMORY_MIB")
+        assert 0 < int(told) << 20 < bytes_of(container["resources"]["limits"]["memory"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("512Mi", 512 << 20), ("1.5G", 1_500_000_000), ("1e9", 10**9), ("128974848", 128974848), ("1500m", 1), (7, 7)],
+)
+def test_quantities_are_read(text: str | int, value: int) -> None:
+    assert bytes_of(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "1 GiB", "Gi", "-1", "1KiB"])
+def test_what_is_no_quantity_is_told(text: str) -> None:
+    with pytest.raises(InvalidResource, match="not a quantity of memory"):
+        bytes_of(text)

@@ -1,0 +1,141 @@
+"""A user's pod template over ours: what it can change, and what it cannot."""
+
+from typing import Any
+
+import pytest
+
+from support.operator.resources import DEFAULTS, meta_with, store_with
+from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.manifests.pod.strategic_merge import insist, strategic_merge
+from tussock.operator.manifests.restore import restore_manifests
+from tussock.operator.manifests.store import store_manifests
+
+STORE = store_with({"managed": {}})
+
+
+def rendered(template: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The pod template of a `Meta` with that of a user, and what was kept."""
+    found = meta_manifests(meta_with(podTemplate=template), STORE, DEFAULTS)
+    return found.manifests[-1]["spec"]["template"], found.kept
+
+
+OURS, _ = rendered({})
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "meta", **fields}]}}
+
+
+def test_lists_of_named_things_are_merged_by_name() -> None:
+    """Ours stay first and in order, the user's are added, `null` takes a field away."""
+    base = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "args": ["x"], "gone": 1}
+    patch = {"env": [{"name": "C", "value": "3"}, {"name": "A", "value": "9"}], "args": ["y"], "gone": None}
+    assert strategic_merge(base, patch) == {
+        "env": [{"name": "A", "value": "9"}, {"name": "B", "value": "2"}, {"name": "C", "value": "3"}],
+        "args": ["y"],
+    }
+    assert base["gone"] == 1
+
+
+def test_directives_are_passed_over() -> None:
+    """`$patch: replace` would take our containers away."""
+    assert strategic_merge({"a": {"b": 1}}, {"$patch": "replace", "a": {"$patch": "delete", "c": 2}}) == {
+        "a": {"b": 1, "c": 2}
+    }
+
+
+def test_what_already_is_as_we_want_is_not_told() -> None:
+    """A user may write down what we set anyhow."""
+    result, kept = insist({"a": {"b": 1, "c": 2}, "env": [{"name": "A", "value": "1"}]}, {"a": {"b": 1}})
+    assert (result["a"], kept) == ({"b": 1, "c": 2}, ())
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        (container(livenessProbe=None), "spec.containers[meta].livenessProbe"),
+        (container(readinessProbe={"periodSeconds": 3600}), "spec.containers[meta].readinessProbe"),
+        (container(startupProbe={"exec": {"command": ["true"]}}), "spec.containers[meta].startupProbe"),
+        (container(ports=[{"containerPort": 7370, "name": "other"}]), "spec.containers[meta].ports[7370]"),
+        (container(securityContext={"readOnlyRootFilesystem": False}), "spec.containers[meta].securityContext"),
+        (container(image="mine"), "spec.containers[meta].image"),
+        (container(args=["sleep"]), "spec.containers[meta].args"),
+        (container(env=[{"name": "POD_IP", "value": "1.2.3.4"}]), "spec.containers[meta].env[POD_IP]"),
+        (
+            container(volumeMounts=[{"mountPath": "/etc/tussock/tls", "name": "mine"}]),
+            "spec.containers[meta].volumeMounts[/etc/tussock/tls]",
+        ),
+        ({"spec": {"containers": None}}, "spec.containers[meta]"),
+        ({"spec": {"volumes": [{"name": "tls", "secret": {"secretName": "mine"}}]}}, "spec.volumes[tls]"),
+        ({"spec": {"securityContext": {"runAsUser": 0}}}, "spec.securityContext.runAsUser"),
+        ({"spec": {"securityContext": None}}, "spec.securityContext"),
+        ({"spec": {"serviceAccountName": "admin"}}, "spec.serviceAccountName"),
+        ({"spec": {"automountServiceAccountToken": True}}, "spec.automountServiceAccountToken"),
+        ({"spec": {"terminationGracePeriodSeconds": 0}}, "spec.terminationGracePeriodSeconds"),
+        ({"metadata": {"labels": {"tussock.dev/store": "other"}}}, "metadata.labels.tussock.dev/store"),
+        (
+            {"metadata": {"annotations": {"tussock.dev/config-hash": "0"}}},
+            "metadata.annotations.tussock.dev/config-hash",
+        ),
+    ],
+)
+def test_ours_holds_and_the_path_is_told(template: dict[str, Any], path: str) -> None:
+    """A probe, a port, security, the command, our volumes, labels: each is kept, exactly as without the user."""
+    found, kept = rendered(template)
+    assert kept == (path,)
+    if template != {"spec": {"containers": None}}:
+        assert found == OURS
+    assert found["spec"]["containers"][0]["livenessProbe"] == OURS["spec"]["containers"][0]["livenessProbe"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": {"labels": {"team": "streams"}, "annotations": {"a": "b"}}},
+        {"spec": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"operator": "Exists"}]}},
+        {"spec": {"priorityClassName": "high", "dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"]}}},
+        {"spec": {"affinity": {"podAntiAffinity": None, "nodeAffinity": {}}}},
+        {"spec": {"topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 2}]}},
+        {"spec": {"volumes": [{"name": "mine", "configMap": {"name": "x"}}]}},
+        container(env=[{"name": "MINE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
+        container(resources={"limits": {"cpu": "2"}}),
+        container(lifecycle={"preStop": {"sleep": {"seconds": 5}}}),
+    ],
+)
+def test_the_rest_is_the_users(template: dict[str, Any]) -> None:
+    """It is there, nothing is told, and what it does not mention is as it was."""
+    found, kept = rendered(template)
+    assert kept == ()
+    assert found != OURS
+    assert strategic_merge(found, template) == found
+
+
+def test_a_user_never_changes_another_ones_manifests() -> None:
+    """Manifests share no parts that a merge could write to."""
+    before = meta_manifests(meta_with(), STORE, DEFAULTS)
+    rendered(container(env=[{"name": "MINE", "value": "1"}], livenessProbe=None))
+    assert meta_manifests(meta_with(), STORE, DEFAULTS) == before
+
+
+PLACING = {"nodeSelector": {"pool": "disks"}, "tolerations": [{"key": "disks", "operator": "Exists"}]}
+
+
+def test_the_server_of_a_managed_object_store_takes_a_template() -> None:
+    """Placed as the user asks; its disk and its command stay ours, which is told."""
+    stranger = {"name": "minio", "command": ["sh"]}
+    template = {"spec": {**PLACING, "containers": [stranger]}}
+    found = store_manifests(store_with({"managed": {"podTemplate": template}}), ["shop"], DEFAULTS, "7")
+    [workload] = [manifest for manifest in found.manifests if manifest["kind"] == "StatefulSet"]
+    spec = workload["spec"]["template"]["spec"]
+    assert {name: spec[name] for name in PLACING} == PLACING
+    assert spec["containers"][0]["command"] == ["minio"]
+    assert found.kept == ("spec.containers[minio].command",)
+
+
+def test_a_restore_runs_where_the_meta_nodes_may() -> None:
+    """It takes nothing else of their template: it is another program."""
+    template = {"spec": {**PLACING, "containers": [{"name": "shipper", "image": "x"}]}}
+    store = store_with({"managed": {}}, "copy", meta={"podTemplate": template})
+    _, pod = restore_manifests(store, STORE, "nightly", DEFAULTS)
+    assert {name: pod["spec"][name] for name in PLACING} == PLACING
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["restore"]

@@ -1,0 +1,188 @@
+"""What becomes of a job whose driver ends for the store's sake, under another's writer id, or with its node."""
+
+import pytest
+
+from support.operator.computes import World, at, compute, conditions
+from tussock.meta.version.ledger import find_batch, record
+from tussock.operator.planning.words.model import Apply, Emit, Ref
+from tussock.statestore.errors import Fenced
+
+POLICY = {"backoffSeconds": 10, "maxBackoffSeconds": 300, "maxRestarts": 1}
+
+
+def running(**spec: object) -> World:
+    world = World(compute(**spec))
+    world.settle()
+    world.run()
+    world.settle()
+    return world
+
+
+def test_an_outage_of_the_store_is_no_failure_of_the_program() -> None:
+    """Story: a job's own back-off, 40 s at its third end, outlasted the outage of its bucket."""
+    world = running(restartPolicy=POLICY)
+    for _ in range(5):
+        world.after(5).end(75, message="MetaUnavailable: no meta node answers")
+        plan = world.settle()
+        assert world.reason("Degraded") == ("True", "BackingOff")
+        assert "no failure of the program" in world.message()
+        assert plan.again_seconds == 10
+        world.after(10).settle()
+        world.run()
+        world.settle()
+    assert world.reason() == ("True", "Ready")
+    assert (world.job["status"]["failures"], world.job["status"]["restarts"]) == (0, 5)
+
+
+def test_after_an_outage_the_driver_waits_for_meta_nodes() -> None:
+    world = running()
+    meta = world.others[Ref("Meta", "s")]["status"]
+    meta["conditions"] = conditions(ready=False)
+    world.after(5).end(75, message="MetaUnavailable: no meta node answers")
+    world.after(300).settle()
+    assert world.reason("Progressing") == ("True", "WaitingForMeta")
+    assert "status" in world.driver()
+    meta["conditions"] = conditions()
+    world.settle()
+    assert "status" not in world.driver(), "another one, at once"
+
+
+def test_the_cause_and_the_trace_of_a_failed_run_stay() -> None:
+    """Its pod, and with it its log, is replaced by the next one's."""
+    world = running(restartPolicy={**POLICY, "maxRestarts": 9})
+    trace = 'Traceback (most recent call last):\n  File "/opt/app.py", line 9'
+    world.after(5).end(1, message=f"ValueError: price of order 4711 is negative\n\n{trace}")
+    plan = world.settle()
+    assert "ValueError: price of order 4711 is negative. " in world.message().replace("It starts", " It starts")
+    assert "Traceback" not in world.message()
+    world.after(plan.again_seconds or 0).settle()
+    world.run()
+    world.settle()
+    assert world.reason() == ("True", "Ready")
+    expected = {"message": "ValueError: price of order 4711 is negative", "log": trace, "exitCode": 1, "time": at(5)}
+    assert world.job["status"]["lastFailure"] == expected
+
+
+def test_a_driver_without_a_last_word_leaves_the_end_of_its_log() -> None:
+    world = running()
+    world.after(5).end(134, message='{"event": "starting"}\n# SIGSEGV in libjvm\n')
+    world.settle()
+    assert "# SIGSEGV in libjvm" in world.message()
+    assert "starting" in world.job["status"]["lastFailure"]["log"]
+
+
+def fenced(source: str) -> str:
+    """What the store says to batch 0 of a query, under a writer that has committed for query `a`."""
+    batches = ((634, 17),)
+    known = record(batches[:0], None, 634, "query a", [])
+    with pytest.raises(Fenced) as error:
+        find_batch("x", 0, batches, known, source)
+    return f"Fenced: {error.value}"
+
+
+@pytest.mark.parametrize("source", ["query b", "query a"])
+@pytest.mark.parametrize("most", [0, 9])
+def test_a_lost_checkpoint_is_named_with_what_to_do(source: str, most: int) -> None:
+    """Story: a claim was deleted to reset a job; its batches from 0 on were left out without a word, `Ready=True`."""
+    world = running(restartPolicy={**POLICY, "maxRestarts": most})
+    world.after(5).end(1, message=fenced(source))
+    world.settle()
+    assert world.reason("Degraded") == ("True", "CheckpointLost")
+    assert "another writerId" in world.message()
+    assert "writer 'x'" in world.message()
+
+
+def test_a_checkpoint_that_is_made_anew_is_told_at_once() -> None:
+    """Not of a job that has never run: it has nothing to lose."""
+
+    def events(world: World) -> list[str]:
+        return [action.reason for action in world.plan().actions if isinstance(action, Emit)]
+
+    world = World(compute(checkpoint={"size": "1Gi"}))
+    assert events(world) == []
+    world.settle()
+    world.run()
+    world.settle()
+    del world.children[Ref("PersistentVolumeClaim", "x-checkpoint")]
+    assert events(world) == ["CheckpointLost"]
+    world.settle()
+    assert events(world) == []
+
+
+def test_another_fence_is_a_failure_like_others() -> None:
+    world = running()
+    world.after(5).end(1, message="Fenced: generation 3 of writer x was replaced")
+    world.settle()
+    assert world.reason("Degraded") == ("True", "DriverFailed")
+    assert "failed once;" in world.message()
+
+
+@pytest.mark.parametrize("schedule", ["", "*/5 * * * *"])
+def test_a_driver_on_a_lost_node_is_replaced(schedule: str) -> None:
+    """Under another name, after a bounded time, once; the old pod may come and go meanwhile.
+
+    Story: Kubernetes leaves the pod there for ever, and the stream stood until a person removed it.
+    """
+    spec = {"schedule": schedule, "mode": "Batch", "metadata": {"creationTimestamp": at(-600)}} if schedule else {}
+    world = running(**spec)
+    world.driver()["metadata"]["deletionTimestamp"] = at(0)
+    world.after(100).settle()
+    assert (world.pods, world.reason()) == (["x-driver"], ("False", "Draining"))
+    world.after(300)
+    [event] = [action for action in world.plan().actions if isinstance(action, Emit)] or [None]
+    assert schedule or (event is not None and event.reason == "NodeLost")
+    world.settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+    assert world.job["status"]["driverPod"] == "x-driver-2"
+    world.run("x-driver-2")
+    world.settle()
+    world.after(5).settle()
+    assert world.pods == ["x-driver", "x-driver-2"]
+    del world.children[Ref("Pod", "x-driver")]
+    world.settle()
+    assert not [action for action in world.plan().actions if isinstance(action, Apply)]
+    assert world.pods == ["x-driver-2"], "the node came back, and its pod went"
+
+
+def test_a_container_that_has_ended_is_not_said_to_start() -> None:
+    """The kubelet tells of the container a second before it tells of the pod."""
+    world = running()
+    world.after(5).end(1, message="ValueError: x")
+    world.driver()["status"]["phase"] = "Running"
+    world.settle()
+    assert "is ending" in world.message()
+
+
+@pytest.mark.parametrize("reason", ["Unschedulable", "CreateContainerConfigError"])
+def test_an_image_is_tried_where_the_driver_will_run_and_says_what_it_waits_for(reason: str) -> None:
+    """Story: the trial had nothing of the pod template, so on a pool with a taint no new image ever rolled."""
+    placing = {
+        "nodeSelector": {"pool": "spark"},
+        "tolerations": [{"key": "spark", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "priorityClassName": "high",
+    }
+    world = running(podTemplate={"spec": placing})
+    world.set(image="localhost/other:1")
+    world.settle()
+    spec = world.driver("x-image")["spec"]
+    assert {name: spec[name] for name in placing} == placing
+    assert spec["serviceAccountName"] == "x-driver"
+    if reason == "Unschedulable":
+        found = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": "no node",
+            "lastTransitionTime": at(0),
+        }
+        world.driver("x-image")["status"] = {"phase": "Pending", "conditions": [found]}
+    else:
+        waiting = {"waiting": {"reason": reason, "message": "no node"}}
+        container = {"name": "compute", "image": "localhost/other:1", "state": waiting}
+        world.driver("x-image")["status"] = {"phase": "Pending", "containerStatuses": [container]}
+    world.after(60).settle()
+    expected = reason if reason == "Unschedulable" else "ContainerConfigFailed"
+    assert (world.reason(), world.reason("Degraded")) == (("True", expected), ("True", expected))
+    assert "no node" in world.message()
+    assert "goes on meanwhile" in world.message()

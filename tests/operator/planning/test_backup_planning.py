@@ -1,0 +1,367 @@
+"""The plan of a backup: once or by schedule, thinned by retention, made once whatever dies, deleted with its object."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support.operator.computes import NOW, at, body, store
+from tussock.meta.version.deltas.backups import check_backup_name
+from tussock.operator.planning.backup import TEND_BACKUPS, BackupFacts, backup_id, backup_name, expired, plan_backup
+from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
+from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
+from tussock.operator.resources.backup import Retention, parse_backup
+from tussock.operator.resources.store import parse_store
+
+
+class Case:
+    """A `StateStoreBackup` and its store; `settle` does what the store would do, until nothing is left to do."""
+
+    def __init__(self, *, age: float = 3600, **spec: Any) -> None:
+        self.body = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}, **spec}, creationTimestamp=at(-age))
+        self.body["status"] = {}
+        self.store: dict[str, Any] | None = store()
+        self.held: list[HeldBackup] | None = []
+        self.problem = ""
+        self.serves = True
+        self.leaving = False
+        self.now = NOW
+        self.made: list[str] = []
+
+    def plan(self) -> Plan:
+        others = {Ref("StateStore", "s"): self.store} if self.store else {}
+        tended = None if self.held is None and not self.problem else self._tended()
+        facts = BackupFacts(parse_store(self.store) if self.store else None, self.serves, tended)
+        return plan_backup(parse_backup(self.body), Observed(facts, {}, others), self.now)
+
+    def _tended(self) -> BackupsFact:
+        return BackupsFact(None if self.held is None else tuple(self.held), self.problem, self.leaving)
+
+    def work(self, plan: Plan) -> dict[str, Any] | None:
+        works = [action for action in plan.actions if isinstance(action, Work)]
+        assert all(found.name == TEND_BACKUPS for found in works)
+        assert len(works) <= 1
+        return works[0].arguments if works else None
+
+    def pass_(self) -> Plan:
+        """One pass: the plan is carried out, and its status is written."""
+        plan = self.plan()
+        if (wanted := self.work(plan)) and not self.problem:
+            assert self.held is not None
+            self.held = [found for found in self.held if found.name not in wanted["drop"]]
+            self.leaving = wanted["leaving"]
+            for name, id_, _ in wanted["make"]:
+                if all(found.name != name for found in self.held):
+                    self.made.append(name)
+                    self.held.append(held(name, id_, self.now))
+        self.body["status"] = plan.status
+        return plan
+
+    def settle(self) -> Plan:
+        for _ in range(5):
+            plan = self.pass_()
+            if self.work(plan) is None:
+                return plan
+        raise AssertionError("there is always more to do")
+
+    def after(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def delete(self) -> None:
+        self.body["metadata"]["deletionTimestamp"] = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def name(self, scheduled: datetime | None = None) -> str:
+        return backup_name(parse_backup(self.body), scheduled)
+
+
+def held(name: str, id_: str, made: datetime) -> HeldBackup:
+    return HeldBackup(name, id_, 7, 1000, int(made.timestamp() * 1000))
+
+
+def ready_of(plan: Plan) -> tuple[str, str, str]:
+    """Ready, Degraded and the reason."""
+    found = {condition["type"]: condition for condition in plan.status["conditions"]}
+    return found["Ready"]["status"], found["Degraded"]["status"], found["Ready"]["reason"]
+
+
+def test_one_backup_is_made_at_once_and_once() -> None:
+    case = Case(comment="before the migration")
+    plan = case.plan()
+    assert isinstance(plan.actions[0], Hold)
+    wanted = case.work(plan)
+    assert wanted is not None
+    assert wanted["make"] == [(case.name(), backup_id(parse_backup(case.body), case.name()), "before the migration")]
+    assert ready_of(plan) == ("False", "False", "Running")
+    plan = case.settle()
+    assert case.made == [case.name()]
+    assert ready_of(plan) == ("True", "False", "Completed")
+    assert plan.status["backups"] == [{"name": case.name(), "epoch": 7, "time": at(0), "bytes": 1000}]
+    assert (plan.status["backupName"], plan.status["count"]) == (case.name(), 1)
+    assert plan.status["storeUrl"] == "s3://tussock"
+    assert plan.again_seconds is None
+
+
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+@pytest.mark.parametrize("lost", ["status", "answer"])
+def test_a_crash_at_any_point_makes_no_second_backup(schedule: str, lost: str) -> None:
+    """The same name and id are asked for again, or the backup is found; so the store makes it once."""
+    case = Case(**({"schedule": schedule} if schedule else {}))
+    first = case.pass_()
+    if lost == "status":
+        case.body["status"] = {}
+    else:
+        # The next operator has listed the store before the backup was finished.
+        finished, case.held = case.held, []
+        assert case.work(case.plan()) == case.work(first)
+        case.held = finished
+    case.settle()
+    assert len(case.made) == 1
+
+
+def test_a_backup_that_somebody_deleted_is_not_made_again() -> None:
+    """By hand in the store: one of a schedule is passed over; a single one is told as missing."""
+    case = Case(schedule="0 0 * * *", age=86400 * 3)
+    case.settle()
+    case.held = []
+    plan = case.settle()
+    assert (case.made, plan.status["count"], ready_of(plan)) == ([case.name(NOW.replace(hour=0))], 0, SCHEDULED_EMPTY)
+    case = Case()
+    case.settle()
+    case.held = []
+    plan = case.settle()
+    assert ready_of(plan) == ("False", "True", "BackupFailed")
+    assert "not in StateStore s any more" in plan.status["conditions"][0]["message"]
+
+
+SCHEDULED_EMPTY = ("False", "False", "Scheduled")
+
+
+def test_a_schedule_makes_one_each_time() -> None:
+    """From the first time after the object was made, which is waited for to the second."""
+    case = Case(schedule="*/10 * * * *", age=60)
+    case.now = NOW + timedelta(seconds=5)
+    case.body["metadata"]["creationTimestamp"] = at(1)
+    plan = case.settle()
+    assert (case.made, ready_of(plan), plan.again_seconds) == ([], SCHEDULED_EMPTY, 595)
+    assert plan.status["nextScheduleTime"] == at(600)
+    case.after(594)
+    assert case.settle().again_seconds == 1
+    assert case.made == []
+    case.after(1)
+    plan = case.settle()
+    assert case.made == [case.name(NOW + timedelta(minutes=10))]
+    assert (plan.status["lastScheduleTime"], plan.status["nextScheduleTime"]) == (at(600), at(1200))
+    assert ready_of(plan) == ("True", "False", "Scheduled")
+
+
+def test_of_missed_times_the_newest_is_made_up_for() -> None:
+    case = Case(schedule="*/10 * * * *")
+    case.settle()
+    case.after(3600 * 5 + 7)
+    case.settle()
+    assert case.made == [case.name(NOW), case.name(NOW + timedelta(hours=5))]
+
+
+@pytest.mark.parametrize("count", [None, 1, 3, 10])
+@pytest.mark.parametrize("seconds", [None, 60, 3 * 3600, 10**6])
+@pytest.mark.parametrize("there", [0, 1, 5])
+def test_retention_keeps_what_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
+    """An hour lies between two; the newest is kept by any rule, and foreign ones are never looked at."""
+    all_of_them = [held(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
+    gone = expired(all_of_them, Retention(count=count, seconds=seconds), NOW)
+    by_count = count or 0
+    by_age = 0 if seconds is None else len([age for age in range(there) if age * 3600 + 90 < seconds])
+    stays = there if count is None and seconds is None else min(there, max(by_count, by_age, 1))
+    assert [found.name for found in gone] == [f"b{age}" for age in reversed(range(stays, there))]
+
+
+def test_a_schedule_is_thinned() -> None:
+    """Only its own backups; those of others stay, also one that merely has such a name."""
+    case = Case(schedule="*/10 * * * *", retention={"count": 2})
+    foreign = [held("mine", "0" * 32, NOW), held(f"{case.name()}-20200101-0000", "1" * 32, NOW)]
+    assert case.held is not None
+    case.held += foreign
+    for _ in range(4):
+        plan = case.settle()
+        case.after(600)
+    assert len(case.made) == 4
+    assert [found["name"] for found in plan.status["backups"]] == case.made[:-3:-1]
+    assert {found.name for found in case.held} == {*case.made[-2:], *(found.name for found in foreign)}
+
+
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+@pytest.mark.parametrize("had", [False, True])
+def test_suspended(schedule: str, had: bool) -> None:
+    """Nothing is made or thinned, what is there stays `Ready`; afterwards one missed time is made up for."""
+    case = Case(**({"schedule": schedule, "retention": {"count": 1}} if schedule else {}))
+    if had:
+        case.settle()
+    case.body["spec"]["suspend"] = True
+    case.after(3600)
+    plan = case.settle()
+    reason = "Completed" if had and not schedule else "Suspended"
+    assert (ready_of(plan), len(case.made)) == ((str(had), "False", reason), int(had))
+    assert "nextScheduleTime" not in plan.status
+    assert plan.again_seconds is None
+    case.body["spec"]["suspend"] = False
+    case.settle()
+    assert len(case.made) == (2 if had and schedule else 1)
+
+
+def test_a_backup_waits_for_no_obstacle_of_a_store_that_serves() -> None:
+    """An operator that does not reach the bucket, or may not make some child, is no reason to leave backups out."""
+    case = Case()
+    assert case.store is not None
+    case.store["status"]["obstacle"] = "The bucket does not answer."
+    case.settle()
+    assert len(case.made) == 1
+
+
+GATES = ["no-store", "store-not-usable", "store-deleting", "paused", "no-meta", "not-listed"]
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+@pytest.mark.parametrize("is_due", [True, False])
+def test_gates(gate: str, schedule: str, is_due: bool) -> None:
+    """While the store cannot be asked nothing is tried: what is due tells what it waits for, the rest stays so."""
+    case = Case(**({"schedule": schedule} if schedule else {}))
+    if not is_due:
+        case.settle()
+    before = ready_of(case.plan())
+    expected = "WaitingForStore"
+    assert case.store is not None
+    if gate == "no-store":
+        case.store = None
+    elif gate == "store-not-usable":
+        case.store["status"]["obstacle"], case.serves = "The bucket does not answer.", False
+    elif gate == "store-deleting":
+        case.store["metadata"]["deletionTimestamp"] = at(-1)
+    elif gate == "paused":
+        case.store["spec"]["paused"], expected = True, "Paused"
+    elif gate == "no-meta":
+        case.serves, expected = False, "WaitingForMeta"
+    else:
+        case.held, expected = None, "Reconciling"
+    plan = case.pass_()
+    assert case.work(plan) is None
+    if is_due:
+        assert ready_of(plan) == ("False", "False", expected)
+        assert plan.again_seconds == 10
+    elif gate in ("no-store", "store-deleting"):
+        # Whether its backups are still there nobody can tell, so none is shown as ready to be restored.
+        assert ready_of(plan) == ("False", "True", "StoreGone")
+        message = plan.status["conditions"][0]["message"]
+        assert case.name() in message or schedule
+        assert "s3://tussock" in message
+    else:
+        assert ready_of(plan) == before
+        assert plan.status["count"] == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_failure_is_told_and_tried_again(listed: bool, is_due: bool) -> None:
+    """A store that does not answer is wrong only while something is to be done there."""
+    case = Case(schedule="*/10 * * * *")
+    case.settle()
+    if is_due:
+        case.after(600)
+    case.problem = "the meta service says no."
+    before = case.held
+    if not listed:
+        case.held = None
+    plan = case.pass_()
+    assert plan.status["count"] == 1
+    if not is_due:
+        assert ready_of(plan) == ("True", "False", "Scheduled")
+        assert case.work(plan) is None
+        return
+    assert ready_of(plan) == ("True", "True", "BackupFailed")
+    assert "the meta service says no. It is tried again" in plan.status["conditions"][0]["message"]
+    assert case.work(plan) is not None
+    assert plan.again_seconds == 10
+    case.problem, case.held = "", before
+    assert ready_of(case.settle()) == ("True", "False", "Scheduled")
+    assert len(case.made) == 2
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
+    """Or stay; it is let go when a list from after its deletion shows none of its own."""
+    case = Case(deletionPolicy=policy, **({"schedule": schedule} if schedule else {}))
+    assert case.held is not None
+    case.held.append(held("foreign", "0" * 32, NOW))
+    for _ in range(2):
+        case.settle()
+        case.after(600)
+    case.delete()
+    released = [isinstance(action, Release) for action in case.settle().actions]
+    assert released == [True]
+    left = {found.name for found in case.held}
+    assert left == {"foreign", *(case.made if policy == "Retain" else ())}
+
+
+def test_a_backup_that_is_being_made_while_its_object_goes_is_deleted() -> None:
+    """A list from before the deletion lacks it, so that list is not believed."""
+    case = Case(deletionPolicy="Delete")
+    case.delete()
+    plan = case.plan()
+    assert case.work(plan) == {"make": [], "drop": [], "leaving": True}
+    assert case.held is not None
+    case.held.append(held(case.name(), backup_id(parse_backup(case.body), case.name()), NOW))
+    case.leaving = True
+    assert case.work(case.plan()) == {"make": [], "drop": [case.name()], "leaving": True}
+    assert [isinstance(action, Release) for action in case.settle().actions] == [True]
+
+
+@pytest.mark.parametrize("gap", ["no-store", "store-deleting", "no-meta", "problem"])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_deletion_never_hangs(gap: str, is_over: bool) -> None:
+    """Without its store the object goes at once; a store that does not answer has until its deadline."""
+    case = Case(deletionPolicy="Delete")
+    case.settle()
+    assert case.store is not None
+    if gap == "no-store":
+        case.store = None
+    elif gap == "store-deleting":
+        case.store["metadata"]["deletionTimestamp"] = at(-1)
+    elif gap == "no-meta":
+        case.serves = False
+    else:
+        case.problem, case.held = "the meta service says no.", None
+    case.delete()
+    if is_over:
+        case.after(120)
+    plan = case.plan()
+    goes = is_over or gap in ("no-store", "store-deleting")
+    assert any(isinstance(action, Release) for action in plan.actions) == goes
+    gave_up = is_over and gap in ("no-meta", "problem")
+    assert ready_of(plan)[2] == ("DeletionGaveUp" if gave_up else "Deleting")
+    if gave_up and gap == "problem":
+        assert case.name() in plan.status["conditions"][0]["message"]
+        assert "says no" in plan.status["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
+def test_backups_stay_unless_their_end_was_asked_for(schedule: str) -> None:
+    """An object that says nothing of it may be deleted without a loss."""
+    case = Case(**({"schedule": schedule} if schedule else {}))
+    case.settle()
+    case.delete()
+    plan = case.settle()
+    assert [isinstance(action, Release) for action in plan.actions] == [True]
+    assert case.held is not None
+    assert [found.name for found in case.held] == case.made
+
+
+def test_names_fit_the_store() -> None:
+    """The longest name of an object gives a name that the store takes; another object gives another one."""
+    found = Case().body
+    found["metadata"]["name"] = "n" * 40
+    name = backup_name(parse_backup(found), NOW)
+    assert name.endswith("-20261121-1200")
+    assert check_backup_name(name) == name
+    again = {**found, "metadata": {**found["metadata"], "uid": "another"}}
+    assert backup_name(parse_backup(again), NOW) != name

@@ -1,0 +1,190 @@
+"""A store that begins with a backup: the pod that copies it, what is told meanwhile, and that nothing starts before."""
+
+from typing import Any
+
+import pytest
+
+from golden.write_manifests import RESTORES, text_of
+from support.operator.computes import DEFAULTS, NOW, at, body
+from support.operator.restore_cases import RESTORE_CASES
+from tussock.operator.planning.store import StoreFacts, plan_store
+from tussock.operator.planning.words.facts import BucketFact
+from tussock.operator.planning.words.model import Apply, Delete, Manifest, Observed, Plan, Ref, ref_of
+from tussock.operator.resources.store import parse_store
+
+POD, CONFIG = Ref("Pod", "new-restore"), Ref("ConfigMap", "new-restore")
+S3 = {"s3": {"bucket": "b", "prefix": "new", "region": "eu-central-1"}}
+
+
+class Case:
+    """The store `new`, which begins with a backup of the store `s`."""
+
+    def __init__(self, restore_from: dict[str, Any], **made: Any) -> None:
+        spec = {"objectStore": S3, "tls": {"mode": "none"}, "restoreFrom": restore_from, "networkPolicy": False}
+        self.store = body("StateStore", "new", {**spec, "meta": {}})
+        self.store["status"] = {"prefixHeld": True}
+        backup = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}})
+        backup["status"] = {"backupName": "nightly-1", **made}
+        source = body("StateStore", "s", {"objectStore": {"s3": {"bucket": "b", "prefix": "old", "region": "x"}}})
+        self.others = {Ref("StateStoreBackup", "nightly"): backup, Ref("StateStore", "s"): source}
+        self.children: dict[Ref, Manifest] = {}
+
+    def pass_(self, bucket: BucketFact = BucketFact(None)) -> Plan:  # noqa: B008 - it is frozen
+        facts = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": None}, bucket=bucket)
+        plan = plan_store(parse_store(self.store), Observed(facts, self.children, self.others), NOW)
+        for action in plan.actions:
+            if isinstance(action, Apply):
+                self.children[ref_of(action.manifest)] = {**action.manifest}
+            elif isinstance(action, Delete):
+                del self.children[action.ref]
+        self.store["status"] = plan.status
+        return plan
+
+    def pod_is(self, phase: str, **status: Any) -> None:
+        self.children[POD]["status"] = {"phase": phase, **status}
+
+    def arguments(self) -> list[str]:
+        return list(self.children[POD]["spec"]["containers"][0]["args"])
+
+
+def told(plan: Plan) -> tuple[str, str, str]:
+    held = {condition["type"]: condition for condition in plan.status["conditions"]}
+    return held["Ready"]["reason"], held["Degraded"]["status"], held["Ready"]["message"]
+
+
+def ended(code: int, message: str = "") -> dict[str, Any]:
+    container = {
+        "name": "restore",
+        "restartCount": 1,
+        "lastState": {"terminated": {"exitCode": code, "message": message}},
+    }
+    return {"containerStatuses": [container]}
+
+
+@pytest.mark.parametrize("case", RESTORE_CASES)
+def test_manifests_are_those_of_the_file(case: str) -> None:
+    """Byte for byte; `tests/golden/write_manifests.py` writes them anew where a change is meant."""
+    assert text_of(list(RESTORE_CASES[case])) == (RESTORES / f"{case}.yaml").read_text(encoding="utf-8")
+
+
+def test_no_file_is_left_over() -> None:
+    assert {path.stem for path in RESTORES.iterdir()} == set(RESTORE_CASES)
+
+
+def test_the_backup_is_there_before_anything_starts() -> None:
+    """Pod, then Meta; then the pod and its settings go, and never come back."""
+    case = Case({"backup": "nightly"})
+    assert told(case.pass_())[:2] == ("Restoring", "False")
+    assert set(case.children) == {POD, CONFIG}
+    assert case.arguments()[:6] == ["backup", "restore", "nightly-1", "s3://b/new", "--store", "s3://b/old"]
+    for phase in ("Pending", "Running"):
+        case.pod_is(phase)
+        plan = case.pass_()
+        assert told(plan)[:2] == ("Restoring", "False")
+        assert "restoredFrom" not in plan.status
+        assert not any(ref.kind == "Meta" for ref in case.children)
+    case.pod_is("Succeeded")
+    plan = case.pass_()
+    assert plan.status["restoredFrom"] == "nightly-1"
+    assert Ref("Meta", "new") in case.children
+    plan = case.pass_()
+    assert set(case.children) == {Ref("Meta", "new")}
+    assert plan.status["restoredFrom"] == "nightly-1"
+    assert not [action for action in case.pass_().actions if isinstance(action, Apply | Delete)]
+
+
+def test_a_pod_that_is_lost_is_replaced_and_takes_the_same_backup() -> None:
+    """Though the schedule has made a newer one meanwhile: the place holds a part of the one before."""
+    case = Case({"backup": "nightly"})
+    case.pass_()
+    case.others[Ref("StateStoreBackup", "nightly")]["status"]["backupName"] = "nightly-2"
+    case.pod_is("Failed", reason="Evicted")
+    assert told(case.pass_())[0] == "Restoring"
+    assert POD not in case.children
+    case.pass_()
+    assert case.arguments()[2] == "nightly-1"
+
+
+def test_a_named_backup_is_taken() -> None:
+    case = Case({"backup": "nightly", "backupName": "nightly-0"})
+    case.pass_()
+    assert case.arguments()[2] == "nightly-0"
+    case = Case({"backupName": "old-7", "objectStore": {"gcs": {"bucket": "elsewhere"}}})
+    case.others.clear()
+    case.pass_()
+    assert case.arguments()[2:6] == ["old-7", "s3://b/new", "--store", "gs://elsewhere"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "reason", "degraded", "said"),
+    [
+        ("backup", "RestoreFailed", "True", "no StateStoreBackup nightly"),
+        ("store", "RestoreFailed", "True", "StateStore s, of which StateStoreBackup nightly is, is gone"),
+        ("made", "Restoring", "False", "until StateStoreBackup nightly has made a backup"),
+    ],
+)
+def test_what_is_missing_is_told(gap: str, reason: str, degraded: str, said: str) -> None:
+    case = Case({"backup": "nightly"}, **({"backupName": ""} if gap == "made" else {}))
+    if gap == "backup":
+        del case.others[Ref("StateStoreBackup", "nightly")]
+    elif gap == "store":
+        del case.others[Ref("StateStore", "s")]
+    found = told(case.pass_())
+    assert found[:2] == (reason, degraded)
+    assert said in found[2]
+    assert case.children == {}
+
+
+def test_data_that_were_there_are_gone_on_with() -> None:
+    """As where a store was deleted with `Retain`, and its manifest is applied again: no restore, nothing in the way."""
+    case = Case({"backup": "nightly"})
+    found = told(case.pass_(BucketFact(None, has_store=True)))
+    assert found[:2] == ("WaitingForMeta", "False")
+    assert POD not in case.children
+    assert Ref("Meta", "new") in case.children
+
+
+def test_the_secret_of_the_source_is_looked_at_first() -> None:
+    """A pod would wait for a missing one without a word."""
+    s3 = {"bucket": "old", "endpoint": "https://old", "credentialsSecret": {"name": "old-keys"}}
+    case = Case({"backupName": "old-7", "objectStore": {"s3": s3}})
+    found = told(case.pass_())
+    assert found[:2] == ("SecretNotFound", "True")
+    assert "no Secret old-keys in namespace team" in found[2]
+    secret: Manifest = {"kind": "Secret", "metadata": {"name": "old-keys"}, "data": {"access-key-id": ""}}
+    case.others[Ref("Secret", "old-keys")] = secret
+    found = told(case.pass_())
+    assert found[:2] == ("SecretKeyMissing", "True")
+    assert "has no key secret-access-key" in found[2]
+    assert POD not in case.children
+    secret["data"]["secret-access-key"] = ""
+    assert told(case.pass_())[0] == "Restoring"
+    assert POD in case.children
+
+
+def test_what_the_pod_said_is_told() -> None:
+    """A failed attempt in its own words; a pod that cannot begin, in those of Kubernetes."""
+    case = Case({"backup": "nightly"})
+    case.pass_()
+    case.pod_is("Running", **ended(1, "StoreNotEmpty: s3://b/new holds another store\n"))
+    found = told(case.pass_())
+    assert found[:2] == ("RestoreFailed", "True")
+    assert "StoreNotEmpty: s3://b/new holds another store. Pod new-restore tries again." in found[2]
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    case.pod_is("Pending", containerStatuses=[{"name": "restore", "image": "i", "state": {"waiting": waiting}}])
+    found = told(case.pass_())
+    assert found[:2] == ("ImagePullFailed", "True")
+    case.pod_is("Succeeded", **ended(1, "before"))
+    assert case.pass_().status["restoredFrom"] == "nightly-1"
+
+
+def test_a_store_that_goes_ends_its_restore_first() -> None:
+    """The pod writes into the prefix that is about to be emptied, so it is deleted and waited for."""
+    case = Case({"backup": "nightly"})
+    case.pass_()
+    case.store["metadata"]["deletionTimestamp"] = at(-1)
+    pod = case.children[POD]
+    facts = StoreFacts(defaults=DEFAULTS, sections={"Meta": {}, "Compactor": None}, pods=[pod])
+    plan = plan_store(parse_store(case.store), Observed(facts, case.children, case.others), NOW)
+    assert Delete(POD) in plan.actions
+    assert "new-restore" in told(plan)[2]

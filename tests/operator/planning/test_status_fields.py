@@ -1,0 +1,147 @@
+"""Statuses and the schema say the same: a plan writes no key that the schema lacks, and each of its keys is written.
+
+The API server refuses a whole status for one unknown key, and a key that nobody writes is a promise to users that
+nobody keeps.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.operator.computes import DEFAULTS, NOW, World, at, body, compute, conditions, store
+from support.operator.process import Objects, with_api
+from tussock.operator.cluster.api import Api
+from tussock.operator.cluster.errors import ApiRefused
+from tussock.operator.manifests.meta import meta_manifests
+from tussock.operator.planning.backup import BackupFacts, backup_id, backup_name, plan_backup
+from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
+from tussock.operator.planning.compute.plan import ComputeFacts, plan_compute
+from tussock.operator.planning.meta import MetaFacts, plan_meta
+from tussock.operator.planning.store import StoreFacts, plan_store
+from tussock.operator.planning.words.facts import BackupsFact, BucketFact, DriverFact, HeldBackup, PlatformFact
+from tussock.operator.planning.words.model import Observed, Ref, ref_of
+from tussock.operator.resources.backup import parse_backup
+from tussock.operator.resources.compactor import parse_compactor
+from tussock.operator.resources.compute import parse_compute
+from tussock.operator.resources.meta import parse_meta
+from tussock.operator.resources.store import parse_store
+
+CRDS = Path(__file__).resolve().parents[3] / "crds"
+LED = PlatformFact("", "0.1.0", "10.0.0.2:7370", 4, 17, 1763725000000, slots=2, tasks=1)
+Status = Mapping[str, Any]
+
+
+def declared(kind: str) -> dict[str, Any]:
+    """The schema of a kind's status."""
+    crd = yaml.safe_load((CRDS / f"{kind.lower()}s.yaml").read_text(encoding="utf-8"))
+    (version,) = crd["spec"]["versions"]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return found
+
+
+def keys_of_schema(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for name, part in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        yield from keys_of_schema(part.get("items", part), f"{path}.{name}")
+
+
+def keys_of(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        for entry in value:
+            yield from keys_of(entry, path)
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield f"{path}.{name}"
+            yield from keys_of(part, f"{path}.{name}")
+
+
+def statuses_of_stores() -> Iterator[Status]:
+    """One that serves, and one that began with a backup."""
+    meta = body("Meta", "s", {"storeRef": {"name": "s"}})
+    told = {"version": "0.1.0", "leader": "s-meta-1", "committedEpoch": 7, "committedTime": at(0), "replicas": 2}
+    meta["status"].update(told)
+    one = store(objectStore={"s3": {"bucket": "b", "region": "x"}}, restoreFrom={"backup": "nightly"})
+    one["status"] = {"restoredFrom": "nightly-1"}
+    facts = StoreFacts(DEFAULTS, {"Meta": {}}, bucket=BucketFact(None), holds_prefix=True, certificates_expire=at(9000))
+    yield plan_store(parse_store(one), Observed(facts, {}, {ref_of(meta): meta}), NOW).status
+
+
+def statuses_of_metas() -> Iterator[Status]:
+    """With a leader, and when nobody can ask any more."""
+    parent, one = parse_store(store()), body("Meta", "s", {"storeRef": {"name": "s"}, "replicas": 2})
+    made = meta_manifests(parse_meta(one), parent, DEFAULTS).manifests
+    pod = {"kind": "Pod", "metadata": {"name": "s-meta-1"}, "status": {"podIP": "10.0.0.2"}}
+    children = {ref_of(manifest): manifest for manifest in [*made, pod]}
+    others = {Ref("StateStore", "s"): store()}
+    for platform in (LED, PlatformFact("no route.")):
+        observed = Observed(MetaFacts(parent, DEFAULTS, platform), children, others)
+        one["status"] = plan_meta(parse_meta(one), observed, NOW).status
+        yield one["status"]
+
+
+def statuses_of_compactors() -> Iterator[Status]:
+    """Before it has a workload, and with one."""
+    others = {Ref("StateStore", "s"): store()}
+    facts = CompactorFacts(parse_store(store()), DEFAULTS, {"s": True}, LED)
+    one = parse_compactor(body("Compactor", "s", {"storeRef": {"name": "s"}}))
+    first = plan_compactor(one, Observed(facts, {}, others), NOW)
+    yield first.status
+    children = {ref_of(found.manifest): found.manifest for found in first.actions if hasattr(found, "manifest")}
+    yield plan_compactor(one, Observed(facts, children, others), NOW).status
+
+
+def statuses_of_computes() -> Iterator[Status]:
+    """A stream that runs, has committed and fails; and a batch by schedule."""
+    stream = World(compute())
+    yield stream.settle().status
+    stream.run()
+    facts = ComputeFacts(DEFAULTS, driver=DriverFact(7, 3, 1763725000000), settled=stream.settled)
+    yield plan_compute(parse_compute(stream.job), Observed(facts, stream.children, stream.others), NOW).status
+    stream.after(10).end(1, message="Boom\n\nTraceback")
+    yield stream.settle().status
+    yield World(compute(mode="Batch", schedule="0 * * * *", metadata={"creationTimestamp": at(-60)})).settle().status
+
+
+def statuses_of_backups() -> Iterator[Status]:
+    """By a schedule, with a backup of the last time."""
+    made = body("StateStoreBackup", "nightly", {"storeRef": {"name": "s"}, "schedule": "0 * * * *"})
+    backup = parse_backup(made)
+    name = backup_name(backup, NOW)
+    held = HeldBackup(name, backup_id(backup, name), 7, 1000, int(NOW.timestamp() * 1000))
+    facts = BackupFacts(parse_store(store()), True, BackupsFact((held,)))
+    yield plan_backup(backup, Observed(facts, {}, {Ref("StateStore", "s"): store()}), NOW).status
+
+
+WRITTEN = {
+    "StateStore": statuses_of_stores,
+    "Meta": statuses_of_metas,
+    "Compactor": statuses_of_compactors,
+    "Compute": statuses_of_computes,
+    "StateStoreBackup": statuses_of_backups,
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_each_key_that_a_plan_writes_is_in_the_schema_and_the_other_way_round(kind: str) -> None:
+    written = {key for status in WRITTEN[kind]() for key in keys_of(status)}
+    assert written == set(keys_of_schema(declared(kind)))
+
+
+def test_a_status_with_another_key_is_refused_as_a_whole(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions that are older than the operator: it says what to do, and does not take it for a server that is away.
+
+    So no test of a real API server passes over such a key.
+    """
+    objects.apply({**store(), "metadata": {"name": "s"}, "status": {}})
+    status = {"url": "s3://b", "conditions": conditions(), "nextKey": 1}
+
+    async def test(api: Api) -> None:
+        manifest = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "metadata": {"name": "s"}}
+        with pytest.raises(ApiRefused, match=r"\.status\.nextKey: field not declared in schema.*apply crds/"):
+            await api.apply({**manifest, "status": status}, objects.namespace, "status")
+
+    with_api(objects, monkeypatch, test)
+    assert "url" not in (objects.get("StateStore", "s") or {}).get("status", {})

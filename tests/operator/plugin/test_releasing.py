@@ -1,0 +1,79 @@
+"""`kubectl tussock release`: what was deleted without an operator goes, and nothing else."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from cluster.binaries import search_path
+from support.operator.process import Objects
+
+FINALIZER = "tussock.dev/cleanup"
+BODIES: dict[str, dict[str, Any]] = {
+    "StateStore": {"objectStore": {"managed": {}}},
+    "Compute": {"storeRef": {"name": "s"}, "application": {"file": "/opt/app.py"}},
+    "StateStoreBackup": {"storeRef": {"name": "s"}},
+}
+
+
+def make(objects: Objects, kind: str, name: str, *finalizers: str, **spec: Any) -> None:
+    metadata = {"name": name, "finalizers": [FINALIZER, *finalizers]}
+    body = {"apiVersion": "tussock.dev/v1alpha1", "kind": kind, "metadata": metadata}
+    objects.apply({**body, "spec": {**BODIES[kind], **spec}})
+
+
+def release(objects: Objects, *arguments: str) -> str:
+    """What the command printed."""
+    options = ("--kubeconfig", str(objects.kubeconfig))
+    return subprocess.run(
+        [sys.executable, "-m", "tussock.operator.plugin", "release", *arguments, *options],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": search_path()},
+    ).stdout
+
+
+def left(objects: Objects) -> set[tuple[str, str]]:
+    return {(kind, body["metadata"]["name"]) for kind in BODIES for body in objects.list(kind)}
+
+
+def test_what_was_deleted_goes_and_what_was_not_stays(objects: Objects) -> None:
+    """Of one store with its parts, then of the namespace; finalizers of others hold as before."""
+    for kind in BODIES:
+        make(objects, kind, "s")
+    make(objects, "Compute", "stays")
+    make(objects, "Compute", "elsewhere", storeRef={"name": "t"})
+    make(objects, "StateStore", "held", "example.com/mine")
+    for kind, name in [*((kind, "s") for kind in BODIES), ("Compute", "elsewhere"), ("StateStore", "held")]:
+        objects.delete(kind, name)
+    assert len(left(objects)) == 6
+    told = release(objects, "s", "--namespace", objects.namespace)
+    assert told.splitlines()[-1] == "3 objects were let go."
+    assert f"Compute {objects.namespace}/s is let go." in told
+    assert left(objects) == {("Compute", "stays"), ("Compute", "elsewhere"), ("StateStore", "held")}
+    told = release(objects, "--namespace", objects.namespace)
+    assert told.splitlines()[-1] == "2 objects were let go."
+    assert left(objects) == {("Compute", "stays"), ("StateStore", "held")}
+    held = objects.get("StateStore", "held")
+    assert held is not None
+    assert held["metadata"]["finalizers"] == ["example.com/mine"]
+    assert release(objects, "--namespace", objects.namespace) == "0 objects were let go.\n"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        release(objects, "s", "--namespace", objects.namespace)
+    assert "nothing of StateStore s waits to go" in failed.value.stderr
+
+
+def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
+    """As after an uninstall with the definitions: in all namespaces, with a word about what stays in the bucket."""
+    make(objects, "StateStore", "s")
+    objects.patch("StateStore", "s", {"status": {"url": "s3://b/p"}}, "status")
+    uid = (objects.get("StateStore", "s") or {})["metadata"]["uid"]
+    objects.delete("StateStore", "s")
+    told = release(objects, "--all-namespaces")
+    assert f"StateStore {objects.namespace}/s is let go; s3://b/p stays as it is" in told
+    assert f'spec.adopt: "{uid}"' in told
+    assert left(objects) == set()

@@ -1,0 +1,110 @@
+"""The operator understands what a driver answers, and that some do not answer."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from support.buckets.minio import free_port
+from support.operator.computes import DEFAULTS, at, compute
+from tussock.compute.driver.answers import serve_status
+from tussock.compute.driver.scale import Scaler
+from tussock.compute.driver.watch import Status, Watch
+from tussock.compute.spark.batches import commits
+from tussock.compute.spark.batches.notes import NOTES_FOLDER
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.handlers.compute import COMPUTE
+from tussock.operator.handlers.world import World
+from tussock.operator.planning.words.facts import DriverFact
+from tussock.operator.probes.driver import ask_driver
+from tussock.operator.resources.compute import parse_compute
+from tussock.statestore.base.system import RealSystem
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(Scaler(tmp_path / "executors", None), RealSystem(), is_stream=True)
+
+
+@pytest.fixture
+def address(watch: Watch) -> Iterator[str]:
+    server = serve_status(watch, "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_driver_tells_what_it_has_committed(watch: Watch, address: str) -> None:
+    watch.status = Status(is_started=True, committed_epoch=12, committed_batch=3, committed_ms=1_700_000_000_123)
+    assert asyncio.run(ask_driver(address)) == DriverFact(12, 3, 1_700_000_000_123)
+    watch.status = Status()
+    assert asyncio.run(ask_driver(address)) == DriverFact(0, 0, 0)
+
+
+def test_a_driver_that_does_not_answer_is_no_error() -> None:
+    """It may just have ended, or the operator may be outside the cluster's network."""
+    assert asyncio.run(ask_driver(f"127.0.0.1:{free_port()}")) is None
+
+
+def test_the_newest_commit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is run again after a restart is in an older epoch, and is no news; another writer's may be."""
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path))
+    assert commits.latest_commit() is None
+    commits.note_commit("w", 3, 12)
+    commits.note_commit("w", 2, 9)
+    assert told(commits.latest_commit()) == ("w", 3, 12)
+    commits.note_commit("v", 0, 11)
+    assert told(commits.latest_commit()) == ("w", 3, 12)
+    commits.note_commit("v", 1, 13)
+    assert told(commits.latest_commit()) == ("v", 1, 13)
+
+
+def told(commit: commits.Commit | None) -> tuple[str, int, int] | None:
+    return commit and commit[:3]
+
+
+def test_a_commit_that_cannot_be_noted_is_one_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path / "gone"))
+    commits.note_commit("w", 3, 12)
+    assert commits.latest_commit() is None
+    (tmp_path / "broken.json").write_text("{")
+    monkeypatch.setenv(NOTES_FOLDER, str(tmp_path))
+    assert commits.latest_commit() is None
+
+
+def test_where_nobody_watches_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NOTES_FOLDER, raising=False)
+    monkeypatch.chdir(tmp_path)
+    commits.note_commit("w", 3, 12)
+    assert commits.latest_commit() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+class Asked:
+    """Stands in for `Probes`: notes about whom it was asked."""
+
+    def __init__(self) -> None:
+        self.about: list[object] = []
+
+    def fact(self, _owner: Key, about: object, _run: object, _every_seconds: float) -> None:
+        self.about.append(about)
+
+
+def test_of_two_drivers_the_one_is_asked_whose_node_is_not_lost() -> None:
+    """A pod on a lost node is `Running` for as long as it is there, and answers nobody."""
+    seen, probes = Seen(), Asked()
+    job = compute()
+    labels = {"tussock.dev/owner-kind": "Compute", "tussock.dev/owner": "x", "tussock.dev/role": "driver"}
+    for name, gone in (("x-driver", {"deletionTimestamp": at(-600)}), ("x-driver-2", {})):
+        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels, **gone}
+        seen.put("Pod", {"metadata": metadata, "status": {"phase": "Running", "podIP": "10.0.0.1"}})
+    # What is asked needs no more of a world.
+    parts = {"probes": probes, "seen": seen, "defaults": DEFAULTS, "has_cert_manager": False}
+    world = cast(World, SimpleNamespace(refs=lambda *_: {}, **parts))
+    COMPUTE.observe(world, parse_compute(job), job)
+    assert probes.about == [("driver", "x-driver-2")]

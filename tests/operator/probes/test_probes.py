@@ -1,0 +1,265 @@
+"""What probes find out of real meta nodes, over TLS with the certificates that the operator issues; and how often."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from support.buckets.minio import free_port
+from support.operator.process import eventually
+from support.service.meta_process import ServiceProcess
+from support.virtual_time import run_in_virtual_time
+from tussock.operator.certificates.issue import new_authority
+from tussock.operator.certificates.renewal import renewed
+from tussock.operator.cluster.seen import Key, Seen
+from tussock.operator.handlers.inquiries import bucket_fact
+from tussock.operator.handlers.world import World
+from tussock.operator.manifests.certificates import desired_certificates
+from tussock.operator.manifests.settings import Defaults
+from tussock.operator.manifests.transport_security import role_patterns, server_name
+from tussock.operator.planning.words.facts import BucketFact, PlatformFact
+from tussock.operator.probes.cache import Probes
+from tussock.operator.probes.platform import Certificates, ask
+from tussock.operator.resources.store import parse_store
+from tussock.statestore import connect
+
+STORE = parse_store(
+    {
+        "metadata": {"name": "s", "namespace": "n", "uid": "1"},
+        "spec": {"objectStore": {"s3": {"bucket": "b"}}, "tls": {}},
+    }
+)
+
+
+class Platform:
+    """Two meta nodes on one store, with the operator's certificates in files."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.files = folder
+        wanted = desired_certificates(STORE, ["s"], Defaults())
+        for manifest in renewed(STORE, wanted, {}, datetime.now(UTC)):
+            (folder / manifest["metadata"]["name"]).mkdir()
+            for name, data in manifest["data"].items():
+                (folder / manifest["metadata"]["name"] / name).write_bytes(base64.b64decode(data))
+        roles = [
+            argument
+            for role, patterns in role_patterns(STORE).items()
+            for argument in (f"--tls.roles.{role}", ",".join(patterns))
+        ]
+        own = folder / "s-meta-tls"
+        tls = ["--tls.certificate", str(own / "tls.crt"), "--tls.key", str(own / "tls.key")]
+        self.processes = [
+            stack.enter_context(
+                ServiceProcess(
+                    *("meta", "serve", "--store", (folder / "store").as_uri(), "--listen", address),
+                    *("--http-listen", "", *tls, "--tls.client-ca", str(own / "ca.crt"), *roles),
+                )
+            )
+            for address in self.addresses
+        ]
+        for process in self.processes:
+            process.wait_for(event="serving")
+
+    def certificates(self, role: str) -> Certificates:
+        """What a client of that role shows."""
+        files = self.files / f"s-client-{role}-tls"
+        return Certificates(*((files / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key")))
+
+    def options(self, role: str) -> dict[str, str]:
+        files = self.files / f"s-client-{role}-tls"
+        paths = {"tls_ca": "ca.crt", "tls_cert": "tls.crt", "tls_key": "tls.key"}
+        return {name: str(files / file) for name, file in paths.items()} | {"tls_server_name": server_name(STORE)}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with ExitStack() as stack:
+        yield Platform(tmp_path_factory.mktemp("platform"), stack)
+
+
+def test_every_replica_leads_to_the_leader_and_its_numbers(platform: Platform) -> None:
+    """The newest epoch, its time, the term and the version; whoever of the replicas is asked."""
+    shown = platform.certificates("reader")
+    eventually("a leader", lambda: ask(platform.addresses[0], shown, server_name(STORE)).leader)
+    with connect(f"tussock://{','.join(platform.addresses)}", **platform.options("writer")) as store:
+        table = store.create_table("t", schema=pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
+        epoch = store.new_epoch()
+        table.upsert([{"k": 1, "v": 2}], epoch)
+        store.commit_epoch(epoch)
+    facts = [
+        eventually("the epoch", lambda at=address: _at_epoch(platform, at, epoch)) for address in platform.addresses
+    ]
+    assert {fact.leader for fact in facts} <= set(platform.addresses)
+    assert len({(fact.leader, fact.term) for fact in facts}) == 1
+    assert facts[0].leader_ip == "127.0.0.1"
+    assert facts[0].committed_ms > 0
+    assert facts[0].version[0].isdigit()
+
+
+def _at_epoch(platform: Platform, address: str, epoch: int) -> object:
+    fact = ask(address, platform.certificates("reader"), server_name(STORE))
+    return fact if fact.committed_epoch == epoch else None
+
+
+def test_a_leader_that_has_died_leaves_what_a_follower_knows(platform: Platform) -> None:
+    """Story: for 40 s the status had the dead leader, and the age of what was committed before its death."""
+    shown = platform.certificates("reader")
+    fact = eventually("a leader", lambda: _led(platform, shown))
+    leading = platform.addresses.index(fact.leader)
+    other = platform.addresses[1 - leading]
+    platform.processes[leading].process.kill()
+    found = ask(other, shown, server_name(STORE))
+    assert found.problem == ""
+    assert found.leader in ("", other)
+    assert found.term >= fact.term
+    assert eventually("another leader", lambda: ask(other, shown, server_name(STORE)).leader) == other
+    platform.processes[leading] = platform.processes[1 - leading]
+    platform.addresses[leading] = other
+
+
+def _led(platform: Platform, shown: Certificates) -> PlatformFact | None:
+    fact = ask(platform.addresses[0], shown, server_name(STORE))
+    return fact if fact.leader else None
+
+
+def test_nodes_that_refuse_are_told_from_those_that_no_network_leads_to(platform: Platform) -> None:
+    """What the operator alone cannot reach may serve all others."""
+    assert not ask("127.0.0.1:1", None, "").is_blind
+    assert not ask(platform.addresses[0], None, "").is_blind, "it speaks TLS only, and is there"
+    assert ask("nobody.invalid:7370", None, "").is_blind
+
+
+def test_a_certificate_that_is_not_trusted_is_a_problem_in_words(platform: Platform) -> None:
+    """As is nobody at the address; neither raises."""
+    shown = platform.certificates("reader")
+    stranger = shown._replace(ca=new_authority("stranger", datetime.now(UTC), 3600).certificate.encode())
+    assert ask(platform.addresses[0], stranger, server_name(STORE)).problem
+    assert ask(platform.addresses[0], shown, "another.name").problem
+    assert "127.0.0.1:1" in ask("127.0.0.1:1", None, "").problem
+
+
+OWNER = Key("Meta", "n", "m")
+
+
+def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> None:
+    """A pass never waits: it takes what is known, and is made again when that has changed."""
+    answers = iter(["first", "first", "second"])
+    woken: list[Key] = []
+    asked = 0
+
+    async def run() -> str:
+        nonlocal asked
+        asked += 1
+        return next(answers)
+
+    async def passes() -> None:
+        probes = Probes(woken.append)
+        assert probes.fact(OWNER, "x", run, 0.1) is None
+        assert probes.fact(OWNER, "x", run, 0.1) is None
+        await asyncio.sleep(0.05)
+        assert (asked, woken) == (1, [OWNER])
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.1)
+        assert asked == 1
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.15)
+        assert (asked, woken) == (2, [OWNER])
+        assert probes.fact(OWNER, "x", run, 0.1) == "first"
+        await asyncio.sleep(0.05)
+        assert (asked, woken) == (3, [OWNER, OWNER])
+        assert probes.latest(OWNER, "x") == "second"
+        await probes.close()
+
+    run_in_virtual_time(passes())
+
+
+def test_a_fact_about_something_else_is_not_taken() -> None:
+    """Such as another version of a secret: what was found with the old one says nothing."""
+
+    async def run() -> str:
+        return "found"
+
+    async def passes() -> None:
+        probes = Probes(lambda _: None)
+        probes.fact(OWNER, "version 1", run, 60)
+        await asyncio.sleep(0.05)
+        assert probes.fact(OWNER, "version 2", run, 60) is None
+        await probes.close()
+
+    run_in_virtual_time(passes())
+
+
+def test_a_probe_that_fails_keeps_what_was_known() -> None:
+    """And is asked again after the same while, not at once."""
+    asked = 0
+
+    async def run() -> str:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise RuntimeError("a bug")
+        return "found"
+
+    async def passes() -> None:
+        probes = Probes(lambda _: None)
+        for _ in range(3):
+            probes.fact(OWNER, "x", run, 0.01)
+            await asyncio.sleep(0.05)
+        assert probes.latest(OWNER, "x") == "found"
+        assert asked == 3
+        await probes.close()
+
+    run_in_virtual_time(passes())
+
+
+S3_WITH_KEYS = {"objectStore": {"s3": {"bucket": "b", "credentialsSecret": {"name": "keys"}}}}
+
+
+class Asking:
+    """Stands in for `Probes`: notes how often it is asked, and knows what it is given."""
+
+    def __init__(self, latest: object = None) -> None:
+        self.every_seconds: list[float] = []
+        self._latest = latest
+
+    def latest(self, _owner: Key, _about: object) -> object:
+        return self._latest
+
+    def fact(self, _owner: Key, _about: object, _run: object, every_seconds: float) -> None:
+        self.every_seconds.append(every_seconds)
+
+
+def test_a_bucket_of_the_operators_own_is_looked_at_when_its_server_is_ready() -> None:
+    """Looked at before, it would count as unreachable for seconds in which the server comes up."""
+    body = {"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": {"objectStore": {"managed": {}}}}
+    probes, seen = Asking(), Seen()
+    # What is asked needs no more of a world.
+    world = cast(World, SimpleNamespace(probes=probes, seen=seen))
+    for version, status in enumerate(({}, {"replicas": 1}, {"replicas": 1, "readyReplicas": 1})):
+        metadata = {"name": "s-minio", "namespace": "n", "uid": "2", "resourceVersion": str(version)}
+        assert probes.every_seconds == []
+        seen.put("StatefulSet", {"metadata": metadata, "status": status})
+        assert bucket_fact(world, parse_store(body)) is None
+    assert probes.every_seconds == [1.0]
+
+
+def test_without_a_leader_the_bucket_is_tried_by_writing_and_soon() -> None:
+    """A bucket that has become full can be read, and its marker is there: only a write shows it."""
+    store = parse_store({"metadata": {"name": "s", "namespace": "n", "uid": "1"}, "spec": S3_WITH_KEYS})
+    probes, seen = Asking(BucketFact(None)), Seen()
+    world = cast(World, SimpleNamespace(probes=probes, seen=seen))
+    for version, (ready, status) in enumerate(((True, {"term": 3}), (False, {}), (False, {"term": 3}))):
+        metadata = {"name": "s", "namespace": "n", "uid": "2", "resourceVersion": str(version + 1)}
+        held = [{"type": "Ready", "status": str(ready), "reason": "x"}]
+        meta = {"metadata": metadata, "spec": {"storeRef": {"name": "s"}}, "status": {**status, "conditions": held}}
+        seen.put("Meta", meta)
+        bucket_fact(world, store)
+    assert probes.every_seconds == [30.0, 30.0, 8.0]

@@ -1,0 +1,267 @@
+"""What can be wrong before a store can begin: each has its own reason, and heals without anybody's help."""
+
+import io
+import json
+
+import pytest
+from minio import Minio
+from minio.credentials.providers import StaticProvider
+from minio.minioadmin import MinioAdmin
+
+from support.buckets.minio import BUCKET, MinioServer, free_port
+from support.operator.process import PUT_RIGHT_SECONDS, Body, Objects, OperatorProcess, eventually
+from support.operator.stores_in_cluster import serving
+
+pytestmark = [pytest.mark.minio, pytest.mark.usefixtures("operator")]
+
+
+def client_of(minio: MinioServer) -> Minio:
+    return Minio(minio.endpoint.removeprefix("http://"), access_key=minio.user, secret_key=minio.password, secure=False)
+
+
+def secret(name: str, **values: str) -> Body:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
+
+
+def expect_nothing_started(shared: Objects, name: str, reason: str, *words: str) -> None:
+    shared.await_reason("StateStore", name, reason)
+    eventually(
+        f"a message with {words}", lambda: all(word in shared.ready("StateStore", name)["message"] for word in words)
+    )
+    assert shared.ready("StateStore", name)["status"] == "False"
+    assert shared.get("Meta", name) is None
+
+
+def test_secrets_and_buckets_that_are_wrong_in_turn(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """No secret, no key in it, a wrong password, no bucket: one after the other is put right, and the store begins."""
+    name = store["metadata"]["name"]
+    keys = f"{name}-keys"
+    s3 = store["spec"]["objectStore"]["s3"]
+    s3["credentialsSecret"]["name"] = keys
+    s3["bucket"] = f"{name}-bucket"
+    shared.apply(store)
+    expect_nothing_started(shared, name, "SecretNotFound", keys, "access-key-id")
+    shared.apply(secret(keys, **{"access-key-id": minio.user}))
+    expect_nothing_started(shared, name, "SecretKeyMissing", keys, "secret-access-key")
+    wrong = "a-wrong-password-that-nobody-may-see"
+    shared.apply(secret(keys, **{"access-key-id": minio.user, "secret-access-key": wrong}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", "the secret access key is wrong")
+    shared.apply(secret(keys, **{"access-key-id": "nobody", "secret-access-key": minio.password}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", "does not know the access key id")
+    shared.apply(secret(keys, **{"access-key-id": minio.user, "secret-access-key": minio.password}))
+    expect_nothing_started(shared, name, "BucketNotFound", f"{name}-bucket")
+    client_of(minio).make_bucket(f"{name}-bucket")
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    seen = str([shared.get("StateStore", name), shared.events(name), shared.list("Meta")])
+    assert wrong not in seen
+    assert minio.password not in seen
+
+
+def test_pair_for_readers_is_missed_and_mounted(
+    store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess
+) -> None:
+    """No Secret of readers, no key in it, a pair that nobody knows, one that may write: each is told.
+
+    Then meta nodes mount it, and nobody shows what is in it.
+    """
+    name = store["metadata"]["name"]
+    readers, password = f"{name}-readers", f"only-for-reading-{name}"
+    store["spec"]["objectStore"]["s3"]["readerCredentialsSecret"] = {"name": readers, "secretAccessKeyKey": "password"}
+    shared.apply(store)
+    field = "spec.objectStore.s3.readerCredentialsSecret"
+    expect_nothing_started(shared, name, "SecretNotFound", readers, "access-key-id, password", field)
+    shared.apply(secret(readers, **{"access-key-id": "reader"}))
+    expect_nothing_started(shared, name, "SecretKeyMissing", readers, "password", field)
+    shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
+    expect_nothing_started(shared, name, "BucketAccessDenied", field, "does not know the access key id")
+    shared.apply(secret(readers, **{"access-key-id": minio.user, "password": minio.password}))
+    expect_nothing_started(shared, name, "ReadersMayWrite", field, "no more")
+    make_reader(minio, f"reader-{name}", password)
+    shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    pod = shared.get("Deployment", f"{name}-meta")["spec"]["template"]["spec"]
+    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "readers"]
+    assert mounted["secretName"] == readers
+    assert {item["key"]: item["path"] for item in mounted["items"]} == {
+        "access-key-id": "AWS_ACCESS_KEY_ID",
+        "password": "AWS_SECRET_ACCESS_KEY",
+    }
+    seen = [shared.get("StateStore", name), shared.events(name), shared.list("Meta"), shared.list("ConfigMap"), pod]
+    assert password not in str(seen)
+    assert password not in operator.log()
+    assert minio.password not in str(seen)
+
+
+def test_no_secret_is_in_the_log(store: Body, shared: Objects, minio: MinioServer, operator: OperatorProcess) -> None:
+    name = serving(shared, store)
+    assert name in operator.log()
+    assert minio.password not in operator.log()
+
+
+def test_an_endpoint_where_nobody_listens(store: Body, shared: Objects) -> None:
+    name, port = store["metadata"]["name"], free_port()
+    store["spec"]["objectStore"]["s3"]["endpoint"] = f"http://127.0.0.1:{port}"
+    shared.apply(store)
+    expect_nothing_started(shared, name, "BucketUnreachable", f"127.0.0.1:{port}", "refused")
+
+
+def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """A user whose policy allows reading alone: the marker cannot be written."""
+    name = store["metadata"]["name"]
+    user, password = f"reader-{name}", "only-for-reading"
+    make_reader(minio, user, password)
+    shared.apply(secret(f"{name}-bucket", **{"access-key-id": user, "secret-access-key": password}))
+    shared.apply(store)
+    expect_nothing_started(shared, name, "BucketNotWritable", "can be read and not written")
+
+
+def make_reader(minio: MinioServer, user: str, password: str) -> None:
+    """A user of MinIO that may only read."""
+    host = minio.endpoint.removeprefix("http://")
+    admin = MinioAdmin(endpoint=host, credentials=StaticProvider(minio.user, minio.password), secure=False)
+    admin.user_add(user, password)
+    actions = ["s3:GetObject", "s3:ListBucket", "s3:GetBucketLocation"]
+    statement = {"Effect": "Allow", "Action": actions, "Resource": ["arn:aws:s3:::*"]}
+    admin.policy_add("reads-and-lists", policy={"Version": "2012-10-17", "Statement": [statement]})
+    admin.policy_set("reads-and-lists", user)
+
+
+def test_two_stores_on_one_prefix(store: Body, shared: Objects) -> None:
+    """The second starts nothing and says whose the prefix is; it begins when the first has gone."""
+    name = serving(shared, store)
+    second = {**store, "metadata": {"name": f"{name}-b"}}
+    shared.apply(second)
+    expect_nothing_started(shared, f"{name}-b", "PrefixInUse", f"{shared.namespace}/{name}")
+    assert shared.ready("StateStore", name)["status"] == "True"
+    shared.delete("StateStore", name)
+    eventually("the second store's meta nodes", lambda: shared.get("Deployment", f"{name}-b-meta"), 90)
+
+
+def test_a_store_without_a_key_keeps_nobody_out(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """A StateStore without a key to the bucket blocks no prefix; one that holds its prefix does.
+
+    The keyless one is refused as soon as it has a key. The holder keeps its prefix while its own key is gone.
+    """
+    name = store["metadata"]["name"]
+    s3 = store["spec"]["objectStore"]["s3"]
+    s3["prefix"] = f"{name}/inner"
+    shapes = {
+        f"{name}-all": {**s3, "prefix": name, "credentialsSecret": {"name": f"{name}-none"}},
+        f"{name}-wrong": {**s3, "credentialsSecret": {"name": f"{name}-bad"}},
+        f"{name}-late": {**s3, "credentialsSecret": {"name": f"{name}-none"}},
+    }
+    stores = {made: {**store, "metadata": {"name": made}} for made in shapes}
+    for made, shape in shapes.items():
+        stores[made]["spec"] = {**store["spec"], "objectStore": {"s3": shape}}
+    shared.apply(secret(f"{name}-bad", **{"access-key-id": minio.user, "secret-access-key": "a-wrong-one"}))
+    shared.apply(stores[f"{name}-all"])
+    expect_nothing_started(shared, f"{name}-all", "SecretNotFound", f"{name}-none")
+    shared.apply(stores[f"{name}-wrong"])
+    expect_nothing_started(shared, f"{name}-wrong", "BucketAccessDenied", "secret access key is wrong")
+    assert serving(shared, store) == name
+    shared.apply(secret(f"{name}-none", **{"access-key-id": minio.user, "secret-access-key": minio.password}))
+    for made in (f"{name}-all", f"{name}-wrong"):
+        expect_nothing_started(shared, made, "PrefixInUse", f"{shared.namespace}/{name}")
+    keys = s3["credentialsSecret"]["name"]
+    shared.delete("Secret", keys)
+    shared.await_reason("StateStore", name, "SecretNotFound")
+    shared.apply(stores[f"{name}-late"])
+    expect_nothing_started(shared, f"{name}-late", "PrefixInUse", f"{shared.namespace}/{name}")
+
+
+def test_a_prefix_below_that_of_another_store(store: Body, shared: Objects) -> None:
+    name = serving(shared, store)
+    second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"]}}
+    s3 = store["spec"]["objectStore"]["s3"]
+    second["spec"]["objectStore"] = {"s3": {**s3, "prefix": f"{s3['prefix']}/inner"}}
+    shared.apply(second)
+    expect_nothing_started(shared, f"{name}-b", "PrefixInUse", name)
+
+
+def test_one_name_in_two_places_is_no_prefix_in_use(name: str, shared: Objects) -> None:
+    """Containers of Azure are named within an account; a bucket of Amazon is one, however it is asked."""
+
+    def apply(number: int, **store: Body) -> str:
+        spec = {"objectStore": store, "tls": {"mode": "none"}, "meta": {}}
+        about = {"apiVersion": "tussock.dev/v1alpha1", "kind": "StateStore", "metadata": {"name": f"{name}-{number}"}}
+        shared.apply({**about, "spec": spec})
+        return f"{name}-{number}"
+
+    azure = {"container": f"container-{name}", "prefix": "p", "serviceAccount": "nodes"}
+    for number, account in enumerate(("first", "second")):
+        found = apply(number, azure={**azure, "account": f"account{account}"})
+        eventually("meta nodes", lambda found=found: shared.get("Deployment", f"{found}-meta"))
+    # In the second of the first one, as a rule: their uids alone must not put them before a store that has begun.
+    for late in [apply(number, azure={**azure, "account": "accountfirst"}) for number in range(5, 10)]:
+        shared.await_reason("StateStore", late, "PrefixInUse")
+    assert shared.ready("StateStore", f"{name}-0")["reason"] != "PrefixInUse"
+    s3 = {"bucket": f"bucket-{name}", "serviceAccount": "nodes", "region": "eu-west-1"}
+    apply(3, s3=s3)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-3-meta"))
+    endpoint = "https://s3.eu-west-1.amazonaws.com"
+    shared.await_reason("StateStore", apply(4, s3={**s3, "endpoint": endpoint}), "PrefixInUse")
+
+
+def test_a_prefix_of_a_store_of_another_cluster(store: Body, shared: Objects, minio: MinioServer) -> None:
+    """Only the marker in the bucket tells, and it tells what to write where that other one is gone for good.
+
+    The manifest is the one with which the store began, from a backup that is not there any more either.
+    """
+    name = store["metadata"]["name"]
+    path = f"shared/{name}/tussock-owner"
+    put(minio, path, b'{"uid": "42-a", "namespace": "far", "name": "away"}')
+    put(minio, f"shared/{name}/log/{1:020d}.delta", b"x")
+    store["spec"]["restoreFrom"] = {"backup": "long-gone"}
+    shared.apply(store)
+    expect_nothing_started(shared, name, "PrefixInUse", "far/away", path, 'set spec.adopt: "42-a"')
+    store["spec"]["adopt"] = "42-a"
+    shared.apply(store)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    body = shared.get("StateStore", name)
+    assert body is not None
+    marker = json.loads(client_of(minio).get_object(BUCKET, path).read())
+    assert (marker["uid"], marker["found"]) == (body["metadata"]["uid"], "adopted")
+
+
+def put(minio: MinioServer, path: str, data: bytes) -> None:
+    client_of(minio).put_object(BUCKET, path, io.BytesIO(data), len(data))
+
+
+def test_certificates_are_issued_before_anything_starts(store: Body, shared: Objects) -> None:
+    """The default: nodes speak TLS with certificates of the operator's own, of which none is issued twice."""
+    name = store["metadata"]["name"]
+    store["spec"]["tls"] = {}
+    shared.apply(store)
+    eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
+    issued = {f"{name}-{part}" for part in ("ca", "meta-tls", "compactor-tls", "client-reader-tls", "client-admin-tls")}
+    secrets = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in shared.list("Secret")}
+    assert issued <= secrets.keys()
+    eventually("when they end", lambda: (shared.get("StateStore", name) or {})["status"].get("certificatesExpireTime"))
+    shared.delete("Secret", f"{name}-meta-tls")
+    eventually("a new certificate", lambda: shared.get("Secret", f"{name}-meta-tls"), PUT_RIGHT_SECONDS)
+    kept = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in shared.list("Secret")}
+    assert kept[f"{name}-ca"] == secrets[f"{name}-ca"]
+
+
+def test_an_object_store_of_the_operators_own(shared: Objects, name: str) -> None:
+    """User and password are drawn once; meta nodes wait until the server runs."""
+    shared.apply(
+        {
+            "apiVersion": "tussock.dev/v1alpha1",
+            "kind": "StateStore",
+            "metadata": {"name": name},
+            "spec": {"objectStore": {"managed": {"size": "1Gi"}}, "tls": {"mode": "none"}, "meta": {}},
+        }
+    )
+    eventually("the server", lambda: shared.get("StatefulSet", f"{name}-minio"))
+    found = shared.await_reason("StateStore", name, "RollingOut")
+    assert "object store" in found["message"]
+    first = shared.get("Secret", f"{name}-minio")
+    assert first is not None
+    shared.serve("StatefulSet", f"{name}-minio")
+    # Its Service leads nowhere here, since no pod runs.
+    shared.await_reason("StateStore", name, "BucketUnreachable")
+    again = shared.get("Secret", f"{name}-minio")
+    assert again is not None
+    assert again["data"] == first["data"]
+    assert shared.get("Meta", name) is None

@@ -1,0 +1,254 @@
+"""Credentials of the bucket that the service hands out: who gets which, how long, and where they never show."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.buckets.minio import BUCKET, MinioServer
+from support.service.meta_process import MetaProcess
+from support.store.versions import FakeSystem
+from support.waiting import WAIT_SECONDS
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import Role
+from tussock.meta.server.auth.bucket_credentials import HandedOut, credential_source
+from tussock.meta.server.auth.tokens import create_token
+from tussock.meta.server.settings.sources import load_settings
+from tussock.statestore import connect
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.buckets.credentials import BucketCredentials
+from tussock.statestore.errors import AccessDenied, InvalidOption, ObjectNotFound, ObjectStoreUnavailable
+
+PERSONAL = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION")
+
+
+def source(minio: MinioServer, store: str, system: RealSystem, **flags: str) -> HandedOut:
+    given = {f"credentials.{name}": value for name, value in flags.items()}
+    found = credential_source(load_settings({"store": store, **given}, {}), minio.environment, system)
+    assert found is not None
+    return found
+
+
+def bucket_with(minio: MinioServer, store: str, answer: pb.GetCredentialsResponse):
+    """The bucket, as somebody who was handed these sees it."""
+    handed = BucketCredentials(answer.access_key_id, answer.secret_access_key, answer.session_token, answer.expires_ms)
+    options = {name: value for name, value in minio.environment.items() if "KEY" not in name}
+    return open_bucket(store, options=options, credentials=lambda: handed, deadline_seconds=5)
+
+
+@pytest.mark.minio
+def test_what_is_handed_out_may_touch_ssts_only(minio: MinioServer) -> None:
+    """Readers read them, also in log entries, and writers and compactors add some; all else is out of reach."""
+    url = minio.fresh_url()
+    own = open_bucket(url)
+    own.put("sst/a.data", b"a")
+    own.put("log/00000000000000000001.delta", b"log")
+    own.put("snapshot/00000000000000000001", b"version")
+    open_bucket(f"s3://{BUCKET}/other").put("sst/a.data", b"b")
+    ask = source(minio, url, FakeSystem(), mode="assume-role")
+    for role in (Role.READER, Role.WRITER, Role.COMPACTOR, Role.ADMIN):
+        handed = ask(role, ())
+        assert handed.session_token
+        bucket = bucket_with(minio, url, handed)
+        assert bucket.get("sst/a.data") == b"a"
+        assert bucket.get("log/00000000000000000001.delta") == b"log"
+        with pytest.raises(ObjectNotFound):
+            bucket.get("sst/b.data")
+        denied: list[Callable[[], object]] = [
+            lambda bucket=bucket: bucket.create("log/00000000000000000002.delta", b"x"),
+            lambda bucket=bucket: bucket.put("pins/x", b"x"),
+            lambda bucket=bucket: bucket.put("log/00000000000000000001.delta", b"x"),
+            lambda bucket=bucket: bucket.get("snapshot/00000000000000000001"),
+            lambda bucket=bucket: bucket.get("log/boundary/00000000000000000001"),
+            lambda bucket=bucket: bucket.delete(["sst/a.data"]),
+            lambda bucket=bucket: bucket.delete(["log/00000000000000000001.delta"]),
+            lambda handed=handed: bucket_with(minio, f"s3://{BUCKET}/other", handed).get("sst/a.data"),
+        ]
+        if role == Role.READER:
+            denied.append(lambda bucket=bucket: bucket.put("sst/c.data", b"c"))
+        else:
+            bucket.put("sst/c.data", b"c" * (20 << 20))  # in parts
+        for attempt in denied:
+            with pytest.raises(ObjectStoreUnavailable, match="access was denied"):
+                attempt()
+    assert own.get("sst/a.data") == b"a"
+    cloned = bucket_with(minio, f"s3://{BUCKET}/other", ask(Role.WRITER, [f"s3://{BUCKET}/other"]))
+    assert cloned.get("sst/a.data") == b"b"
+    with pytest.raises(ObjectStoreUnavailable, match="access was denied"):
+        cloned.put("sst/c.data", b"c")
+
+
+@pytest.mark.minio
+def test_credentials_are_renewed_in_time(minio: MinioServer) -> None:
+    """The same ones for half of their time, to all with the same rights; then new ones, long before they expire."""
+    system = FakeSystem()
+    system.wall_ms = RealSystem().now_ms()
+    ask = source(minio, minio.fresh_url(), system, mode="assume-role", duration_seconds="7200")
+    first = ask(Role.WRITER, ())
+    assert 7_100_000 < first.expires_ms - system.now_ms() < 7_300_000
+    assert ask(Role.COMPACTOR, ()) == first
+    assert ask(Role.READER, ()) != first
+    system.forward(3500)
+    assert ask(Role.WRITER, ()) == first
+    system.forward(200)
+    second = ask(Role.WRITER, ())
+    assert second.access_key_id != first.access_key_id
+    assert second.expires_ms >= first.expires_ms
+
+
+@pytest.mark.minio
+def test_sts_that_refuses_is_told_without_a_secret(minio: MinioServer) -> None:
+    """A wrong key, and nobody there: the service's log says where, and not with what."""
+    for flags in ({"access_key_id": "nobody"}, {"sts_endpoint": "http://127.0.0.1:1"}):
+        wrong = {"credentials.mode": "assume-role", **{f"credentials.{name}": text for name, text in flags.items()}}
+        settings = load_settings(
+            {"store": minio.fresh_url(), **wrong}, {"TUSSOCK_META_CREDENTIALS__SECRET_ACCESS_KEY": "s3cret-s3cret"}
+        )
+        ask = credential_source(settings, minio.environment, FakeSystem())
+        assert ask is not None
+        with pytest.raises(ObjectStoreUnavailable, match="gave no credentials") as raised:
+            ask(Role.READER, ())
+        assert "s3cret" not in f"{raised.value} {raised.value.__cause__} {raised.value.__context__}"
+
+
+def test_mode_without_a_key_is_refused() -> None:
+    """At the start, and not when the first client asks."""
+    settings = load_settings({"store": "s3://b/x", "credentials.mode": "static"}, {})
+    with pytest.raises(InvalidOption, match="there is no key"):
+        credential_source(settings, {}, FakeSystem())
+    assert credential_source(load_settings({"store": "s3://b/x"}, {}), {}, FakeSystem()) is None
+
+
+def test_static_readers_are_not_handed_what_writes() -> None:
+    """The pair of the service may empty the bucket; readers get one of their own, or none."""
+    keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+    given = {"store": "s3://b/x", "credentials.mode": "static"}
+    ask = credential_source(load_settings(given, {}), keys, FakeSystem())
+    assert ask is not None
+    for role in (Role.WRITER, Role.COMPACTOR, Role.ADMIN, Role.READER | Role.WRITER):
+        assert ask(role, ()).access_key_id == "own"
+    with pytest.raises(AccessDenied, match=r"set credentials\.reader_access_key_id"):
+        ask(Role.READER, ())
+    secret = {"TUSSOCK_META_CREDENTIALS__READER_SECRET_ACCESS_KEY": "readers-secret"}
+    settings = load_settings({**given, "credentials.reader_access_key_id": "readers"}, secret)
+    ask = credential_source(settings, keys, FakeSystem())
+    assert ask is not None
+    assert (ask(Role.READER, ()).access_key_id, ask(Role.READER, ()).secret_access_key) == ("readers", "readers-secret")
+    assert ask(Role.WRITER, ()).secret_access_key == "own-secret"
+    with pytest.raises(InvalidOption, match="belong together"):
+        load_settings({**given, "credentials.reader_access_key_id": "readers"}, {})
+    with pytest.raises(InvalidOption, match="only the mode `static`"):
+        load_settings({**given, "credentials.mode": "none", "credentials.reader_access_key_id": "readers"}, secret)
+
+
+def test_readers_pair_is_read_from_files_again(tmp_path: Path) -> None:
+    """A rotation restarts nothing: what the files say is handed out, and asked for again soon."""
+    keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+    given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": str(tmp_path)}
+    settings, system = load_settings(given, {}), FakeSystem()
+    with pytest.raises(InvalidOption, match=f"{tmp_path}.* has no file"):
+        credential_source(settings, keys, system)
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("readers\n")
+    with pytest.raises(InvalidOption, match=r"credentials\.reader_folder: .* has no AWS_SECRET_ACCESS_KEY"):
+        credential_source(settings, keys, system)
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("readers-secret\n")
+    ask = credential_source(settings, keys, system)
+    assert ask is not None
+    handed = ask(Role.READER, ())
+    assert (handed.access_key_id, handed.secret_access_key, handed.renew_ms) == ("readers", "readers-secret", 20_000)
+    assert ask(Role.WRITER, ()).access_key_id == "own"
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("others")
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("others-secret")
+    system.forward(2)
+    assert ask(Role.READER, ()).secret_access_key == "others-secret"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"credentials.reader_access_key_id": "readers"}, "which holds"),
+        ({"credentials.mode": "assume-role"}, "only the mode `static`"),
+        ({"credentials.mode": "none"}, "only the mode `static`"),
+    ],
+)
+def test_readers_pair_has_one_place(other: dict[str, str], told: str) -> None:
+    """Files or settings, and a mode that hands them out."""
+    secret = {"TUSSOCK_META_CREDENTIALS__READER_SECRET_ACCESS_KEY": "s"} if told == "which holds" else {}
+    given = {"store": "s3://b/x", "credentials.mode": "static", "credentials.reader_folder": "/etc/readers"}
+    with pytest.raises(InvalidOption, match=told):
+        load_settings({**given, **other}, secret)
+
+
+def test_credentials_do_not_show() -> None:
+    """Not in a representation, which ends up in logs and traces."""
+    one = BucketCredentials("AKIA", "s3cret", "t0ken", 5)
+    assert repr(one) == "BucketCredentials('AKIA', expires_ms=5)"
+    assert dataclasses.astuple(one) == ("AKIA", "s3cret", "t0ken", 5, 0)
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("mode", ["static", "assume-role"])
+def test_client_needs_no_credentials_of_its_own(
+    minio: MinioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """It knows the service's address and its own token; endpoint, region and keys come from there, and stay secret."""
+    url = minio.fresh_url()
+    tokens, lines = {}, []
+    for role in ("writer", "reader"):
+        tokens[role], line = create_token(role, role, RealSystem())
+        lines.append(line)
+    (tmp_path / "tokens").write_text("\n".join(lines))
+    arguments = ("--tokens.file", str(tmp_path / "tokens"), "--credentials.mode", mode, "--log.level", "debug")
+    caplog.set_level(logging.DEBUG)
+    with MetaProcess(url, *arguments, environment=minio.environment) as process:
+        process.wait_until_it_leads()
+        with monkeypatch.context() as bare:
+            for name in PERSONAL:
+                bare.delenv(name, raising=False)
+            with connect(process.url, token=tokens["writer"]) as store:
+                kv = store.create_table("kv")
+                epoch = store.new_epoch()
+                kv.ingest_batch([(b"a", b"1")], epoch)
+                store.commit_epoch(epoch, writer="job", batch_id=1)
+            with connect(process.url, token=tokens["reader"]) as store:
+                if mode == "static":
+                    # Readers have a pair of their own, or none: the service's may empty the bucket.
+                    with pytest.raises(AccessDenied, match="no keys of the bucket"):
+                        store.table("kv").get(b"a")
+            if mode == "static":
+                for name, value in minio.environment.items():
+                    bare.setenv(name, value)
+            with connect(process.url, token=tokens["reader"]) as store:
+                assert store.table("kv").get(b"a") == b"1"
+        process.terminate()
+        assert process.wait() == 0
+    for text in (*process.raw, caplog.text):
+        assert minio.password not in text
+
+
+@pytest.mark.minio
+def test_client_asks_again_before_they_expire(minio: MinioServer) -> None:
+    """Credentials that are about to expire are asked for again; those that last are not, however much is done."""
+    left = {"seconds": 3600}
+    asked = []
+
+    def hand_out() -> BucketCredentials:
+        asked.append(left["seconds"])
+        expires = RealSystem().now_ms() + left["seconds"] * 1000
+        return BucketCredentials(minio.user, minio.password, "", expires)
+
+    options = {name: value for name, value in minio.environment.items() if "KEY" not in name}
+    lasting = open_bucket(minio.fresh_url(), options=options, credentials=hand_out)
+    for number in range(5):
+        lasting.put(f"sst/{number}", b"x")
+    assert len(asked) == 1
+    left["seconds"] = 200
+    system = RealSystem()
+    ending = open_bucket(minio.fresh_url(), options=options, credentials=hand_out)
+    deadline = system.monotonic() + WAIT_SECONDS
+    while len(asked) < 4 and system.monotonic() < deadline:
+        ending.put("sst/a", b"x")
+    assert asked[1:4] == [200, 200, 200]

@@ -1,0 +1,89 @@
+"""Jobs of one store at the meta service: each has a name, limits and log lines of its own, and can be shut out alone.
+
+The certificates are those that the operator issues.
+"""
+
+import base64
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+import pytest
+
+from support.operator.compute_cases import compute_with
+from support.operator.resources import DEFAULTS, store_with
+from support.service.meta_process import MetaProcess
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.methods import METHODS
+from tussock.operator.certificates.renewal import renewed, renewed_for_job
+from tussock.operator.manifests.certificates import desired_certificates, job_certificate
+from tussock.operator.manifests.transport_security import role_patterns, server_name
+
+PROTOCOL = ("tussock-protocol", "1")
+STORE = store_with({"managed": {}})
+CALLERS = {job: f"tussock://data/shop/writer/{job}" for job in ("totals", "alarms")}
+
+
+def issued() -> dict[str, dict[str, bytes]]:
+    """The files of all secrets, of the store and of two jobs."""
+    now, wanted = datetime.now(UTC), desired_certificates(STORE, ("shop",), DEFAULTS)
+    secrets = {found["metadata"]["name"]: found["data"] for found in renewed(STORE, wanted, {}, now)}
+    for job in CALLERS:
+        compute = compute_with(job)
+        found = renewed_for_job(compute, STORE, job_certificate(compute, STORE), secrets, now)
+        assert found is not None
+        secrets[found["metadata"]["name"]] = found["data"]
+    return {name: {file: base64.b64decode(text) for file, text in data.items()} for name, data in secrets.items()}
+
+
+class Service:
+    """A node with the store's certificate, and calls to it under each job's."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._secrets = issued()
+        for file, content in self._secrets["shop-meta-tls"].items():
+            (folder / file).write_bytes(content)
+        roles = [
+            part for role, names in role_patterns(STORE).items() for part in (f"--tls.roles.{role}", ",".join(names))
+        ]
+        files = ("--tls.certificate", "tls.crt", "--tls.key", "tls.key", "--tls.client-ca", "ca.crt")
+        shown = [str(folder / part) if "." in part and not part.startswith("--") else part for part in files]
+        self.process = MetaProcess((folder / "bucket").as_uri(), *shown, *roles, "--log.level", "debug", *arguments)
+        self.process.wait_until_it_leads()
+
+    def call(self, job: str) -> tuple[grpc.StatusCode, str]:
+        """How a call of a job ends, and what it is told."""
+        files = self._secrets[f"{job}-driver-tls"]
+        credentials = grpc.ssl_channel_credentials(files["ca.crt"], files["tls.key"], files["tls.crt"])
+        options = [("grpc.ssl_target_name_override", server_name(STORE))]
+        with grpc.secure_channel(self.process.address, credentials, options) as channel:
+            call = channel.unary_unary(METHODS["ListPins"].path).future(
+                pb.ListPinsRequest().SerializeToString(), metadata=[PROTOCOL], timeout=60
+            )
+            return call.code(), str(call.details())
+
+
+def test_each_job_has_limits_and_log_lines_of_its_own(tmp_path: Path) -> None:
+    """One that calls too often is held back and named, and another one of the same host is not."""
+    service = Service(tmp_path, "--limits.calls-per-second", "0.01", "--limits.calls-burst", "3")
+    with service.process as process:
+        assert [service.call("totals")[0] for _ in range(3)] == [grpc.StatusCode.OK] * 3
+        code, told = service.call("totals")
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert CALLERS["totals"] in told
+        assert service.call("alarms")[0] == grpc.StatusCode.OK
+        for caller in CALLERS.values():
+            process.wait_for(event="call", caller=caller, code="OK")
+        process.wait_for(caller=CALLERS["totals"], code="RESOURCE_EXHAUSTED")
+
+
+@pytest.mark.parametrize("pattern", [f"URI:{CALLERS['totals']}", "CN:tussock-job-tot*"])
+def test_one_job_is_shut_out_alone(tmp_path: Path, pattern: str) -> None:
+    """Its certificate has not ended and is of the right CA; others are taken as before."""
+    service = Service(tmp_path, "--tls.revoked", pattern)
+    with service.process:
+        code, told = service.call("totals")
+        assert code == grpc.StatusCode.UNAUTHENTICATED
+        assert CALLERS["totals"] in told
+        assert "tls.revoked" in told
+        assert service.call("alarms")[0] == grpc.StatusCode.OK

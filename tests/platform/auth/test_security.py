@@ -1,0 +1,564 @@
+"""Who may call what: pure rules first, then a real service that is asked by clients of every kind."""
+
+import itertools
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import pytest
+
+from support import inside
+from support.network.certificates import Authority, Pair
+from support.service.meta_process import MetaProcess
+from support.store.versions import FakeSystem
+from tussock.cli.main import main
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc.errors import ERROR_METADATA
+from tussock.meta.rpc.methods import METHODS, Role
+from tussock.meta.server.auth.authentication import Authenticator, Presented
+from tussock.meta.server.auth.certificates import CertificateRules, certificate_names
+from tussock.meta.server.auth.tokens import ROLES, create_token, find_token, read_tokens
+from tussock.statestore import StateStore, connect
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import (
+    AccessDenied,
+    InvalidOption,
+    MetaUnavailable,
+    TussockError,
+    Unauthenticated,
+)
+
+SYSTEM = RealSystem()
+
+
+# --- Tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_token_is_known_by_its_hash_only(tmp_path: Path) -> None:
+    """The file has no secret, and finds the token's name and roles again."""
+    secret, line = create_token("spark", "writer,compactor", SYSTEM)
+    file = tmp_path / "tokens"
+    file.write_text(f"# jobs\n\n{line}  # made in March\n{create_token('ann', 'reader', SYSTEM)[1]}\n")
+    tokens = read_tokens([str(file)])
+    found = find_token(tokens, secret)
+    assert secret not in file.read_text()
+    assert found is not None
+    assert (found.name, found.roles) == ("spark", Role.READER | Role.WRITER | Role.COMPACTOR)
+    assert find_token(tokens, secret + "x") is None
+    assert find_token(tokens, "") is None
+
+
+def test_tokens_do_not_repeat() -> None:
+    """Each has 256 bits of its own."""
+    assert len({create_token("a", "reader", SYSTEM)[0] for _ in range(100)}) == 100
+    assert len(create_token("a", "reader", SYSTEM)[0]) > 43
+
+
+@pytest.mark.parametrize(
+    "line", ["spark writer", "spark owner sha256:" + "0" * 64, "spark writer sha256:00", "s w x y"]
+)
+def test_odd_line_of_tokens_is_named_and_not_shown(tmp_path: Path, line: str) -> None:
+    """Somebody may have put the token itself there."""
+    file = tmp_path / "tokens"
+    file.write_text(f"# fine\n{line}\n")
+    with pytest.raises(InvalidOption, match=r"tokens, line 2: should be NAME ROLES") as raised:
+        read_tokens([str(file)])
+    assert line not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "roles"), [("a b", "reader"), ("", "reader"), ("a", "boss"), ("a", ""), ("#a", "reader")]
+)
+def test_odd_token_is_not_made(name: str, roles: str) -> None:
+    """What could not be read again is not written."""
+    with pytest.raises(InvalidOption):
+        create_token(name, roles, SYSTEM)
+
+
+# --- Certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_a_certificate() -> None:
+    """As gRPC tells them: the subject is escaped by RFC 2253, and a comma in a name makes no second name."""
+    told = {
+        "x509_common_name": [b"worker,OU=admin"],
+        "x509_subject": [b"CN=worker\\,OU=admin,OU=streams\\, eu+L=x,OU=caf\\C3\\A9,O=OU=no"],
+        "peer_uri": [b"spiffe://prod/a"],
+        "peer_dns": [b"w.example"],
+    }
+    assert certificate_names(told) == (
+        "CN:worker,OU=admin",
+        "OU:streams, eu",
+        "OU:café",
+        "URI:spiffe://prod/a",
+        "DNS:w.example",
+    )
+    assert certificate_names({"transport_security_type": [b"ssl"]}) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("CN:worker", "CN:worker", True),
+        ("CN:worker", "CN:worker-1", False),
+        ("CN:worker-*", "CN:worker-1", True),
+        ("CN:worker-*", "DNS:worker-1", False),
+        ("CN:*worker", "CN:a-worker", False),
+        ("URI:spiffe://prod/*", "URI:spiffe://prod/ns/a", True),
+        ("CN:worker", "CN:Worker", False),
+    ],
+)
+def test_pattern_fits_the_whole_name(pattern: str, name: str, fits: bool) -> None:
+    """A star stands at the end only; letters are compared as they are."""
+    assert CertificateRules({"writer": [pattern]}).roles([name]) == (ROLES["writer"] if fits else Role(0))
+
+
+@pytest.mark.parametrize(
+    ("names", "identity"),
+    [
+        (["CN:tussock-writer", "URI:tussock://data/shop/writer"], "tussock://data/shop/writer"),
+        (["CN:tussock-admin", "URI:tussock://data/shop/writer"], "tussock://data/shop/writer"),
+        (["CN:ops", "URI:spiffe://prod/ops"], "ops"),
+        (["CN:nobody", "URI:spiffe://prod/x"], "nobody"),
+    ],
+)
+def test_a_caller_goes_by_the_uri_that_gives_it_a_role(names: list[str], identity: str) -> None:
+    """Not by a common name that an issuer may have signed for anybody; who has no such URI goes by the first name."""
+    rules = {"writer": ["URI:tussock://data/shop/writer", "CN:tussock-writer"], "admin": ["CN:ops"]}
+    authenticator = Authenticator(SYSTEM, certificates_required=True, certificate_roles=rules)
+    assert authenticator.authenticate(Presented(None, names)).identity == identity
+
+
+@pytest.mark.parametrize("pattern", ["worker", "EMAIL:a", "CN:", "CN:*", "cn:a"])
+def test_odd_pattern_is_refused(pattern: str) -> None:
+    """Also one that would let everybody of the CA in."""
+    with pytest.raises(InvalidOption, match=r"tls\.roles\.admin"):
+        CertificateRules({"admin": [pattern]})
+
+
+@pytest.mark.parametrize(("of_token", "of_certificate"), list(itertools.product(ROLES, ROLES)))
+def test_with_both_a_caller_has_what_both_allow(tmp_path: Path, of_token: str, of_certificate: str) -> None:
+    """The roles of token and certificate meet: never more than either of them says."""
+    secret, line = create_token("t", of_token, SYSTEM)
+    (tmp_path / "tokens").write_text(line)
+    authenticator = Authenticator(
+        FakeSystem(),
+        tokens_file=str(tmp_path / "tokens"),
+        certificates_required=True,
+        certificate_roles={of_certificate: ["CN:c"]},
+    )
+    caller = authenticator.authenticate(Presented(f"Bearer {secret}", ["CN:c"]))
+    assert (caller.identity, caller.roles) == ("t", ROLES[of_token] & ROLES[of_certificate])
+    stranger = authenticator.authenticate(Presented(f"bearer {secret}", ["CN:other"]))
+    assert stranger.roles == Role(0)
+
+
+def test_nothing_presented_prints_a_secret() -> None:
+    """What is passed around inside cannot end up in a log by accident."""
+    assert "s3cret" not in repr(Presented("Bearer s3cret", []))
+
+
+# --- A real service --------------------------------------------------------------------------------------------------
+
+
+class Guarded(NamedTuple):
+    """A service with TLS, certificates of clients and tokens, and what its callers have."""
+
+    process: MetaProcess
+    authority: Authority
+    tokens: dict[str, str]
+    pair: Pair
+
+    def connect(self, token: str, **options: float) -> StateStore:
+        given = {
+            "tls_ca": str(self.authority.certificate),
+            "tls_cert": str(self.pair.certificate),
+            "tls_key": str(self.pair.key),
+        }
+        return connect(
+            self.process.url, token=self.tokens.get(token or "", token or ""), deadline=3.0, **given, **options
+        )
+
+    def channel(self) -> grpc.Channel:
+        return grpc.secure_channel(
+            self.process.address,
+            grpc.ssl_channel_credentials(
+                self.authority.certificate.read_bytes(), self.pair.key.read_bytes(), self.pair.certificate.read_bytes()
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = Authority(folder)
+    server, client = authority.sign("meta-0"), authority.sign("worker-1")
+    tokens, lines = {}, []
+    for role in ROLES:
+        tokens[role], line = create_token(f"the-{role}", role, SYSTEM)
+        lines.append(line)
+    (folder / "tokens").write_text("\n".join(lines))
+    (folder / "meta.toml").write_text(
+        f'[tls]\ncertificate = "{server.certificate}"\nkey = "{server.key}"\nclient_ca = "{authority.certificate}"\n'
+        f'[tls.roles]\nadmin = ["CN:worker-*"]\n[tokens]\nfile = "{folder / "tokens"}"\n[log]\nlevel = "debug"'
+    )
+    with MetaProcess((folder / "store").as_uri(), "--config", str(folder / "meta.toml")) as process:
+        yield Guarded(process.wait_until_it_leads(), authority, tokens, client)
+        process.terminate()
+        assert process.wait() == 0
+        # Of everything that this module did, at the most talkative level.
+        log = "\n".join(process.raw)
+        for secret in (*tokens.values(), "tussock_wrong"):
+            assert secret not in log
+        assert [line[-300:] for line in process.raw if "Traceback" in line or not line.startswith("{")] == []
+
+
+def call(
+    channel: grpc.Channel, method: str, token: str | None, request: bytes = b"", **metadata: str
+) -> grpc.StatusCode:
+    """The status that a bare call ends with; OK if it is answered."""
+    sent = [("tussock-protocol", "1"), *((key.replace("_", "-"), value) for key, value in metadata.items())]
+    if token is not None:
+        sent.append(("authorization", f"Bearer {token}"))
+    try:
+        if METHODS[method].streams:
+            next(iter(channel.unary_stream(METHODS[method].path)(request, metadata=sent, timeout=20)))
+        else:
+            channel.unary_unary(METHODS[method].path)(request, metadata=sent, timeout=20)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_method_is_refused_to_all_but_its_roles(guarded: Guarded, role: str) -> None:
+    """Every method, asked by every role with an empty request: refused exactly where the table says so."""
+    with guarded.channel() as channel:
+        denied = {
+            name for name in METHODS if call(channel, name, guarded.tokens[role]) == grpc.StatusCode.PERMISSION_DENIED
+        }
+    assert denied == {name for name, method in METHODS.items() if not method.roles & ROLES[role]}
+
+
+def test_table_of_roles_is_what_it_should_be() -> None:
+    """Written out once more, so that a slip in the table of methods does not test itself."""
+    reader = {"OpenSession", "Heartbeat", "CloseSession", "Subscribe", "GetCredentials", "GetVersion", "Pin", "Unpin"}
+    reader |= {"ListPins", "ListBackups", "GetStatus"}
+    writer = {"CreateTable", "AlterTable", "DropTable", "AllocateEpoch", "OpenWriter", "Commit", "Compact"}
+    writer |= {"JoinCheckpoint", "CollectBarrier", "LeaveCheckpoint"}
+    compactor = {"ReportTask", "ReturnTask"}
+    admin = {"PauseCompaction", "Vacuum", "CreateBackup", "DeleteBackup"}
+    expected = {"reader": reader, "writer": reader | writer, "compactor": reader | compactor}
+    expected["admin"] = reader | writer | compactor | admin
+    for role, allowed in expected.items():
+        assert {name for name, method in METHODS.items() if method.roles & ROLES[role]} == allowed, role
+
+
+@pytest.mark.parametrize("token", [None, "", "tussock_wrong", "x y", "x" * 5000])
+def test_unknown_token_is_refused(guarded: Guarded, token: str | None) -> None:
+    """Without a token, with one that nobody made, and with odd ones: nobody is let in, nothing breaks."""
+    with guarded.channel() as channel:
+        assert call(channel, "GetStatus", token) == grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", "Basic eDp5", "bearer"])
+def test_other_schemes_are_refused(guarded: Guarded, value: str) -> None:
+    """Only `Bearer` and a token are understood."""
+    with guarded.channel() as channel:
+        assert call(channel, "GetStatus", None, authorization=value) == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_client_without_certificate_gets_no_connection(guarded: Guarded) -> None:
+    """TLS ends before any call is looked at, and the client says which service it was."""
+    with pytest.raises(MetaUnavailable, match=guarded.process.address):
+        connect(
+            guarded.process.url,
+            token=guarded.tokens["admin"],
+            tls_ca=str(guarded.authority.certificate),
+            deadline=1.0,
+        )
+
+
+def test_certificate_of_another_authority_gets_no_connection(guarded: Guarded, tmp_path: Path) -> None:
+    """A CA that only calls itself the same is not the same."""
+    other = Authority(tmp_path, "ca")
+    pair = other.sign("worker-1")
+    with pytest.raises(MetaUnavailable):
+        guarded._replace(pair=pair).connect("admin")
+    with pytest.raises(MetaUnavailable):
+        guarded._replace(authority=other).connect("admin")
+
+
+def test_certificate_without_a_role_lends_the_token_none(guarded: Guarded) -> None:
+    """The token alone would be an administrator's."""
+    pair = guarded.authority.sign("stranger")
+    with pytest.raises(AccessDenied, match="'the-admin' has no role, and"):
+        guarded._replace(pair=pair).connect("admin")
+
+
+def test_client_gets_typed_errors(guarded: Guarded) -> None:
+    """Tussock's client raises the classes, and what was refused changed nothing."""
+    with pytest.raises(Unauthenticated, match="not known here"):
+        guarded.connect("tussock_wrong")
+    with guarded.connect("writer") as writer, guarded.connect("reader") as reader:
+        kv = writer.create_table("kv")
+        epoch = writer.new_epoch()
+        kv.ingest_batch([(b"a", b"1")], epoch)
+        writer.commit_epoch(epoch)
+        reader.wait_epoch(writer.committed_epoch, timeout=20)
+        assert reader.table("kv").get(b"a") == b"1"
+        with pytest.raises(AccessDenied, match="has the role reader, and DropTable needs the role writer or admin"):
+            reader.drop_table("kv")
+        assert reader.tables() == ["kv"]
+        with pytest.raises(AccessDenied, match="the roles reader and writer, and Vacuum needs the role admin"):
+            writer.vacuum()
+
+
+@pytest.mark.parametrize("role", ["reader", "writer", "compactor"])
+def test_only_an_admin_settles_what_the_store_keeps(guarded: Guarded, role: str) -> None:
+    """Opening a session is everybody's, and so is naming what holds already; to change it would end others' history."""
+    for asked in ({"retention": 0}, {"gc_grace": 1}):
+        with pytest.raises(AccessDenied, match="retention or gc_grace, which needs admin"):
+            guarded.connect(role, **asked)
+    with guarded.connect("admin", retention=3700, gc_grace=950) as admin:
+        assert (admin.version().retention_ms, admin.version().gc_grace_ms) == (3_700_000, 950_000)
+    with guarded.connect(role, retention=3700, gc_grace=950) as same:
+        assert same.version().retention_ms == 3_700_000
+    guarded.connect("admin", retention=3600, gc_grace=900).close()
+
+
+def test_a_connection_that_does_not_come_about_says_what_to_give(guarded: Guarded, tmp_path: Path) -> None:
+    """Without TLS to a service that has it, without the certificate that it asks for, by the wrong CA, the reverse."""
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    ca, pair = str(guarded.authority.certificate), {"tls_cert": str(guarded.pair.certificate)}
+    pair["tls_key"] = str(guarded.pair.key)
+    strange = other.sign("worker-1")
+    foreign = {"tls_cert": str(strange.certificate), "tls_key": str(strange.key)}
+    asked: list[tuple[dict[str, str], str]] = [
+        ({}, "give its CA: tls_ca, or TUSSOCK_TLS_CA"),
+        ({"tls_ca": ca}, "give tls_cert and tls_key"),
+        ({"tls_ca": ca, **foreign}, "of a CA that it trusts"),
+        ({"tls_ca": str(other.certificate), **pair}, "not by the CA that tls_ca names"),
+        (
+            {"tls_ca": ca, **pair, "tls_server_name": "elsewhere"},
+            "for other names: connect by one of them, or .* tls_serv",
+        ),
+    ]
+    for given, hint in asked:
+        with pytest.raises(MetaUnavailable, match=hint):
+            connect(guarded.process.url, deadline=1.0, **given)
+    for given, words in (
+        (
+            {"tls_ca": ca, **pair, "tls_key": foreign["tls_key"]},
+            "are not a PEM certificate and its unencrypted key: KEY_V",
+        ),
+        ({"tls_ca": pair["tls_key"]}, "holds no PEM certificates"),
+    ):
+        with pytest.raises(InvalidOption, match=words):
+            connect(guarded.process.url, deadline=1.0, **given)
+    with MetaProcess((tmp_path / "store").as_uri()) as plain:
+        url = plain.wait_until_it_leads().url
+        with pytest.raises(MetaUnavailable, match="speaks no TLS: leave tls_ca"):
+            connect(url, deadline=1.0, tls_ca=ca)
+
+
+def test_status_says_that_a_token_is_wrong(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not that nobody answered."""
+    given = ("--tls-ca", str(guarded.authority.certificate), "--tls-cert", str(guarded.pair.certificate))
+    arguments = ["tussock", "status", "--meta", guarded.process.address, *given, "--tls-key", str(guarded.pair.key)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setenv("TUSSOCK_TOKEN", "tussock_wrong")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: the bearer token is not known here")
+
+
+def test_what_the_service_settles_is_not_asked_for_otherwise(tmp_path: Path) -> None:
+    """Not even by an admin: the next start of the service would overrule it."""
+    (tmp_path / "meta.toml").write_text("[versions]\nretention_seconds = 60\n")
+    arguments = ((tmp_path / "store").as_uri(), "--config", str(tmp_path / "meta.toml"))
+    with MetaProcess(*arguments) as process:
+        url = process.wait_until_it_leads().url
+        with pytest.raises(InvalidOption, match=r"retention=5 .* say 60 seconds \(versions.retention_seconds\)"):
+            connect(url, retention=5)
+        with connect(url, retention=60, gc_grace=70) as store:
+            store.create_table("t")
+            assert (store.version().retention_ms, store.version().gc_grace_ms) == (60_000, 70_000)
+
+
+def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:
+    """It would be handed tasks, and could keep tables from being compacted."""
+    request = pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c", slots=4)
+    with guarded.channel() as channel:
+        refused = call(channel, "OpenSession", guarded.tokens["reader"], request.SerializeToString())
+        assert refused == grpc.StatusCode.PERMISSION_DENIED
+        assert (
+            call(channel, "OpenSession", guarded.tokens["compactor"], request.SerializeToString()) == grpc.StatusCode.OK
+        )
+
+
+def test_session_belongs_to_who_opened_it(guarded: Guarded) -> None:
+    """Whoever learns a session's id can neither keep, end, use nor read it under another name."""
+    session = "b" * 32
+    with guarded.channel() as channel:
+        opened = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="w").SerializeToString()
+        assert call(channel, "OpenSession", guarded.tokens["writer"], opened) == grpc.StatusCode.OK
+        for method in (
+            "OpenSession",
+            "Heartbeat",
+            "CloseSession",
+            "Pin",
+            "Unpin",
+            "Commit",
+            "Subscribe",
+            "GetCredentials",
+        ):
+            request = METHODS[method].request(session_id=session).SerializeToString()
+            assert call(channel, method, guarded.tokens["admin"], request) == grpc.StatusCode.PERMISSION_DENIED, method
+        request = pb.HeartbeatRequest(session_id=session).SerializeToString()
+        assert call(channel, "Heartbeat", guarded.tokens["writer"], request) == grpc.StatusCode.OK
+
+
+def test_refusal_is_logged_with_names_and_without_secret(guarded: Guarded) -> None:
+    """Who, what, from where and why; the fixture looks for the secrets themselves in all lines."""
+    with guarded.channel() as channel:
+        call(channel, "Vacuum", guarded.tokens["writer"], tussock_request_id="req-17")
+    line = guarded.process.wait_for(request_id="req-17")
+    assert (line["level"], line["caller"], line["method"]) == ("warning", "the-writer", "Vacuum")
+    assert line["code"] == "PERMISSION_DENIED"
+    assert line["error"].startswith("AccessDenied: 'the-writer'")
+    assert line["peer"].startswith("ipv4:127.0.0.1:")
+
+
+def test_refusal_carries_no_detail_of_others(guarded: Guarded) -> None:
+    """The error's bytes on the wire hold neither token nor hash."""
+    with guarded.channel() as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(METHODS["GetStatus"].path)(
+            b"", metadata=[("tussock-protocol", "1"), ("authorization", "Bearer tussock_wrong")], timeout=20
+        )
+    sent = dict(raised.value.trailing_metadata())
+    assert b"tussock_wrong" not in sent[ERROR_METADATA]
+    assert pb.ErrorDetail.FromString(sent[ERROR_METADATA]).kind == "Unauthenticated"
+
+
+def test_http_port_asks_as_the_other_does(guarded: Guarded) -> None:
+    """Metrics and status are for readers, over TLS; probes and the empty console are for everybody."""
+    context = ssl.create_default_context(cafile=str(guarded.authority.certificate))
+
+    def status(path: str, token: str | None, *, shown: bool = True) -> int:
+        if shown:
+            context.load_cert_chain(guarded.pair.certificate, guarded.pair.key)
+        request = urllib.request.Request(f"https://{guarded.process.http}{path}")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    for path in ("/metrics", "/api/status"):
+        assert status(path, guarded.tokens["reader"], shown=False) == 401
+    assert status("/healthz", None, shown=False) == 200
+    for path in ("/metrics", "/api/status"):
+        assert status(path, guarded.tokens["reader"]) == 200
+        assert status(path, "tussock_wrong") == 401
+        assert status(path, None) == 401
+
+
+def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
+    """After the first hundred of a host the rest is told to wait, and only counted."""
+    _, line = create_token("ann", "reader", SYSTEM)
+    (tmp_path / "tokens").write_text(line)
+    arguments = ("--tokens.file", str(tmp_path / "tokens"))
+    with (
+        MetaProcess((tmp_path / "store").as_uri(), *arguments) as process,
+        grpc.insecure_channel(process.address) as channel,
+    ):
+        codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(140)]
+        assert codes[0] == grpc.StatusCode.UNAUTHENTICATED
+        # Who is told to wait waits for that answer, too; the call after it is looked at again.
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes[-2:]
+        process.terminate()
+        assert process.wait() == 0
+        logged = [one for one in process.lines if one.get("code") == "UNAUTHENTICATED"]
+    assert len(logged) == codes.count(grpc.StatusCode.UNAUTHENTICATED) < 150
+
+
+def test_tokens_alone_and_certificates_alone(tmp_path: Path) -> None:
+    """Each works without the other; a service without either warns that it is open."""
+    authority = Authority(tmp_path)
+    server, client = authority.sign("meta"), authority.sign("ann", subject="/CN=ann/OU=analytics")
+    secret, line = create_token("bob", "writer", SYSTEM)
+    (tmp_path / "tokens").write_text(line)
+    with MetaProcess((tmp_path / "store").as_uri(), "--tokens.file", str(tmp_path / "tokens")) as process:
+        process.wait_until_it_leads()
+        process.wait_for(event="tokens travel unencrypted")
+        with connect(process.url, token=secret) as store:
+            store.create_table("kv")
+        with pytest.raises(Unauthenticated, match="TUSSOCK_TOKEN"):
+            connect(process.url)
+    tls = ["--tls.certificate", str(server.certificate), "--tls.key", str(server.key)]
+    tls += ["--tls.client-ca", str(authority.certificate), "--tls.roles.reader", "OU:analytics"]
+    with MetaProcess((tmp_path / "store").as_uri(), *tls) as process:
+        process.wait_until_it_leads()
+        given = {"tls_ca": str(authority.certificate), "tls_cert": str(client.certificate), "tls_key": str(client.key)}
+        with connect(process.url, **given) as store, pytest.raises(AccessDenied, match="'ann' has the role reader"):
+            store.create_table("kv")
+    with MetaProcess((tmp_path / "store").as_uri()) as process:
+        process.wait_until_it_leads()
+        process.wait_for(event="anybody who reaches this service may do everything")
+        with connect(process.url) as store:
+            store.vacuum()
+
+
+# --- Clients ---------------------------------------------------------------------------------------------------------
+
+
+def test_environment_shows_what_connect_is_not_given(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job on a cluster has no secret in its code."""
+    monkeypatch.setenv("TUSSOCK_TOKEN", guarded.tokens["reader"])
+    monkeypatch.setenv("TUSSOCK_TLS_CA", str(guarded.authority.certificate))
+    monkeypatch.setenv("TUSSOCK_TLS_CERT", str(guarded.pair.certificate))
+    monkeypatch.setenv("TUSSOCK_TLS_KEY", str(guarded.pair.key))
+    with connect(guarded.process.url) as store:
+        assert store.committed_epoch >= 0
+        assert guarded.tokens["reader"] not in f"{store!r} {store.url} {vars(store)} {inside.parts(store)}"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tls_cert": "c"}, "belong together"),
+        ({"tls_cert": "c", "tls_key": "k"}, "tls_ca"),
+        ({"tls_ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be read"),
+        ({"token": "a\nb"}, "not shown"),
+    ],
+)
+def test_odd_options_of_a_client_are_refused(options: dict[str, str], text: str) -> None:
+    """Before anything is sent."""
+    with pytest.raises(InvalidOption, match=text):
+        connect("tussock://127.0.0.1:1", **options)
+
+
+def test_embedded_store_asks_for_no_token() -> None:
+    """A token that nobody would look at is a misunderstanding."""
+    with pytest.raises(InvalidOption, match="token: only a meta service"):
+        connect("memory://", token="x")
+
+
+def test_errors_of_access_are_no_unavailability() -> None:
+    """A client does not try again what will be refused again."""
+    for kind in (Unauthenticated, AccessDenied):
+        assert issubclass(kind, TussockError)
+        assert issubclass(kind, PermissionError)
+        assert not issubclass(kind, MetaUnavailable)

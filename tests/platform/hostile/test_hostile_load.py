@@ -1,0 +1,92 @@
+"""Two thousand hostile calls a second for a minute: the service stays within its memory, and serves the others.
+
+How much slower, it prints; figures of a run stand in `docs/security.md`. It is processor time that is short then, so
+they say as much of the machine as of the service.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.service.guarded_meta import GuardedMeta
+from tussock.statestore import StateStore
+
+MEMORY_BYTES_MAX = 1 << 30
+CALLS_PER_SECOND = 2000
+SECONDS = 60
+BASE_SECONDS = 20
+COMMIT_SECONDS_MAX = 30.0
+"""A client's deadline: beyond it a commit would have failed."""
+
+
+def times_of_commits(store: StateStore, name: str, seconds: float) -> list[float]:
+    """How long each commit of one row took, one after the other for so long, in order of length.
+
+    Into a table of its own: nothing compacts here, and commits to a table of 2,048 files are slowed down.
+    """
+    kv = store.create_table(name)
+    took = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"%d" % len(took), b"1")], epoch)
+        began = time.monotonic()
+        store.commit_epoch(epoch)
+        took.append(time.monotonic() - began)
+        time.sleep(0.02)
+    return sorted(took)
+
+
+def at(share: float, sorted_times: list[float]) -> float:
+    return sorted_times[min(int(share * len(sorted_times)), len(sorted_times) - 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_flood_of_hostile_calls_stops_nobody(tmp_path: Path) -> None:
+    """As many as a program makes that does nothing else, with every role, with and without a token."""
+    # Nothing is compacted here, and nobody is to be held back for it.
+    never = ("--compaction.l0-stall-runs", "1000000000")
+    with GuardedMeta(tmp_path, *never) as meta, meta.connect("writer", deadline=60.0) as store:
+        times_of_commits(store, "first", 3)
+        calm = times_of_commits(store, "calm", BASE_SECONDS)
+        arguments = [meta.process.address, str(CALLS_PER_SECOND), str(SECONDS)]
+        attacker = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "support.service.hostile_load",
+                *arguments,
+                meta.tokens["reader"],
+                meta.tokens["compactor"],
+            ],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            text=True,
+            # It would have a machine of its own; here it takes the time that service and client leave.
+            preexec_fn=lambda: os.nice(10),
+        )
+        loaded = times_of_commits(store, "loaded", SECONDS)
+        out, _ = attacker.communicate(timeout=120)
+        told = json.loads(out)
+        figures = {
+            "offered": told["offered"],
+            "calls": told["calls"],
+            "ends": told["ends"],
+            "commits": (len(calm), len(loaded)),
+            "p50_ms": [round(1000 * at(0.5, times), 1) for times in (calm, loaded)],
+            "p99_ms": [round(1000 * at(0.99, times), 1) for times in (calm, loaded)],
+            "peak_mib": meta.memory("VmHWM") >> 20,
+        }
+        print(json.dumps(figures))
+        assert meta.memory("VmHWM") < MEMORY_BYTES_MAX
+        assert meta.process.process.poll() is None
+        # It makes fewer than it would: the service answers a refusal the later, the more of them wait.
+        assert told["offered"] > 0.9 * CALLS_PER_SECOND * SECONDS, figures
+        assert told["ends"]["RESOURCE_EXHAUSTED"] > 1000, figures
+        assert loaded[-1] < COMMIT_SECONDS_MAX, figures

@@ -1,0 +1,90 @@
+"""Connections to the HTTP port that ask nothing, and requests that are none: bounded, and no flood in the log."""
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from support.service.statuses import bare_status
+from tussock.meta.server.auth.caller import ANYONE
+from tussock.meta.server.wire.http_connections import HOST_CONNECTIONS_MAX, IDLE_SECONDS_MAX
+from tussock.meta.server.wire.http_server import make_app, start_http
+
+BAD_REQUEST = b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"
+
+
+async def _get(port: int, source: str) -> bytes:
+    """What `/healthz` answers to a client with this address; empty if the connection is closed at once."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def _is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the other side has ended the connection."""
+    try:
+        return await asyncio.wait_for(reader.read(), 0.2) == b"" and reader.at_eof()
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.slow
+def test_half_open_connections_of_one_host_are_few_and_are_closed() -> None:
+    """Others are answered meanwhile, and so is that host once it has waited."""
+
+    async def body() -> None:
+        app = make_app(bare_status, lambda: b"", lambda _: ANYONE)
+        connections, port = await start_http(app, "127.0.0.1", 0)
+        held = []
+        try:
+            for _ in range(HOST_CONNECTIONS_MAX):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nA: ")
+                held.append((reader, writer))
+            assert await _get(port, "127.0.0.2") != b""
+            assert await _get(port, "127.0.0.1") == b""
+            assert not await _is_closed(held[0][0])
+            await asyncio.sleep(IDLE_SECONDS_MAX + 2)
+            assert [await _is_closed(reader) for reader, _ in held] == [True] * HOST_CONNECTIONS_MAX
+            assert b"200 OK" in await _get(port, "127.0.0.1")
+        finally:
+            for _, writer in held:
+                writer.close()
+            await connections.cleanup()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_requests_that_cannot_be_read_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a trace, however many come; nobody needs a token to send one."""
+
+    def send(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(BAD_REQUEST)
+            try:
+                while connection.recv(4096):
+                    pass
+            except ConnectionError:
+                pass
+
+    async def body() -> None:
+        connections, port = await start_http(make_app(bare_status, lambda: b"", lambda _: ANYONE), "127.0.0.1", 0)
+        try:
+            for _ in range(100):
+                await asyncio.to_thread(send, port)
+        finally:
+            await connections.cleanup()
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(asyncio.wait_for(body(), 60))
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage().partition(";")[0] for record in told] == ["1 HTTP requests could not be read"]
+    assert told[0].exc_info is None

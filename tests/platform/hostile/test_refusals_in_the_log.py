@@ -1,0 +1,42 @@
+"""What the log tells of refused calls: whose session it was, and no more of them than somebody can read."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.service.guarded_meta import GuardedMeta
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.server.wire.gate import ERROR_BYTES_MAX, LINES_BURST
+from tussock.statestore.errors import InvalidOption, TableNotFound
+
+
+@pytest.fixture(scope="module")
+def meta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedMeta]:
+    with GuardedMeta(tmp_path_factory.mktemp("log")) as service:
+        yield service
+
+
+def test_lines_tell_the_sessions_of_one_identity_apart(meta: GuardedMeta) -> None:
+    """Jobs of a store have one certificate, and a session each; its whole id, which is a secret, stands nowhere."""
+    writer = meta.caller("writer")
+    for digit in "12":
+        session = digit * 32
+        writer.call("OpenSession", pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name=f"job {digit}"))
+        with pytest.raises(InvalidOption):
+            writer.call("Pin", pb.PinRequest(session_id=session, token="x"))
+        line = meta.process.wait_for(event="call", method="Pin", session=digit * 8)
+        assert line["caller"] == "the-writer"
+    assert not [line for line in meta.process.raw if "1" * 32 in line or "2" * 32 in line]
+
+
+def test_refused_calls_do_not_fill_the_log(meta: GuardedMeta) -> None:
+    """The first of a caller stand there, each cut to what somebody reads."""
+    writer = meta.caller("writer")
+    for _ in range(3 * LINES_BURST):
+        with pytest.raises(TableNotFound):
+            writer.call("DropTable", pb.DropTableRequest(name="x" * 50_000))
+    meta.caller("admin").call("PauseCompaction", pb.PauseCompactionRequest(paused=True, reason="the end"))
+    meta.process.wait_for(event="compaction paused")
+    told = [line for line in meta.process.lines if line.get("method") == "DropTable"]
+    assert LINES_BURST / 2 < len(told) < 2 * LINES_BURST
+    assert max(len(str(line["error"])) for line in told) <= ERROR_BYTES_MAX

@@ -1,0 +1,108 @@
+"""Processes of different releases on one store: what they agree on, and what they say where they cannot."""
+
+import json
+import struct
+from pathlib import Path
+
+import crc32c
+import grpc
+import pytest
+
+from support.service.platforms import Platform
+from support.waiting import eventually
+from tussock.meta.client import transport
+from tussock.meta.log.format import FORMAT_VERSION, entry_path
+from tussock.meta.rpc import meta_pb2 as pb
+from tussock.meta.rpc import methods
+from tussock.meta.rpc.errors import ERROR_METADATA, decode_error
+from tussock.meta.rpc.methods import METHODS, OLDEST_PROTOCOL, PROTOCOL_VERSION, common_protocol
+from tussock.statestore import connect
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.errors import CorruptLog, NewerFormat, ProtocolMismatch
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "common"),
+    [
+        ((1, 1), (1, 1), 1),
+        ((1, 2), (1, 1), 1),
+        ((1, 1), (1, 2), 1),
+        ((2, 5), (1, 3), 3),
+        ((2, 3), (1, 1), None),
+        ((1, 1), (2, 3), None),
+        ((1, 2), (0, 0), None),
+    ],
+)
+def test_two_releases_speak_the_newest_that_both_know(
+    monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], common: int | None
+) -> None:
+    """Or none: then one of them is to be upgraded."""
+    monkeypatch.setattr(methods, "OLDEST_PROTOCOL", ours[0])
+    monkeypatch.setattr(methods, "PROTOCOL_VERSION", ours[1])
+    assert common_protocol(*theirs) == common
+
+
+@pytest.mark.parametrize("spoken", ["0", str(PROTOCOL_VERSION + 1), "-1", "", "1.0", "x" * 100, "٣", "9" * 5000])
+def test_a_protocol_that_is_not_known_is_told_what_is(spoken: str) -> None:
+    """The error names the range, for the client to choose from."""
+    with Platform("memory://") as platform, grpc.insecure_channel(platform.leader.address) as channel:
+        said = [("tussock-protocol", spoken)] if spoken.isascii() else [("tussock-protocol", "3e")]
+        with pytest.raises(grpc.RpcError) as raised:
+            channel.unary_unary(METHODS["GetStatus"].path)(b"", metadata=said, timeout=60)
+        error = decode_error(dict(raised.value.trailing_metadata())[ERROR_METADATA])
+    assert type(error) is ProtocolMismatch
+    assert error.args[2:] == (PROTOCOL_VERSION, OLDEST_PROTOCOL)
+
+
+def test_a_newer_client_speaks_the_protocol_of_an_older_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with its own, is refused, and goes on with the one that both know; its user sees nothing of that."""
+    with Platform("memory://mixed") as platform:
+        monkeypatch.setattr(transport, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+        store = platform.connect()
+        kv = store.create_table("kv")
+        epoch = store.new_epoch()
+        kv.ingest_batch([(b"a", b"1")], epoch)
+        store.commit_epoch(epoch)
+        assert kv.get(b"a") == b"1"
+        assert b'code="UNIMPLEMENTED"' in platform.leader.metrics.render()
+
+
+def newer_entry(folder: Path) -> None:
+    """A newer release appends to the log."""
+    bucket = open_bucket(folder.as_uri())
+    seq = 1
+    while any(info.path == entry_path(seq + 1) for info in bucket.list("log/")):
+        seq += 1
+    data = bytearray(bucket.get(entry_path(seq)))[:-4]
+    struct.pack_into("<H", data, 4, FORMAT_VERSION + 1)
+    struct.pack_into("<Q", data, 8, seq + 1)
+    assert bucket.create(entry_path(seq + 1), bytes(data) + crc32c.crc32c(bytes(data)).to_bytes(4, "little"))
+    bucket.close()
+
+
+def test_a_replica_of_an_older_release_says_so_and_leads_no_more(tmp_path: Path) -> None:
+    """It is not damage that somebody should mend; and a leader that cannot read the log cannot lead."""
+    with Platform((tmp_path / "store").as_uri(), replicas=2) as platform:
+        newer_entry(tmp_path / "store")
+        eventually(lambda: all(replica.node.outdated for replica in platform.replicas))
+        eventually(lambda: not any(replica.node.is_leader for replica in platform.replicas))
+        for replica in platform.replicas:
+            with grpc.insecure_channel(replica.address) as channel:
+                data = channel.unary_unary(METHODS["GetStatus"].path)(
+                    b"", metadata=[("tussock-protocol", "1")], timeout=60
+                )
+            status = json.loads(pb.GetStatusResponse.FromString(data).status)
+            assert not status["replica"]["ready"]
+            assert "newer Tussock" in status["replica"]["outdated"]
+            assert "outdated" in {problem["kind"] for problem in status["problems"]}
+
+
+def test_an_embedded_process_of_an_older_release_says_so(tmp_path: Path) -> None:
+    """By an error of its own, which is still a `CorruptLog` for who knows no better."""
+    with connect((tmp_path / "store").as_uri()) as store:
+        store.create_table("kv")
+    newer_entry(tmp_path / "store")
+    with pytest.raises(NewerFormat, match=f"format version {FORMAT_VERSION + 1}") as raised:
+        connect((tmp_path / "store").as_uri())
+    assert isinstance(raised.value, CorruptLog)
+    assert raised.value.args[1:] == (FORMAT_VERSION + 1, FORMAT_VERSION)

@@ -1,0 +1,54 @@
+"""`tussock meta settings` and `tussock meta token`, as somebody types them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.service.meta_process import TUSSOCK
+from tussock.meta.server.auth.tokens import find_token, read_tokens
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TUSSOCK, "meta", *arguments],
+        env={"PATH": "", **environment},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_settings_are_shown_as_they_hold(tmp_path: Path) -> None:
+    """After flags, environment and file, with secrets left out."""
+    file = tmp_path / "meta.toml"
+    file.write_text('store = "s3://bucket/prefix"\ndrain_seconds = 3\n')
+    ran = run(
+        *("settings", "--config", str(file), "--leader.lease-seconds=5"),
+        TUSSOCK_META_CREDENTIALS__SECRET_ACCESS_KEY="s3cret",
+    )
+    shown = json.loads(ran.stdout)
+    assert (ran.returncode, shown["leader.lease_seconds"], shown["drain_seconds"]) == (0, 5.0, 3.0)
+    assert shown["credentials.secret_access_key"] == "**********"
+    assert "s3cret" not in ran.stdout + ran.stderr
+
+
+def test_token_goes_to_one_stream_and_its_line_to_the_other(tmp_path: Path) -> None:
+    """So that `>> tokens` appends what the service needs, and the secret is seen once."""
+    ran = run("token", "spark", "writer,compactor")
+    assert ran.returncode == 0
+    secret = ran.stderr.split()[-1]
+    assert secret not in ran.stdout
+    (tmp_path / "tokens").write_text(ran.stdout)
+    token = find_token(read_tokens([str(tmp_path / "tokens")]), secret)
+    assert token is not None
+    assert token.name == "spark"
+
+
+@pytest.mark.parametrize("arguments", [("token", "a b", "writer"), ("token", "a", "owner"), ("token", "a")])
+def test_odd_token_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+    """Code 2, and nothing that could land in the file."""
+    ran = run(*arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")

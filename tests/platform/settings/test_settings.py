@@ -1,0 +1,237 @@
+"""Where the service's settings come from, which source wins, and how mistakes in them are told."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from msgspec.structs import asdict
+
+from support.service.meta_process import TUSSOCK
+from tussock.meta.compaction.picker_config import PickerConfig
+from tussock.meta.server.settings.model import MetaSettings, node_options
+from tussock.meta.server.settings.sources import load_settings, options, parse_flags, shown
+from tussock.statestore.errors import InvalidOption
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "meta-service.md"
+SECRET = "hunter2-is-secret"
+LEASE = "leader.lease_seconds"
+LEASE_VARIABLE = "TUSSOCK_META_LEADER__LEASE_SECONDS"
+
+
+def load(flags: dict[str, str] | None = None, environ: dict[str, str] | None = None, file: str = "") -> MetaSettings:
+    return load_settings({"store": "file:///tmp/x", **(flags or {})}, environ or {}, file or None)
+
+
+def refusal(flags: dict[str, str] | None = None, environ: dict[str, str] | None = None, file: str = "") -> list[str]:
+    """The problems that are told."""
+    with pytest.raises(InvalidOption) as raised:
+        load(flags, environ, file)
+    return [line.removeprefix("- ") for line in str(raised.value).splitlines()[1:]]
+
+
+def toml(folder: Path, text: str) -> str:
+    path = folder / "meta.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "in_file", "expected"),
+    [
+        (None, None, None, 3.0),
+        (None, None, 4, 4.0),
+        (None, "5", None, 5.0),
+        (None, "5", 4, 5.0),
+        ("6", None, None, 6.0),
+        ("6", None, 4, 6.0),
+        ("6", "5", None, 6.0),
+        ("6", "5", 4, 6.0),
+    ],
+)
+def test_flag_beats_environment_beats_file_beats_default(
+    tmp_path: Path, flag: str | None, variable: str | None, in_file: int | None, expected: float
+) -> None:
+    """All eight cases of one option that each source sets or does not."""
+    file = toml(tmp_path, f"[leader]\nlease_seconds = {in_file}") if in_file else ""
+    settings = load({LEASE: flag} if flag else {}, {LEASE_VARIABLE: variable} if variable else {}, file)
+    assert settings.leader.lease_seconds == expected
+
+
+def test_sources_meet_within_a_group(tmp_path: Path) -> None:
+    """A group is no unit: each of its options comes from the first source that names it."""
+    file = toml(tmp_path, '[tls]\ncertificate = "c"\nkey = "k"\n[tls.roles]\nreader = ["CN:a"]\nadmin = ["CN:file"]')
+    environ = {"TUSSOCK_META_TLS__CLIENT_CA": "ca", "TUSSOCK_META_TLS__ROLES__ADMIN": "CN:b, OU:c"}
+    tls = load({"tls.key": "flag"}, environ, file).tls
+    assert (tls.certificate, tls.key, tls.client_ca) == ("c", "flag", "ca")
+    assert (tls.roles.reader, tls.roles.admin) == (("CN:a",), ("CN:b", "OU:c"))
+
+
+def test_environment_can_name_the_file(tmp_path: Path) -> None:
+    """`TUSSOCK_META_CONFIG` names it where no flag does."""
+    file = toml(tmp_path, "drain_seconds = 1.5")
+    assert load(environ={"TUSSOCK_META_CONFIG": file}).drain_seconds == 1.5
+
+
+def test_all_problems_are_told_with_their_places(tmp_path: Path) -> None:
+    """One start tells everything that is wrong, each with the flag, variable or file that it came from."""
+    file = toml(tmp_path, 'colour = "red"\n[vacuum]\ninterval_seconds = -1\n[log]\nformat = "xml"')
+    problems = refusal(
+        {"leader.lease_seconds": "0", "no.such": "1"},
+        {"TUSSOCK_META_LISTEN": "7370", "TUSSOCK_META_LISTENS": "x", "TUSSOCK_META_LOG__FORMAT": "yaml"},
+        file,
+    )
+    expected = {
+        "--leader.lease-seconds": "greater than 0",
+        "--no.such": "no such option",
+        "TUSSOCK_META_LISTEN": "HOST:PORT",
+        "TUSSOCK_META_LISTENS": "no such option",
+        "TUSSOCK_META_LOG__FORMAT": "'json' or 'text'",
+        f"vacuum.interval_seconds ({file})": "greater than or equal to 0",
+        f"colour ({file})": "no such option",
+    }
+    told = dict(problem.split(": ", 1) for problem in problems)
+    assert told.keys() == expected.keys()
+    for place, text in expected.items():
+        assert text in told[place]
+
+
+def test_store_is_required_and_says_how() -> None:
+    """Without a store the service would not know what to serve."""
+    with pytest.raises(InvalidOption, match="store: is required: give --store, TUSSOCK_META_STORE"):
+        load_settings({}, {})
+
+
+@pytest.mark.parametrize("text", ["[leader", "leader = 3", "listen = 7370", "\xff"])
+def test_file_of_the_wrong_shape_is_named(tmp_path: Path, text: str) -> None:
+    """Broken TOML, a value for a group, a number for text, and bytes that are no text: each names the file."""
+    path = tmp_path / "meta.toml"
+    path.write_bytes(text.encode("latin-1"))
+    (problem,) = refusal(file=str(path))
+    assert str(path) in problem
+
+
+def test_file_that_is_missing_is_named() -> None:
+    """A file that was asked for and is not there is no reason to go on with defaults."""
+    (problem,) = refusal(file="/nowhere/meta.toml")
+    assert problem == "/nowhere/meta.toml: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "text"),
+    [
+        ({"tls.certificate": "c"}, "tls.key", "belong together"),
+        ({"tls.key": "k"}, "tls.certificate", "belong together"),
+        ({"tls.client_ca": "ca"}, "tls.client_ca", "over TLS"),
+        ({"tls.certificate": "c", "tls.key": "k", "tls.client_ca": "ca"}, "tls.roles", "no certificate would have"),
+        ({"tls.roles.reader": "CN:a"}, "tls.roles", "not asked for"),
+        ({"tls.revoked": "CN:a"}, "tls.revoked", "not asked for"),
+        ({"tls.revoked": "dashboard-1"}, "tls.revoked", "should be one of CN, OU, URI, DNS, a colon"),
+        ({"tls.roles.admin": "ops"}, "tls.roles.admin", "should be one of CN, OU, URI, DNS, a colon"),
+        ({"bucket.endpoint": "localhost:9000"}, "bucket.endpoint", "expected a URL of a server"),
+        ({"credentials.sts_endpoint": "http://a b"}, "credentials.sts-endpoint", "expected a URL of a server"),
+        ({"compaction.l0_merge_max": "3"}, "--compaction.l0-merge-max", "less than"),
+        ({"compaction.l0_stall_runs": "12"}, "--compaction.l0-stall-runs", "before L0 is full"),
+        ({"credentials.mode": "static"}, "--credentials.mode", "s3:// stores only"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(flags: dict[str, str], name: str, text: str) -> None:
+    """Each value is right alone."""
+    problem = next(problem for problem in refusal(flags) if text in problem)
+    assert problem.replace("tls.roles (flag)", "tls.roles").startswith((name, "--" + name.replace("_", "-")))
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "in_file"),
+    [
+        ({"credentials.secret_access_key": SECRET}, {}, ""),
+        ({"credentials.secret_acess_key": SECRET}, {}, ""),
+        ({"log.level": SECRET}, {}, ""),
+        ({"store": f"s3://key:{SECRET}@bucket/x"}, {}, ""),
+        ({}, {"TUSSOCK_META_CREDENTIALS__SECRET": SECRET}, ""),
+        ({}, {"TUSSOCK_META_LISTEN": SECRET}, ""),
+        ({}, {}, f'[credentials]\nsecret_access_key = ["{SECRET}"]'),
+        ({}, {}, f'secret_access_key = "{SECRET}"'),
+        ({}, {}, f'[limits]\nmessage_bytes = "{SECRET}"'),
+        ({}, {}, f'credentials = "{SECRET}"'),
+    ],
+)
+def test_no_refusal_repeats_a_secret(
+    tmp_path: Path, flags: dict[str, str], environ: dict[str, str], in_file: str
+) -> None:
+    """Wherever a secret was put by mistake, the error about it does not show it."""
+    file = toml(tmp_path, in_file) if in_file else ""
+    assert SECRET not in "".join(refusal(flags, environ, file))
+
+
+def test_secrets_of_good_settings_are_not_shown() -> None:
+    """Neither what `tussock meta settings` prints nor the representation has them."""
+    settings = load({"store": "s3://b/x"}, {"TUSSOCK_META_CREDENTIALS__SECRET_ACCESS_KEY": SECRET})
+    assert settings.credentials.secret_access_key.get_secret_value() == SECRET
+    assert SECRET not in f"{shown(settings)}{settings!r}{settings}"
+    assert shown(settings)["credentials.secret_access_key"] == "**********"
+
+
+def test_variables_of_a_kubernetes_service_are_none_of_ours() -> None:
+    """A Service called `tussock-meta` puts these into every pod beside it."""
+    links = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_GRPC", "PORT", "PORT_7370_TCP", "PORT_7370_TCP_ADDR"]
+    load(environ={f"TUSSOCK_META_{link}": "tcp://10.0.0.1:7370" for link in links})
+    clashes = [option.variable for option in options() if re.match("TUSSOCK_META_(SERVICE|PORT)", option.variable)]
+    assert clashes == []
+
+
+def test_flags_come_in_both_forms() -> None:
+    """`--name VALUE` and `--name=VALUE`, with dashes or underscores."""
+    assert parse_flags(["--leader.lease-seconds", "2", "--store=a=b", "--drain_seconds", "1"]) == {
+        "leader.lease_seconds": "2",
+        "store": "a=b",
+        "drain_seconds": "1",
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--store"], [SECRET], ["--store", "a", SECRET]])
+def test_arguments_that_are_no_options_are_refused_unseen(arguments: list[str]) -> None:
+    """A flag without a value, and a value without a flag."""
+    with pytest.raises(InvalidOption) as raised:
+        parse_flags(arguments)
+    assert SECRET not in str(raised.value)
+
+
+def test_core_is_told_all_that_concerns_it() -> None:
+    """Every option of compaction reaches the picker, and none of them is only documented."""
+    flags = {"compaction.base_bytes": "11", "compaction.task_bytes_max": "12", "compaction.l0_stall_runs": "99"}
+    told = node_options(load({**flags, "session.lease_seconds": "7"}), "meta-0:7370", {"AWS_REGION": "x"})
+    assert (told.session_lease_seconds, told.address, told.store_options) == (7.0, "meta-0:7370", {"AWS_REGION": "x"})
+    assert (told.picker.base_bytes, told.picker.task_bytes_max, told.picker.l0_stall_runs) == (11, 12, 99)
+    assert node_options(load(), "", {}).picker == PickerConfig()
+    sizes = {name.removeprefix("compaction.") for name in shown(load()) if name.startswith("compaction.")}
+    assert sizes & asdict(PickerConfig()).keys() == sizes - {"tasks_per_table", "stuck_seconds"}
+
+
+def test_documents_list_every_option() -> None:
+    """`docs/meta-service.md` has a row for each option, with its default and the words of the code."""
+    section = DOCS.read_text(encoding="utf-8").partition("\n## Settings\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", section, re.MULTILINE))
+    expected = {
+        option.name: f"{f'`{option.default}` ' if option.default else ''}| {option.field.description}"
+        for option in options()
+    }
+    assert rows == expected
+
+
+def test_process_tells_what_is_wrong_and_ends() -> None:
+    """The command ends with code 2 and a line for each problem."""
+    ran = subprocess.run(
+        [TUSSOCK, "meta", "serve", "--log.level", SECRET, "--leader.lease-seconds=-1"],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert [line.split(":")[0] for line in ran.stderr.splitlines()[1:]] == [
+        "- store",
+        "- --leader.lease-seconds",
+        "- --log.level",
+    ]
+    assert SECRET not in ran.stderr + ran.stdout

@@ -1,0 +1,120 @@
+"""What probes of a compactor node see: whether it lives, and whether it is of use."""
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from support import inside
+from support.buckets.minio import free_port
+from support.service.meta_process import CompactorProcess, MetaProcess, ServiceProcess
+from support.store.versions import FakeSystem
+from support.waiting import WAIT_SECONDS
+from tussock.compactor.node.health import start_health
+from tussock.compactor.node.node import CompactorNode
+from tussock.meta.client.connection import MetaConnection
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.errors import InvalidOption
+
+
+def asked(address: str, path: str) -> tuple[int, str]:
+    """Status and text of a probe."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def wait_for(address: str, path: str, status: int) -> str:
+    """The text of the first answer with this status."""
+    system = RealSystem()
+    deadline = system.monotonic() + WAIT_SECONDS
+    while system.monotonic() < deadline:
+        try:
+            found, text = asked(address, path)
+        except OSError:
+            found, text = 0, "nobody listens"
+        if found == status:
+            return text
+        system.sleep(0.05)
+    raise AssertionError(f"{path} still answers {found}: {text}")
+
+
+def test_answers_say_what_is_wrong() -> None:
+    """200 while nothing is, 503 with the reason, 404 for anything else."""
+    wrong = {"alive": "", "ready": "no session"}
+    address = start_health("127.0.0.1:0", lambda: wrong["alive"], lambda: wrong["ready"])
+    assert asked(address, "/healthz") == (200, "ok\n")
+    assert asked(address, "/readyz") == (503, "no session\n")
+    wrong.update(alive="a thread has ended", ready="")
+    assert asked(address, "/healthz") == (503, "a thread has ended\n")
+    assert asked(address, "/readyz") == (200, "ok\n")
+    assert asked(address, "/etc/passwd")[0] == 404
+
+
+def test_address_that_cannot_be_used_is_told() -> None:
+    """One that is none, and one that is taken."""
+    with pytest.raises(InvalidOption, match="HOST:PORT"):
+        start_health("7372", str, str)
+    taken = start_health("127.0.0.1:0", str, str)
+    with pytest.raises(InvalidOption, match=r"cannot listen at 127\.0\.0\.1:"):
+        start_health(taken, str, str)
+
+
+def test_ended_threads_are_a_defect_and_a_lapsed_session_is_not() -> None:
+    """A restart cures the first; of the second, only that the node is of no use is told."""
+    system = FakeSystem()
+    connection: Any = SimpleNamespace(is_alive=True, lease_deadline=system.monotonic() + 10)
+    node = CompactorNode(cast(MetaConnection, connection), system)
+    assert (node.defect(), node.obstacle()) == ("", "")
+    system.forward(11)
+    assert (node.defect(), node.obstacle()) == ("", "the node has no session at the meta service")
+    connection.is_alive = False
+    assert "the session's threads have ended" in node.defect()
+    connection.is_alive = True
+    inside.kill_threads(node)
+    assert "the thread of a slot has ended" in node.defect()
+
+
+def test_node_waits_for_its_service_and_is_ready_while_it_is_there(tmp_path: Path) -> None:
+    """It lives from its start on; ready comes and goes with the service, and liveness stays."""
+    meta_port, health = free_port(), f"127.0.0.1:{free_port()}"
+    service = ("--listen", f"127.0.0.1:{meta_port}", "--session.lease-seconds", "2")
+    node = ("compactor", "--meta", f"127.0.0.1:{meta_port}", "--name", "one", "--deadline", "1")
+    with ServiceProcess(*node, "--health-listen", health) as compactor:
+        assert wait_for(health, "/healthz", 200) == "ok\n"
+        assert asked(health, "/readyz") == (503, "the node has no session at the meta service\n")
+        compactor.wait_for(event="waiting for the meta service")
+        with MetaProcess(tmp_path.as_uri(), *service):
+            assert wait_for(health, "/readyz", 200) == "ok\n"
+        assert "no session" in wait_for(health, "/readyz", 503)
+        assert asked(health, "/healthz")[0] == 200
+        with MetaProcess(tmp_path.as_uri(), *service) as meta:
+            wait_for(health, "/readyz", 200)
+            meta.terminate()
+            assert meta.wait() == 0
+        compactor.terminate()
+        assert compactor.wait() == 0
+
+
+def test_node_that_waits_ends_when_told_to() -> None:
+    """SIGTERM before there ever was a service."""
+    with ServiceProcess("compactor", "--meta", "127.0.0.1:1", "--deadline", "1") as compactor:
+        compactor.wait_for(event="waiting for the meta service")
+        compactor.terminate()
+        assert compactor.wait() == 0
+
+
+def test_port_is_told_in_the_log(tmp_path: Path) -> None:
+    """Also one that the system chose."""
+    with (
+        MetaProcess(tmp_path.as_uri()) as meta,
+        CompactorProcess(meta, "one", "--health-listen", "127.0.0.1:0") as node,
+    ):
+        health = node.wait_for(event="compacting")["health"]
+        assert asked(str(health), "/readyz") == (200, "ok\n")

@@ -1,0 +1,290 @@
+"""What the store has to be, known from outside: the log entries that took effect, and what the workloads meant.
+
+The oracle sees every object at the moment that it is written or deleted. It replays the log by itself, entry by entry
+as they are created, and knows of each batch what it was to write; so it can say at any moment what every table holds
+at every epoch, without a look into an SST, and compare: what SSTs hold, what readers get, what nodes believe.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simulation.judge.contents import SstContents
+from simulation.machine.scheduler import Violation
+from support.models.history import TableHistory
+from tussock.meta.log.bucket_clock import MAX_AHEAD_MS
+from tussock.meta.log.format import decode_entry, sequence_of
+from tussock.meta.log.recovery import apply_entry
+from tussock.meta.version.deltas.commits import CommitEpoch
+from tussock.meta.version.deltas.delta import extend
+from tussock.meta.version.deltas.tables import CreateTable
+from tussock.meta.version.deltas.tasks import ClaimCompaction, ReleaseCompaction, ReportCompaction
+from tussock.meta.version.invariants import problems
+from tussock.meta.version.version import Version
+from tussock.statestore.contract.records import SstInfo, data_object, object_sizes, stored_bytes
+from tussock.statestore.epochs import epoch_ms
+from tussock.statestore.errors import TussockError
+
+__all__ = ["Batch", "HeldPin", "Oracle", "State", "entries_of"]
+
+State = dict[bytes, bytes]
+DEEP_EPOCHS_MAX = 8
+
+
+@dataclass
+class Batch:
+    """What one commit is to write, as its writer means it."""
+
+    name: str
+    writer: str | None
+    batch_id: int | None
+    rows: dict[str, dict[bytes, bytes | None]]
+    """Per table its operations; `None` deletes."""
+    expect: dict[str, int] = field(default_factory=dict)
+    epoch: int | None = None
+    """The epoch that holds it, once it has taken effect."""
+    runner: str = ""
+    """The only process that may bring it; any of its writer's if empty."""
+    given_up: bool = False
+    """Its writer was told that it is not committed and never will be."""
+
+
+@dataclass
+class HeldPin:
+    """A pin that somebody holds, by what he was told."""
+
+    epoch: int
+    node: str
+    states: dict[str, State]
+
+
+class Oracle:
+    """The truth about one bucket."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, int]], *, bank_total: int) -> None:
+        self.version = Version()
+        self.versions: dict[int, Version] = {0: self.version}
+        self.commits: list[int] = []
+        self.batches: dict[str, Batch] = {}
+        self.pins: dict[int, HeldPin] = {}
+        self.now_ms: Callable[[], int] = lambda: 1 << 62
+        """The bucket's clock."""
+        self.tasks_are_kept = False
+        """Nobody dies or stands still, so no task may be taken from its owner."""
+        self.counts = {"entries": 0, "commits": 0, "compactions": 0, "deleted": 0, "strays": 0, "renewals": 0}
+        self._objects = objects
+        self._contents = SstContents(objects)
+        self._tables: dict[int, TableHistory[bytes, bytes]] = defaultdict(TableHistory)
+        """By the ids of the tables."""
+        self._names: dict[str, int] = {}
+        self._live: set[str] = set()
+        self._live_entries: set[int] = set()
+        self._bank_total = bank_total
+
+    # --- What the tables hold ------------------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> int:
+        """The newest committed epoch."""
+        return self.commits[-1] if self.commits else 0
+
+    def state(self, table: str, epoch: int) -> State:
+        """What a reader at `epoch` has to see."""
+        return self.state_of(self._names.get(table, -1), epoch)
+
+    def state_of(self, table_id: int, epoch: int) -> State:
+        """The same of a table by its id, whoever has its name now."""
+        return self._tables[table_id].at(epoch)
+
+    def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
+        """All that a reader who has seen `floor` may see now: epochs from `floor` on, ascending."""
+        return self._tables[self._names.get(table, -1)].since(floor)
+
+    def changes(self, table: str, after: int, until: int) -> list[tuple[int, bytes, bytes | None]]:
+        """All operations of (after, until], by epoch, then key."""
+        return self._tables[self._names.get(table, -1)].changes(after, until)
+
+    def hold(self, token: int, epoch: int, node: str) -> None:
+        """Somebody was told that he holds a pin."""
+        self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names})
+
+    # --- What happens to the objects -----------------------------------------------------------------------------
+
+    def written(self, path: str, data: bytes, *, created: bool) -> None:
+        """See `Observer`."""
+        if path.startswith("log/") and not path.startswith("log/boundary/"):
+            if not created:
+                raise Violation(f"{path} was overwritten: log entries are created only")
+            self._entry(path, data)
+
+    def deleting(self, path: str) -> None:
+        """See `Observer`."""
+        self.counts["deleted"] += 1
+        if path.startswith("sst/"):
+            if path.removeprefix("sst/").partition(".")[0] in self._live:
+                raise Violation(f"guarantee 7: {path} is deleted, and version {self.version.seq} names it")
+        elif path.startswith("log/") and not path.startswith("log/boundary/"):
+            seq = sequence_of(path) or 0
+            if seq in self._live_entries:
+                raise Violation(f"guarantee 7: {path} is deleted, and version {self.version.seq} names an SST in it")
+            if seq > max(self._sequences("log/boundary/"), default=0):
+                raise Violation(f"{path} is deleted with no marker at or above it: its number could be used again")
+            if seq > max(self._sequences("snapshot/"), default=0):
+                raise Violation(f"{path} is deleted, and no snapshot covers it")
+
+    def _sequences(self, prefix: str) -> Iterable[int]:
+        return [sequence_of(path) or 0 for path in self._objects if path.startswith(prefix)]
+
+    def _entry(self, path: str, data: bytes) -> None:
+        seq = sequence_of(path)
+        assert seq is not None
+        entry = decode_entry(path, seq, data)
+        if seq <= self.version.seq:
+            # A stalled writer has created a number again that was truncated; the marker tells everybody.
+            if seq > max(self._sequences("log/boundary/"), default=0):
+                raise Violation(f"{path} was created again, and no marker is at or above it")
+            self.counts["strays"] += 1
+            return
+        if seq != self.version.seq + 1:
+            raise Violation(f"{path} was created, but the log ends at {self.version.seq}: it has a hole")
+        before = self.version
+        if 0 < entry.term < before.term:
+            raise Violation(f"guarantee 8: {path} is of term {entry.term}, and term {before.term} had begun before it")
+        try:
+            extend(before, entry.deltas, term=entry.term)
+            after = apply_entry(before, entry)
+        except TussockError as error:
+            raise Violation(f"{path} does not fit the version that it lands on: {error}") from error
+        self.version = after
+        self.versions[seq] = after
+        self._live = after.live_sst_ids()
+        self._live_entries = entries_of(after)
+        self.counts["entries"] += 1
+        for delta in entry.deltas:
+            if isinstance(delta, CreateTable):
+                self._names[delta.spec.name] = delta.spec.id
+            if isinstance(delta, CommitEpoch):
+                self._committed(before, delta)
+            if isinstance(delta, ReportCompaction):
+                self._compacted(before, delta)
+            if isinstance(delta, ClaimCompaction) and delta.is_renewal:
+                self.counts["renewals"] += 1
+            if isinstance(delta, ReleaseCompaction) and self.tasks_are_kept:
+                task = before.tasks[delta.task_id]
+                if task.owner != delta.owner:
+                    raise Violation(f"{delta.owner} took task {task.id} from {task.owner}, which was at work on it")
+        if wrong := problems(after):
+            raise Violation(f"version {seq} is not sound: {'; '.join(wrong)}")
+
+    def _committed(self, before: Version, delta: CommitEpoch) -> None:
+        self.counts["commits"] += 1
+        if epoch_ms(delta.epoch) > self.now_ms() + MAX_AHEAD_MS:
+            raise Violation(f"epoch {delta.epoch} was committed, which is more than an hour ahead of the bucket")
+        if delta.epoch <= self.newest:
+            raise Violation(f"epoch {delta.epoch} was committed after epoch {self.newest}")
+        batch = self._batch_of(delta)
+        if batch.epoch is not None:
+            raise Violation(f"batch {batch.name} was committed twice: at epochs {batch.epoch} and {delta.epoch}")
+        if batch.given_up:
+            raise Violation(f"batch {batch.name} took effect after its writer was told that it never will")
+        by_id = {self._names[name]: rows for name, rows in batch.rows.items() if rows}
+        if set(by_id) != set(delta.tables):
+            raise Violation(f"batch {batch.name} was to write {sorted(batch.rows)}, its commit has {delta.tables}")
+        for name, read_epoch in batch.expect.items():
+            last = self._tables[self._names[name]].last_epoch
+            if last > read_epoch:
+                raise Violation(f"batch {batch.name} read {name} at {read_epoch}, and {last} was committed to it since")
+        batch.epoch = delta.epoch
+        self.commits.append(delta.epoch)
+        for table_id, rows in by_id.items():
+            self._check_rows(batch, delta, table_id, rows)
+            self._tables[table_id].commit(delta.epoch, rows)
+        self.check_bank(delta.epoch)
+
+    def _batch_of(self, delta: CommitEpoch) -> Batch:
+        if delta.writer is not None:
+            return self.batches[f"{delta.writer}:{delta.batch_id}"]
+        # A commit without a writer is known by a key of its own, which sorts first.
+        marks = {sst.smallest for runs in delta.tables.values() for run in runs for sst in run.ssts}
+        for mark in sorted(marks):
+            if (batch := self.batches.get(mark[1:].decode("latin-1"))) is not None:
+                return batch
+        raise Violation(f"a commit at epoch {delta.epoch} that nobody asked for, its smallest keys are {marks}")
+
+    def _check_rows(self, batch: Batch, delta: CommitEpoch, table_id: int, rows: dict[bytes, bytes | None]) -> None:
+        """The SSTs of the commit hold the batch, whole and nothing else."""
+        found: dict[bytes, bytes | None] = {}
+        for run in reversed(delta.tables[table_id]):
+            for sst in run.ssts:
+                self._check_objects(sst)
+                found.update({key: value for key, _, value in self._contents.rows(sst)})
+        if found != rows:
+            raise Violation(f"guarantee 4: batch {batch.name} was to write {rows}, its SSTs hold {found}")
+
+    def _check_objects(self, sst: SstInfo) -> None:
+        if sst.entry:
+            found = self._objects.get(data_object(sst))
+            if found is None or len(found[0]) < sst.offset + stored_bytes(sst):
+                raise Violation(f"version {self.version.seq} names {sst}, and there are no such bytes in its entry")
+        for path, size in object_sizes(sst).items():
+            found = self._objects.get(path)
+            if found is None or len(found[0]) != size:
+                raise Violation(f"version {self.version.seq} names {path} of {size} bytes, which is not there")
+
+    def check_bank(self, epoch: int) -> None:
+        """The sum over all accounts is what it was at the start."""
+        accounts = [self.state(name, epoch) for name in self._names if name.startswith("bank")]
+        total = sum(int(value) for state in accounts for value in state.values())
+        if any(accounts) and total != self._bank_total:
+            raise Violation(f"the accounts sum up to {total} at epoch {epoch}, expected {self._bank_total}")
+
+    def _compacted(self, before: Version, delta: ReportCompaction) -> None:
+        """The table holds, at every epoch that may still be read, what it held."""
+        self.counts["compactions"] += 1
+        table_id = before.tasks[delta.task_id].table_id if delta.task_id in before.tasks else None
+        for sst in delta.outputs:
+            self._check_objects(sst)
+        for pin in self.pins.values():
+            if pin.epoch < self.version.compacted_epoch and pin.epoch < delta.watermark:
+                raise Violation(
+                    f"guarantee 3: {pin.node} holds a pin on epoch {pin.epoch}, and a compaction has used the "
+                    f"watermark {delta.watermark}"
+                )
+        if table_id is None or table_id not in self.version.tables:
+            return  # The same entry dropped the table.
+        state = self.version.tables[table_id]
+        readable = [epoch for epoch in self.commits if epoch >= self.version.compacted_epoch]
+        epochs = {*readable[-DEEP_EPOCHS_MAX:], *readable[:1], *(pin.epoch for pin in self.pins.values())}
+        rows = [row for run in state.levels.runs() for sst in run for row in self._contents.rows(sst)]
+        for epoch in sorted(epochs):
+            found: dict[bytes, tuple[int, bytes | None]] = {}
+            for key, at, value in rows:
+                # Of two rows of one epoch the first one counts, as runs come newest first.
+                if at <= epoch and (key not in found or found[key][0] < at):
+                    found[key] = at, value
+            seen = {key: value for key, (_, value) in found.items() if value is not None}
+            if seen != self.state_of(table_id, epoch):
+                raise Violation(
+                    f"guarantee 6: after compaction {delta.task_id}, table {state.spec.name} at epoch {epoch} is "
+                    f"{seen}, expected {self.state_of(table_id, epoch)}"
+                )
+
+    def check_nothing_lost(self) -> None:
+        """Every SST that the version names is there."""
+        for state in self.version.tables.values():
+            for sst in state.levels.ssts():
+                if data_object(sst) not in self._objects:
+                    raise Violation(f"version {self.version.seq} names {data_object(sst)}, which is not there")
+
+    def check_nothing_left(self) -> None:
+        """No entry stays below the newest marker once nothing that is named lies in it."""
+        marker = max(self._sequences("log/boundary/"), default=0)
+        paths = [path for path in self._objects if path.startswith("log/") and path.endswith(".delta")]
+        left = [path for path in paths if (seq := sequence_of(path) or 0) <= marker and seq not in self._live_entries]
+        if left:
+            raise Violation(f"guarantee 7: nothing names these entries, and vacuum leaves them: {left}")
+
+
+def entries_of(version: Version) -> set[int]:
+    """The log entries in which SSTs lie that the version needs."""
+    return {sst.entry for sst in version.kept_ssts() if sst.entry}

@@ -1,0 +1,236 @@
+"""What a remote bucket does when requests fail: errors within the deadline that say what to do and nothing secret."""
+
+import re
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from support.buckets.minio import BUCKET, MinioServer, free_port
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.errors import InvalidOption, ObjectNotFound, ObjectStoreUnavailable
+
+OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
+    "put": lambda bucket: bucket.put("log/1", b"x"),
+    "create": lambda bucket: bucket.create("log/1", b"x"),
+    "get": lambda bucket: bucket.get("log/1"),
+    "get_range": lambda bucket: bucket.get_range("log/1", 0, 1),
+    "list": lambda bucket: list(bucket.list("log/")),
+    "delete": lambda bucket: bucket.delete(["log/1", "log/2"]),
+}
+SECRET = "hush-hush-secret"
+SECONDS_MAX = 25.0
+"""Less than a bucket waits that is given no deadline, and enough on a busy machine."""
+
+
+@pytest.fixture(params=OPERATIONS)
+def operation(request: pytest.FixtureRequest) -> str:
+    """Each operation of a bucket."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment for S3 with a secret in it and no endpoint yet."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "someone"),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def failure(bucket: ObjectStore, operation: str) -> str:
+    """The message of the failing operation; all that a log could show of it has been checked for secrets."""
+    started = time.monotonic()
+    with pytest.raises(ObjectStoreUnavailable) as error:
+        OPERATIONS[operation](bucket)
+    assert time.monotonic() - started < SECONDS_MAX
+    shown = "".join(traceback.format_exception(error.value)) + repr(error.value.__cause__)
+    assert SECRET not in shown
+    assert error.value.__cause__ is not None
+    assert error.value.__context__ is None, "the library's own error would ride along uncleaned"
+    message = str(error.value)
+    assert message.startswith(f"{operation} "), message
+    assert "log/" in message
+    return message
+
+
+def test_an_unreachable_endpoint_fails_within_the_deadline(s3: pytest.MonkeyPatch, operation: str) -> None:
+    """Nobody listens: tried more than once, and bucket, endpoint, attempts and seconds are named."""
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    s3.setenv("AWS_ENDPOINT_URL", endpoint)
+    for deadline in (1, 4, 16):
+        message = failure(open_bucket("s3://bucket/a", deadline_seconds=deadline), operation)
+        if " 1 attempt in " not in message:
+            break  # else the machine is so busy that the first one took all the time
+    assert f"in s3://bucket/a at {endpoint} failed after " in message
+    assert re.search(r" [0-9]+ attempts in [0-9.]+ s", message)
+    assert "check that the endpoint can be reached" in message
+
+
+def test_an_endpoint_that_never_answers_fails_within_the_deadline(s3: pytest.MonkeyPatch, operation: str) -> None:
+    """Connections are taken, and then nothing."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        s3.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        failure(open_bucket("s3://bucket", deadline_seconds=1), operation)
+
+
+def test_an_endpoint_with_a_password_is_named_without_it(s3: pytest.MonkeyPatch) -> None:
+    """The environment may hold what a message may not."""
+    s3.setenv("AWS_ENDPOINT_URL", f"http://user:{SECRET}@127.0.0.1:{free_port()}")
+    message = failure(open_bucket("s3://bucket", deadline_seconds=0.3), "get")
+    assert "http://***@127.0.0.1" in message
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "minio", "http://", "ftp://minio:9000", "http://a b:9000"])
+def test_an_endpoint_that_is_no_url_is_refused_by_name(s3: pytest.MonkeyPatch, endpoint: str) -> None:
+    """The library would end in a panic at its first request."""
+    s3.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(InvalidOption, match=r"\(AWS_ENDPOINT_URL\) is no URL of a server"):
+        open_bucket("s3://bucket/a")
+
+
+@pytest.mark.parametrize("allows", [None, "", "false", "0"])
+def test_plain_http_that_is_not_allowed_says_what_allows_it(s3: pytest.MonkeyPatch, allows: str | None) -> None:
+    """The first mistake with a server on one's own machine."""
+    s3.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    s3.delenv("AWS_ALLOW_HTTP")
+    if allows is not None:
+        s3.setenv("AWS_ALLOW_HTTP", allows)
+    with pytest.raises(InvalidOption, match="set AWS_ALLOW_HTTP=true"):
+        open_bucket("s3://bucket/a")
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("wrong", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])
+def test_wrong_credentials_fail_at_once(
+    minio: MinioServer, monkeypatch: pytest.MonkeyPatch, operation: str, wrong: str
+) -> None:
+    """One attempt, though the deadline would allow many; the endpoint is named and the credentials are not."""
+    monkeypatch.setenv(wrong, SECRET)
+    message = failure(open_bucket(f"s3://{BUCKET}", deadline_seconds=60), operation)
+    assert f"s3://{BUCKET} at {minio.endpoint} failed after 1 attempt in" in message
+    assert "check the credentials in the environment" in message
+    assert minio.password not in message
+
+
+@pytest.mark.minio
+def test_a_missing_bucket_fails_at_once(minio: MinioServer, operation: str) -> None:
+    """And is not taken for a missing object, with which a reader would go on."""
+    message = failure(open_bucket("s3://no-such-bucket/a", deadline_seconds=60), operation)
+    assert f"s3://no-such-bucket/a at {minio.endpoint} failed after 1 attempt in" in message
+    assert "the bucket does not exist; create it" in message
+
+
+@pytest.mark.minio
+def test_a_server_that_comes_back_is_used_again(minio: MinioServer) -> None:
+    """While it is away each call fails; afterwards the same bucket object works, and has kept its objects."""
+    bucket = open_bucket(minio.fresh_url(), deadline_seconds=0.5)
+    bucket.put("log/1", b"kept")
+    minio.stop()
+    try:
+        for name in ("get", "create"):
+            failure(bucket, name)
+    finally:
+        minio.start()
+    patient = open_bucket(bucket.url, deadline_seconds=20)
+    assert patient.get("log/1") == b"kept"
+    assert bucket.get("log/1") == b"kept"
+    assert not patient.create("log/1", b"other")
+
+
+@contextmanager
+def scripted_server(answers: list[tuple[str, int]]) -> Iterator[tuple[str, list[str]]]:
+    """A server that gives these (method, status) answers in turn; yields its address and the methods it has seen."""
+    seen: list[str] = []
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            seen.append(self.command)
+            method, status = left.pop(0) if left else (self.command, 418)
+            body = b"" if status < 300 else b"<Error><Code>Scripted</Code></Error>"
+            self.send_response(status if method == self.command else 418)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"1"')
+            self.send_header("Last-Modified", "Sat, 01 Jan 2000 00:00:00 GMT")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_PUT = do_GET = do_HEAD = do_POST = answer  # noqa: N815 - the library's names
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the tests' output."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answers", "created"),
+    [
+        ([("PUT", 200)], True),
+        ([("PUT", 412), ("HEAD", 200)], False),
+        ([("PUT", 503), ("PUT", 503), ("PUT", 200)], True),
+        # The first request did its work and its answer was lost: the repetition meets its own object.
+        ([("PUT", 500), ("PUT", 412), ("HEAD", 200)], False),
+        # S3's 409: another request for that path was under way, and has come to nothing.
+        ([("PUT", 409), ("HEAD", 404), ("PUT", 200)], True),
+        ([("PUT", 409), ("HEAD", 404), ("PUT", 409), ("HEAD", 200)], False),
+    ],
+    ids=["won", "lost", "busy", "lost-answer", "conflict-then-won", "conflict-then-lost"],
+)
+def test_create_answers_by_what_is_in_the_bucket(
+    s3: pytest.MonkeyPatch, answers: list[tuple[str, int]], created: bool
+) -> None:
+    """`False` only if an object is there; a request that is refused for another's sake is repeated."""
+    with scripted_server(answers) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        assert open_bucket("s3://bucket", deadline_seconds=20).create("log/1", b"x") is created
+    assert seen == [method for method, _ in answers]
+
+
+def test_a_create_that_only_meets_conflicts_gives_up(s3: pytest.MonkeyPatch) -> None:
+    """Neither `True` nor `False` would be the truth."""
+    with scripted_server([("PUT", 409), ("HEAD", 404)] * 20) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        failure(open_bucket("s3://bucket", deadline_seconds=60), "create")
+    assert seen == ["PUT", "HEAD"] * 5
+
+
+def test_reads_are_repeated_until_the_server_answers(s3: pytest.MonkeyPatch) -> None:
+    """Two answers of a busy server, then the truth, which is final."""
+    with scripted_server([("GET", 503), ("GET", 500), ("GET", 404)]) as (address, seen):
+        s3.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(ObjectNotFound, match=f"no object log/1 in s3://bucket at {address}"):
+            open_bucket("s3://bucket", deadline_seconds=20).get("log/1")
+    assert seen == ["GET"] * 3
+
+
+def test_an_environment_that_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure without an account: at opening, not at the first request."""
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidOption, match=r"cannot set up az://container/a: .*check the environment"):
+        open_bucket("az://container/a")

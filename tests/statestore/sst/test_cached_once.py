@@ -1,0 +1,79 @@
+"""A row is in the block cache once: as a block, or in its segment."""
+
+from support.store.ssts import Put, store_run, to_puts
+from tussock.statestore.base.limits import Limits
+from tussock.statestore.base.system import RealSystem
+from tussock.statestore.buckets import RequestCounts
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.contract.records import SstInfo
+from tussock.statestore.sst.iterators import ConcatIterator, ReadRange
+from tussock.statestore.sst.reader import Sstables
+
+
+def puts(count: int) -> list[Put]:
+    return [Put(b"%05d" % at, 1, b"%d" % at + b"." * 100) for at in range(count)]
+
+
+def read_all(sstables: Sstables, run: tuple[SstInfo, ...]) -> list[Put]:
+    return [put for rows in ConcatIterator(sstables, run, ReadRange()) for put in to_puts(rows)]
+
+
+def test_a_block_of_a_cached_segment_is_no_copy(bucket: ObjectStore, sstables: Sstables) -> None:
+    """What counts beside the segment are the keys that were made for point lookups, and they go with it."""
+    run = store_run(bucket, puts(2000), block_bytes=500)
+    meta = sstables.meta(run[0])
+    segment = sstables.segment(run[0], meta, 0)
+    before = sstables.blocks.stats()
+    block = sstables.block(run[0], meta, 7)
+    assert block.rows.columns[0].buffers()[2].address == segment.rows.columns[0].buffers()[2].address
+    assert sstables.block(run[0], meta, 7) is block
+    after = sstables.blocks.stats()
+    assert (after.entries, after.bytes - before.bytes) == (before.entries, block.search_bytes)
+
+
+def test_a_segment_takes_the_place_of_its_cached_blocks(bucket: ObjectStore) -> None:
+    """Where there is room, or half of it is there: what is cached is not fetched again, and counts once."""
+    run = store_run(bucket, puts(1000), block_bytes=500)
+    counts = RequestCounts(bucket)
+    sstables = Sstables(counts.for_caller("get"), 10 << 20, RealSystem(), limits=Limits(segment_bytes=5000))
+    meta = sstables.meta(run[0])
+    first, last = meta.segments[1], meta.segments[2]
+    for block in range(first, last):
+        sstables.block(run[0], meta, block)
+    before = counts.counts()["get"]["get_range"][0]
+    rows = sstables.segment(run[0], meta, 1).rows
+    assert counts.counts()["get"]["get_range"][0] == before
+    assert len(rows) == int(meta.block_rows[first:last].sum())
+    assert (sstables.blocks.stats().entries, sstables.blocks.stats().bytes) == (1, rows.nbytes)
+    assert not any(sstables.has_block(run[0], block) for block in range(first, last))
+    sstables.close()
+
+
+def test_a_scan_of_more_than_the_cache_holds_does_not_widen_hot_blocks(bucket: ObjectStore) -> None:
+    """A hot block stays, and its segment passes by; one that is scanned again takes the block in."""
+    (info,) = store_run(bucket, puts(3000), block_bytes=500)
+    counts = RequestCounts(bucket)
+    sstables = Sstables(counts.for_caller("get"), 60_000, RealSystem(), limits=Limits(segment_bytes=5000))
+    meta = sstables.meta(info)
+    hot = meta.segments[:-1:3]
+    for _ in range(3):
+        for block in hot:
+            sstables.block(info, meta, block)
+    read_all(sstables, (info,))
+    assert sstables.blocks.stats().evictions > 0
+    before = counts.counts()["get"]["get_range"][0]
+    for block in hot:
+        sstables.block(info, meta, block)
+    assert counts.counts()["get"]["get_range"][0] == before
+    kept = [block for block in hot if sstables.has_block(info, block)]
+    assert len(kept) > len(hot) // 2
+    last = next(block for block in kept if not sstables.has_segment(info, meta.segment_numbers[block]))
+    # How much room the threads that read ahead have left depends on their order: let there be none.
+    sstables.blocks.put(("filler", 0), "", max(sstables.blocks.room(), 1))
+    segment = sstables.segment(info, meta, meta.segment_numbers[last])
+    assert segment.beside_blocks
+    assert sstables.has_block(info, last)
+    assert sstables.segment(info, meta, meta.segment_numbers[last]) is segment
+    assert not sstables.has_block(info, last)
+    assert sstables.block(info, meta, last).rows.keys.equals(segment.rows.keys[: meta.block_rows[last]])
+    sstables.close()

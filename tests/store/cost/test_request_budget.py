@@ -1,0 +1,166 @@
+"""What operations cost in requests: an idle store makes none, a warm read none, a small commit three."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from support import inside
+from support.buckets.faulty_bucket import FaultyBucket
+from support.store.stores import TickingSystem, open_on, pairs
+from support.store.versions import ModelBucket
+from tussock.statestore import StateStore
+from tussock.statestore.base.limits import Limits
+
+
+@pytest.fixture
+def bucket() -> FaultyBucket:
+    return FaultyBucket(ModelBucket(TickingSystem()))
+
+
+@pytest.fixture
+def counted(bucket: FaultyBucket) -> StateStore:
+    """A store with a table of two commits and nothing in its caches."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    writer = open_on(bucket.inner, system)
+    kv = writer.create_table("kv")
+    for epoch in (1, 2):
+        kv.ingest_batch([(b"%03d" % at, b"%d" % epoch) for at in range(100)], epoch)
+        writer.commit_epoch(epoch)
+    return open_on(bucket, system)
+
+
+def cost(bucket: FaultyBucket, work: Callable[[], object]) -> dict[str, int]:
+    """The calls on the bucket that `work` makes, by operation."""
+    before = len(bucket.calls)
+    work()
+    return dict(Counter(call.operation for call in bucket.calls[before:]))
+
+
+def test_an_idle_store_makes_no_requests(bucket: FaultyBucket, counted: StateStore) -> None:
+    """An hour goes by, also with a background thread that waits for work; and asking for counts is free."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    busy = open_on(bucket, system, compaction=True)
+    kv = counted.table("kv")
+    kv.get(b"001")
+    assert cost(bucket, lambda: (system.forward(3600), counted.requests(), counted.url)) == {}
+    busy.close()
+    counted.close()
+    assert cost(bucket, lambda: system.forward(3600)) == {}
+
+
+def test_a_pin_costs_one_put_a_renewal_and_nothing_after_its_end(bucket: FaultyBucket, counted: StateStore) -> None:
+    """No pin writes to the log."""
+    with counted.pin_snapshot() as snapshot:
+        keeper = inside.pin_keeper(inside.backend(counted))
+        assert cost(bucket, keeper.renew) == {"put": 1}
+        assert cost(bucket, snapshot.close) == {"delete": 1}
+        assert cost(bucket, keeper.renew) == {}
+    assert not [call for call in bucket.calls if call.operation == "create"]
+
+
+def test_a_cold_get_reads_a_small_sst_at_once_and_a_warm_one_nothing(bucket: FaultyBucket, counted: StateStore) -> None:
+    """Newest run first: the second run is not asked for a key that the first one has."""
+    kv = counted.table("kv")
+    assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1}
+    for read in (
+        lambda: kv.get(b"050"),
+        lambda: kv.get(b"051"),
+        lambda: kv.get(b"050", epoch=2),
+    ):
+        assert cost(bucket, read) == {}
+    # Reads of many rows go by segments, which are cached beside single blocks.
+    kv.multi_get([b"001", b"099"])
+    assert cost(bucket, lambda: kv.multi_get([b"001", b"098"])) == {}
+    pairs(kv.scan())
+    assert cost(bucket, lambda: pairs(kv.scan())) == {}
+
+
+def test_an_absent_key_costs_a_request_a_run(bucket: FaultyBucket, counted: StateStore) -> None:
+    """A key within the range of two small runs: each comes whole, with the filter that denies the key."""
+    kv = counted.table("kv")
+    assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2}
+
+
+def test_a_large_sst_is_read_by_its_meta_and_a_block(bucket: FaultyBucket) -> None:
+    """Two objects, of which the large one is not read whole; a key that the filter denies costs no block."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    writer = open_on(bucket.inner, system, limits=Limits(one_object_bytes=100))
+    kv = writer.create_table("kv")
+    for epoch in (1, 2):
+        kv.ingest_batch([(b"%03d" % at, b"%d" % epoch) for at in range(100)], epoch)
+        writer.commit_epoch(epoch)
+    kv = open_on(bucket, system).table("kv")
+    assert cost(bucket, lambda: kv.get(b"050")) == {"get": 1, "get_range": 1}
+    kv = open_on(bucket, system).table("kv")
+    assert cost(bucket, lambda: kv.get(b"050x")) == {"get": 2, "get_range": 1}
+
+
+def test_a_read_after_a_while_asks_once_for_a_newer_version(bucket: FaultyBucket, counted: StateStore) -> None:
+    """One GET of the log entry that is not there; every ten seconds one LIST of the markers beside it."""
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    kv = counted.table("kv")
+    kv.get(b"050")
+    system.forward(1)
+    assert cost(bucket, lambda: [kv.get(b"050") for _ in range(100)]) == {"get": 1}
+    system.forward(11)
+    assert cost(bucket, lambda: [kv.get(b"050") for _ in range(100)]) == {"get": 1, "list": 1}
+
+
+def test_a_small_commit_is_a_put_and_a_create(bucket: FaultyBucket, counted: StateStore) -> None:
+    """An SST of one object and the log entry, every ten seconds a look at the markers; a second table adds its put."""
+    kv = counted.table("kv")
+    system = bucket.inner.system  # type: ignore[attr-defined]
+    for pause, looks in ((11, {"list": 1}), (9, {})):
+        system.forward(pause)
+        epoch = counted.new_epoch()
+        kv.ingest_batch([(b"a", b"1")], epoch)
+        assert cost(bucket, lambda epoch=epoch: counted.commit_epoch(epoch)) == {"put": 1, "create": 1, **looks}
+    other = counted.create_table("other")
+    epoch = counted.new_epoch()
+    kv.ingest_batch([(b"a", b"2")], epoch)
+    other.ingest_batch([(b"a", b"2")], epoch)
+    name = {"writer": "w", "batch_id": 1}
+    spent = cost(bucket, lambda: counted.commit_epoch(epoch, **name))  # type: ignore[arg-type]
+    assert spent == {"put": 2, "create": 1}
+    again = counted.new_epoch()
+    repeated = cost(bucket, lambda: counted.commit_epoch(again, **name))  # type: ignore[arg-type]
+    assert repeated == {}, "a batch that is known to be committed is free"
+
+
+def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore) -> None:
+    """As are epochs, own reads of what the caches have, and an abort."""
+    kv = counted.table("kv")
+
+    def work() -> None:
+        epoch = counted.new_epoch()
+        kv.ingest_batch([(b"zzz", b"1")], epoch)
+        assert kv.get(b"zzz") == b"1"
+        counted.abort_epoch(epoch)
+
+    assert cost(bucket, work) == {}
+
+
+def test_a_compaction_costs_its_inputs_its_output_and_two_entries(bucket: FaultyBucket, counted: StateStore) -> None:
+    """Two small inputs and a small output; claim and report are a create and a list each; two looks at the pins."""
+    spent = cost(bucket, lambda: counted.compact("kv"))
+    assert "get_range" not in spent
+    assert spent["put"] == 1
+    assert spent["create"] == 2
+    assert sum(spent.values()) <= 20
+
+
+def test_requests_are_counted_by_caller(counted: StateStore) -> None:
+    """Flush, read, compaction and meta each have their own line, with bytes."""
+    kv = counted.table("kv")
+    kv.get(b"050")
+    epoch = counted.new_epoch()
+    kv.ingest_batch([(b"a", b"1")], epoch)
+    counted.commit_epoch(epoch)
+    counted.compact("kv")
+    requests = counted.requests()
+    assert set(requests) == {"meta", "read", "flush", "compaction"}
+    assert requests["flush"]["put"][0] == 1
+    assert requests["flush"]["put"][1] > 0
+    assert requests["read"]["get"][0] == 1
+    assert requests["compaction"]["put"][0] == 1

@@ -1,0 +1,177 @@
+"""No time in the store is far ahead of the bucket's clock: such epochs and commits are refused, nothing is stored."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support import inside
+from support.buckets.faulty_bucket import FaultyBucket
+from support.store.stores import TickingSystem, open_on
+from support.store.versions import ModelBucket
+from tussock.statestore import ClockAhead, InvalidOption, StateStore, connect
+from tussock.statestore.epochs import MAX_EPOCH, epoch_at_ms
+
+YEARS_MS = 10 * 365 * 86400 * 1000
+
+
+@pytest.fixture
+def system() -> TickingSystem:
+    """The bucket's clock, and that of a machine that is right."""
+    return TickingSystem()
+
+
+@pytest.fixture
+def bucket(system: TickingSystem) -> ModelBucket:
+    return ModelBucket(system)
+
+
+@pytest.fixture
+def right(bucket: ModelBucket, system: TickingSystem) -> Iterator[StateStore]:
+    with open_on(bucket, system) as store:
+        store.create_table("kv")
+        yield store
+
+
+def _commit(store: StateStore, value: bytes, epoch: int | None = None) -> int:
+    epoch = store.new_epoch() if epoch is None else epoch
+    store.table("kv").ingest_batch([(b"k", value)], epoch)
+    return store.commit_epoch(epoch)
+
+
+def test_the_largest_epoch_does_not_end_the_store(store: StateStore) -> None:
+    """It is refused, its rows wait to be given up, and small numbers go on as if nothing had been."""
+    kv = store.create_table("kv")
+    _commit(store, b"1", 1)
+    for epoch in (MAX_EPOCH, MAX_EPOCH, epoch_at_ms(inside.system(store).now_ms() + 2 * 3600_000)):
+        if epoch != MAX_EPOCH or not inside.buffer(store).runs(kv.spec.id):
+            kv.ingest_batch([(b"k", b"ahead")], epoch)
+        with pytest.raises(ClockAhead, match=rf"epoch {epoch} .*ahead of the clock of .*nothing was stored"):
+            store.commit_epoch(epoch)
+        assert store.committed_epoch == 1
+    store.abort_epoch(MAX_EPOCH)
+    store.abort_epoch(epoch)
+    assert _commit(store, b"2", 2) == 2
+    assert _commit(store, b"3") > 2
+    assert kv.get(b"k") == b"3"
+
+
+def test_uploads_are_refused_as_commits_are(store: StateStore) -> None:
+    """`commit_uploaded` takes epochs, too."""
+    store.create_table("kv")
+    with pytest.raises(ClockAhead):
+        store.commit_uploaded({}, epoch=MAX_EPOCH)
+    assert store.committed_epoch == 0
+
+
+def test_a_clock_that_is_years_ahead_stores_nothing(
+    right: StateStore, bucket: ModelBucket, system: TickingSystem
+) -> None:
+    """Neither at its own epochs nor at small ones; reads go on, and once the clock is right the commit is repeated."""
+    wrong = TickingSystem()
+    wrong.drawn = 10**6
+    with open_on(bucket, wrong) as store:
+        _commit(store, b"1", 1)
+        wrong.wall_ms += YEARS_MS
+        kv = store.table("kv")
+        kv.ingest_batch([(b"k", b"2")], 2)
+        for _ in range(2):
+            with pytest.raises(ClockAhead, match=r"clock of \S+ is 10.0 years ahead.*max_clock_ahead"):
+                store.commit_epoch(2)
+        ahead = store.new_epoch()
+        kv.ingest_batch([(b"k", b"3")], ahead)
+        with pytest.raises(ClockAhead):
+            store.drop_table("kv")
+        assert right.committed_epoch == 1
+        assert kv.get(b"k", epoch=1) == b"1"
+        wrong.wall_ms -= YEARS_MS
+        assert store.commit_epoch(2) == 2
+        with pytest.raises(ClockAhead, match=f"epoch {ahead} "):
+            store.commit_epoch(ahead)
+        store.abort_epoch(ahead)
+        assert _commit(store, b"4") < epoch_at_ms(system.now_ms() + 3600_000)
+    assert right.table("kv").get(b"k", epoch=2) == b"2"
+
+
+def test_a_clock_that_is_years_ahead_uploads_nothing(right: StateStore, bucket: ModelBucket) -> None:
+    """Vacuum goes by the time in an SST's id, so it would stay for years. Once the clock is right, all goes on."""
+    wrong = TickingSystem()
+    wrong.drawn = 10**6
+    rows = [(b"%05d" % number, bytes(number.to_bytes(2, "big") * 500)) for number in range(2000)]
+    with open_on(bucket, wrong, buffer_bytes=1 << 20) as store:
+        wrong.wall_ms += YEARS_MS
+        kv = store.table("kv")
+        kv.ingest_batch(rows, 1)
+        with pytest.raises(ClockAhead, match="years ahead"):
+            kv.ingest_batch([(b"spills", b"")], 1)
+        with pytest.raises(ClockAhead, match="years ahead"):
+            store.commit_epoch(1)
+        assert [path for path in bucket.objects if path.startswith("sst/")] == []
+        with pytest.raises(ClockAhead):
+            store.commit_uploaded({}, "writer", 1)
+        wrong.wall_ms -= YEARS_MS
+        assert store.commit_epoch(1) == 1
+        assert store.commit_uploaded({}, "writer", 1) < epoch_at_ms(inside.system(right).now_ms() + 3600_000)
+    assert right.table("kv").get(b"00001", epoch=1) == rows[1][1]
+
+
+def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: ModelBucket) -> None:
+    """By what `max_clock_ahead` says; a clock that lags harms nobody."""
+    for seconds, limit, fine in ((-86400 * 400, 3600.0, True), (3500, 3600.0, True), (100, 60.0, False)):
+        wrong = TickingSystem()
+        wrong.wall_ms += seconds * 1000
+        wrong.drawn = seconds & 0xFFFFFF
+        with open_on(bucket, wrong, max_clock_ahead=limit) as store:
+            if fine:
+                _commit(store, b"x")
+            else:
+                with pytest.raises(ClockAhead, match=r"100 s ahead.*at most 60 s"):
+                    _commit(store, b"x")
+
+
+def test_the_bucket_is_asked_for_the_time_only_where_that_matters(bucket: ModelBucket, system: TickingSystem) -> None:
+    """Once by a process that saw no young object, and not by its commits, however long it runs."""
+    with open_on(bucket, system) as store:
+        store.create_table("kv")
+        _commit(store, b"1")
+    counted = FaultyBucket(bucket)
+    with open_on(counted, system) as store:
+        for _ in range(5):
+            _commit(store, b"2")
+            system.forward(1800)
+        assert not [call for call in counted.calls if call.path.startswith("tmp/")]
+    system.forward(86400)
+    counted = FaultyBucket(bucket)
+    with open_on(counted, system) as store:
+        for _ in range(5):
+            _commit(store, b"3")
+            system.forward(7200)
+        assert len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")}) == 1
+
+
+def test_a_client_that_asks_on_and_on_costs_the_bucket_one_question(bucket: ModelBucket, system: TickingSystem) -> None:
+    """Each question is three requests, made where commits are decided: a hundred of them held up all others."""
+    with open_on(bucket, system) as store:
+        store.create_table("kv")
+        _commit(store, b"1")
+    counted = FaultyBucket(bucket)
+
+    def asked() -> int:
+        return len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")})
+
+    with open_on(counted, system) as store:
+        store.table("kv").ingest_batch([(b"k", b"ahead")], MAX_EPOCH)
+        for _ in range(100):
+            with pytest.raises(ClockAhead):
+                store.commit_epoch(MAX_EPOCH)
+        assert asked() == 1
+        system.forward(60)
+        with pytest.raises(ClockAhead):
+            store.commit_epoch(MAX_EPOCH)
+        assert asked() == 2
+
+
+def test_the_limit_is_a_number_of_seconds() -> None:
+    """Anything else is refused before a store is opened."""
+    for value in (-1.0, float("nan"), "1"):
+        with pytest.raises(InvalidOption, match="max_clock_ahead"):
+            connect("memory://", max_clock_ahead=value)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""A snapshot that is dropped without `close()` holds no epoch for ever: its pin is let go, and a warning says so."""
+
+import gc
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from support import inside
+from support.store.stores import pairs
+from tussock.statestore import StateStore, StoreClosed
+
+ROWS = 5000
+
+
+def _renew(store: StateStore) -> None:
+    """What the store does by itself every few seconds, for as long as it has pins."""
+    inside.renew_pins(inside.backend(store))
+
+
+@pytest.fixture
+def pinned(store: StateStore) -> list[Any]:
+    """A snapshot of a table `kv`, in a list from which the test takes it."""
+    kv = store.create_table("kv")
+    epoch = store.new_epoch()
+    kv.ingest_batch([(b"%05d" % number, bytes(1000)) for number in range(ROWS)], epoch)
+    store.commit_epoch(epoch)
+    return [store.pin_snapshot()]
+
+
+def test_a_dropped_snapshot_is_let_go_with_a_warning(
+    store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five are taken and dropped; the one that is in use stays."""
+    epochs = [store.pin_snapshot().epoch for _ in range(5)]
+    gc.collect()
+    with caplog.at_level(logging.WARNING):
+        _renew(store)
+    assert [pin.epoch for pin in store.pins()] == [pinned[0].epoch]
+    warnings = [record.message for record in caplog.records if "dropped without close()" in record.message]
+    assert len(warnings) == len(epochs)
+    assert all(f"epoch={epochs[0]}" in line for line in warnings)
+    assert len(pairs(pinned[0].table("kv").scan())) == ROWS
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        lambda snapshot: snapshot.table("kv"),
+        lambda snapshot: snapshot.table("kv").scan(),
+        lambda snapshot: snapshot.table("kv").change_feed(snapshot.epoch),
+        lambda snapshot: iter([snapshot]),
+    ],
+    ids=["table", "scan", "feed", "kept in something else"],
+)
+def test_what_reads_through_a_snapshot_keeps_its_pin(
+    store: StateStore, pinned: list[Any], begun: Callable[[Any], Any]
+) -> None:
+    """The snapshot itself is gone; the pin goes with the last table or iterator of it."""
+    reading = begun(pinned[0])
+    pinned.clear()
+    gc.collect()
+    _renew(store)
+    assert len(store.pins()) == 1
+    del reading
+    gc.collect()
+    _renew(store)
+    assert store.pins() == []
+
+
+def test_a_scan_of_a_dropped_snapshot_shows_all_of_it(store: StateStore, pinned: list[Any]) -> None:
+    """Begun, dropped and renewed on the way: no row is missing, whatever is committed and compacted meanwhile."""
+    scan = pinned[0].table("kv").scan()
+    found = next(scan).num_rows
+    pinned.clear()
+    gc.collect()
+    epoch = store.new_epoch()
+    store.table("kv").ingest_batch([(b"%05d" % number, None) for number in range(ROWS)], epoch)
+    store.commit_epoch(epoch)
+    _renew(store)
+    store.compact("kv")
+    store.vacuum()
+    assert found + sum(batch.num_rows for batch in scan) == ROWS
+    assert pairs(store.table("kv").scan()) == []
+
+
+def test_a_closed_snapshot_is_no_lost_one(
+    store: StateStore, pinned: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closed before it is dropped there is nothing to warn of; its table, kept, says that it was closed."""
+    with ExitStack() as stack:
+        table = stack.enter_context(pinned.pop()).table("kv")
+    gc.collect()
+    with caplog.at_level(logging.WARNING):
+        _renew(store)
+    assert store.pins() == []
+    assert not [record for record in caplog.records if "dropped" in record.message]
+    with pytest.raises(StoreClosed, match="released"):
+        table.get(b"00000")

@@ -1,0 +1,85 @@
+"""What happened to the objects of a kind, in its order: a watch sees every state, where asking again misses some."""
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.view.client import Cluster
+
+__all__ = ["ReadyWatch", "Seen", "watched", "watched_readiness"]
+
+Event = tuple[str, dict[str, Any]]
+"""`ADDED`, `MODIFIED` or `DELETED`, and the object."""
+
+
+@contextmanager
+def watched(cluster: Cluster, namespace: str, kind: str) -> Iterator[list[Event]]:
+    """Watch all objects of a kind while it lasts; the events are in the list when it has ended well."""
+    found: list[Event] = []
+    where = f"--namespace={namespace}"
+    with tempfile.NamedTemporaryFile("r+") as output:
+
+        def seen() -> str:
+            return Path(output.name).read_text()
+
+        watch = ["kubectl", "get", kind, where, "--watch", "--output-watch-events", "--output=json"]
+        with cluster.running(*watch, output=output):  # type: ignore[arg-type]
+            cluster.wait_for("first sight", seen)
+            yield found
+            # What has happened by now has to be told, too.
+            last = [one["metadata"]["resourceVersion"] for one in cluster.list(kind, namespace)]
+            cluster.wait_for("last sights", lambda: all(f'"{one}"' in seen() for one in last))
+            text = seen()
+    found.extend(_events(text))
+
+
+def _events(text: str) -> Iterator[Event]:
+    """The events of a watch, JSON objects one after the other, of which the last may be half."""
+    decoder, place = json.JSONDecoder(), 0
+    while start := text.find("{", place) + 1:
+        try:
+            event, place = decoder.raw_decode(text, start - 1)
+        except json.JSONDecodeError:
+            return
+        yield event["type"], event["object"]
+
+
+class Seen(NamedTuple):
+    """The condition `Ready` as one write of a status left it."""
+
+    status: str
+    reason: str
+    message: str
+
+
+class ReadyWatch:
+    """The conditions `Ready` of the resources of a namespace with one in each kind, by kind; oldest first."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[Seen]] = {}
+
+    def turns(self, kind: str) -> int:
+        """How often the status became another one."""
+        return sum(before.status != after.status for before, after in pairwise(self.seen[kind]))
+
+    def messages(self) -> set[str]:
+        """Each message that somebody could have read."""
+        return {one.message for seen in self.seen.values() for one in seen}
+
+
+@contextmanager
+def watched_readiness(cluster: Cluster, namespace: str, kinds: Sequence[str]) -> Iterator[ReadyWatch]:
+    """Watch while it lasts; all is there when it has ended well."""
+    found = ReadyWatch()
+    with ExitStack() as watches:
+        events = {kind: watches.enter_context(watched(cluster, namespace, kind)) for kind in kinds}
+        yield found
+    for kind, told in events.items():
+        conditions = [one for _, body in told for one in body.get("status", {}).get("conditions", ())]
+        found.seen[kind] = [
+            Seen(one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"
+        ]

@@ -1,0 +1,38 @@
+"""A meta node and its clients with the certificates that are in the secrets of a store."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.service.meta_process import MetaProcess
+from tussock.operator.manifests.transport_security import Identity, role_patterns, server_name, tls_secret
+from tussock.operator.resources.store import StoreResource
+from tussock.statestore import StateStore, connect
+
+__all__ = ["meta_with"]
+
+
+@contextmanager
+def meta_with(
+    secrets: Mapping[str, Mapping[str, str]], store: StoreResource, folder: Path
+) -> Iterator[Callable[..., StateStore]]:
+    """A node that serves; what it answers connects to it as an identity. `secrets` are their `data`, by name."""
+    for name, data in secrets.items():
+        (folder / name).mkdir()
+        for file, content in data.items():
+            (folder / name / file).write_bytes(base64.b64decode(content))
+    own = folder / tls_secret(store, "meta")
+    files = ("--tls.certificate", own / "tls.crt", "--tls.key", own / "tls.key", "--tls.client-ca", own / "ca.crt")
+    roles = [part for role, names in role_patterns(store).items() for part in (f"--tls.roles.{role}", ",".join(names))]
+    with MetaProcess((folder / "bucket").as_uri(), *map(str, files), *roles) as meta:
+        meta.wait_until_it_leads()
+
+        def opened(identity: Identity, **options: Any) -> StateStore:
+            shown = folder / tls_secret(store, identity)
+            files = {"tls_ca": shown / "ca.crt", "tls_cert": shown / "tls.crt", "tls_key": shown / "tls.key"}
+            named = {"tls_server_name": server_name(store), **options}
+            return connect(meta.url, **{name: str(file) for name, file in files.items()}, **named)
+
+        yield opened

@@ -1,0 +1,72 @@
+"""Opening stores on buckets and clocks of the test's own, and reading them into plain Python."""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from support.store.versions import FakeSystem
+from tussock.statestore import StateStore
+from tussock.statestore.base.system import System
+from tussock.statestore.buckets import open_bucket
+from tussock.statestore.connection import open_store
+from tussock.statestore.contract.object_store import ObjectStore
+from tussock.statestore.settings import StoreSettings
+
+__all__ = ["InlineExecutor", "TickingSystem", "open_on", "pairs", "sst_objects"]
+
+TICK_SECONDS = 10
+
+
+class TickingSystem(FakeSystem):
+    """Clocks that the test moves; while they move, pins are renewed as the background threads would do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_tick: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def random_bytes(self, count: int) -> bytes:
+        with self._lock:
+            return super().random_bytes(count)
+
+    def forward(self, seconds: float) -> None:
+        while seconds > 0:
+            super().forward(min(seconds, TICK_SECONDS))
+            seconds -= TICK_SECONDS
+            for tick in list(self.on_tick):
+                tick()
+
+
+class InlineExecutor(Executor):
+    """Does at once what is submitted, in the caller's thread: the order of calls is the same in every run."""
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+
+def open_on(
+    bucket: ObjectStore, system: System, open_other: Callable[[str], ObjectStore] = open_bucket, **options: Any
+) -> StateStore:
+    """A store on a bucket object, without background compaction unless asked for."""
+    options.setdefault("compaction", False)
+    return open_store(StoreSettings(bucket.url, **options), system, bucket, open_other)
+
+
+def pairs(batches: Iterable[Any]) -> list[tuple[bytes, bytes]]:
+    """The rows of a raw scan, in their order."""
+    return [
+        row
+        for batch in batches
+        for row in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    ]
+
+
+def sst_objects(bucket: ObjectStore) -> set[str]:
+    """Ids of the SSTs that have an object in the bucket."""
+    return {info.path.removeprefix("sst/").partition(".")[0] for info in bucket.list("sst/")}
