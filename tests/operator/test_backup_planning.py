@@ -7,7 +7,14 @@ import pytest
 
 from support.computes import NOW, at, body, store
 from tussock.meta.version.deltas.backups import check_backup_name
-from tussock.operator.planning.backup import TEND_BACKUPS, BackupFacts, backup_id, backup_name, expired, plan_backup
+from tussock.operator.planning.backup import (
+    TEND_BACKUPS,
+    BackupFacts,
+    backup_id,
+    backup_name,
+    expired_backups,
+    plan_backup,
+)
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
 from tussock.operator.resources.backup import Retention, parse_backup
@@ -168,7 +175,7 @@ def test_of_missed_times_the_newest_is_made_up_for() -> None:
 def test_retention_keeps_what_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
     """An hour lies between two; the newest is kept by any rule, and foreign ones are never looked at."""
     all_of_them = [held(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
-    gone = expired(all_of_them, Retention(count=count, seconds=seconds), NOW)
+    gone = expired_backups(all_of_them, Retention(count=count, seconds=seconds), NOW)
     by_count = count or 0
     by_age = 0 if seconds is None else len([age for age in range(there) if age * 3600 + 90 < seconds])
     stays = there if count is None and seconds is None else min(there, max(by_count, by_age, 1))

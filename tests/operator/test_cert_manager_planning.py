@@ -7,7 +7,7 @@ import pytest
 
 from support.operator_stores import DEFAULTS, store_with
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.planning.certificates import first_end_of, missing_certificates
+from tussock.operator.planning.certificates import certificate_obstacle, first_end_of
 from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.conditions import Verdict
 from tussock.operator.planning.words.facts import BucketFact
@@ -32,7 +32,7 @@ def certificate(name: str, made: str, *conditions: dict[str, str], ends: str = "
 
 
 def missing(others: Any, children: Any = None, *, has_cert_manager: bool = True) -> Verdict | None:
-    return missing_certificates(STORE, children or {}, others, DEFAULTS, NOW, has_cert_manager=has_cert_manager)
+    return certificate_obstacle(STORE, children or {}, others, DEFAULTS, NOW, has_cert_manager=has_cert_manager)
 
 
 def test_nothing_is_missing_once_all_are_issued() -> None:

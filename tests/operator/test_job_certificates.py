@@ -13,7 +13,7 @@ from support.operator_stores import DEFAULTS, store_with
 from support.operators import Body, Objects, eventually
 from support.stores_in_cluster import serving
 from tussock.operator.certificates.issue import certificates_in
-from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renew_certificates, renew_job_certificate
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,
@@ -36,12 +36,14 @@ Secrets = dict[str, dict[str, str]]
 
 def renew_store(secrets: Secrets, now: datetime) -> None:
     wanted = desired_certificates(STORE, ("shop",), DEFAULTS)
-    secrets.update({found["metadata"]["name"]: found["data"] for found in renewed(STORE, wanted, secrets, now)})
+    secrets.update(
+        {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, wanted, secrets, now)}
+    )
 
 
 def renew_job(secrets: Secrets, now: datetime) -> bool:
     """Whether something was due."""
-    found = renewed_for_job(JOB, STORE, WANTED, secrets, now)
+    found = renew_job_certificate(JOB, STORE, WANTED, secrets, now)
     assert is_due_for_job(STORE, WANTED, secrets, now) is (found is not None)
     if found is None:
         return False

@@ -81,7 +81,7 @@ class Api:
         while True:
             query = [(name, value) for name, value in {**asked, "continue": token}.items() if value]
             answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
-            found += [_small(body) for body in answer.get("items") or ()]  # `null` if there are none
+            found += [_without_managed_fields(body) for body in answer.get("items") or ()]  # `null` if there are none
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
                 return found
@@ -185,7 +185,7 @@ def yaml_of(body: Mapping[str, Any]) -> bytes:
     return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
-def _small(body: Manifest) -> Manifest:
+def _without_managed_fields(body: Manifest) -> Manifest:
     """An object without its managed fields, which are most of its metadata."""
     body["metadata"].pop("managedFields", None)
     return body

@@ -88,11 +88,11 @@ class Lease:
             try:
                 body = await self._api.get("Lease", self._namespace, self._name)
             except ApiNotFound:
-                await self._api.create(self._renewed({}), self._namespace)
+                await self._api.create(self._renewal({}), self._namespace)
                 return True
             if not self._may_take(body):
                 return False
-            await self._api.replace(self._renewed(body), self._namespace)
+            await self._api.replace(self._renewal(body), self._namespace)
         except ApiConflict:
             return False
         except ApiError as error:
@@ -111,7 +111,7 @@ class Lease:
             return True
         return self._system.monotonic() - self._seen[1] >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
-    def _renewed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _renewal(self, body: dict[str, Any]) -> dict[str, Any]:
         now = datetime.fromtimestamp(self._system.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = body.get("spec") or {}
         ours = old.get("holderIdentity") == self._identity

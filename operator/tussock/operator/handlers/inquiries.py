@@ -24,7 +24,7 @@ from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason, is_serving
 from tussock.operator.planning.words.facts import LASTING_TIMES, BucketFact, PlatformFact
 from tussock.operator.planning.words.model import Ref
-from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use
+from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use_message
 from tussock.operator.probes.bucket import S3Target, check, check_readers, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
@@ -66,7 +66,7 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
         # It would not answer now, and the next question would come some seconds after it could.
         return None
     owner, about = _key(store), ("bucket", *_place(world, store))
-    last: BucketFact | None = world.probes.latest(owner, about)
+    last: BucketFact | None = world.probes.latest_fact(owner, about)
     # Only a write shows that a bucket is full; and a missing leader may be a sign of that.
     good = last is not None and last.reason is None and not _is_leaderless(world, store)
 
@@ -76,14 +76,14 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
         except ApiError as error:
             return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
         if isinstance(target, CloudTarget):
-            return await world.probes.in_thread(
+            return await world.probes.call_in_thread(
                 check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
             )
-        fact = await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
+        fact = await world.probes.call_in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
         if fact.reason is not None or good:
             return fact
         readers = await _readers_target(world, store, target)
-        return fact if readers is None else await world.probes.in_thread(check_readers, readers, _owner(store))
+        return fact if readers is None else await world.probes.call_in_thread(check_readers, readers, _owner(store))
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -101,7 +101,7 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
     """Clean up in the bucket of a store that is being deleted, and return the progress."""
 
     async def run() -> EmptiedFact:
-        ends = await _namespace_ends(world, store.namespace)
+        ends = await _is_namespace_ending(world, store.namespace)
         if ends and isinstance(store.spec.object_store.backend, ManagedStore):
             # Server and disk go with the namespace, whatever the deletion policy is.
             return EmptiedFact(done=True)
@@ -114,11 +114,11 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
         delete = store.spec.deletion_policy == "Delete"
         if isinstance(target, CloudTarget):
-            return await world.probes.in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
-        return await world.probes.in_thread(clean, target, _owner(store), world.system, delete=delete)
+            return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
+        return await world.probes.call_in_thread(clean, target, _owner(store), world.system, delete=delete)
 
     if not _has_credentials(store):
-        return _left_as_it_is(store)
+        return _untouched_fact(store)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
 
 
@@ -133,7 +133,7 @@ def _has_credentials(store: StoreResource) -> bool:
     return bucket_secret(store) is not None
 
 
-def _left_as_it_is(store: StoreResource) -> EmptiedFact:
+def _untouched_fact(store: StoreResource) -> EmptiedFact:
     """The fact for a bucket that the operator never reached: nothing to clean up, and no marker either."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
@@ -161,13 +161,13 @@ def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> Buck
         if found is None or belongs(found, holder_of(store)):
             return BucketFact(None)
         # Nodes are pods of other plans, and would mount whatever has the name.
-        told = name_in_use(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
+        told = name_in_use_message(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
         return BucketFact(Reason.NAME_IN_USE, told)
 
     return world.probes.fact(_key(store), ("claim", store.metadata.uid, name), run, BAD_SECONDS)
 
 
-async def _namespace_ends(world: World, name: str) -> bool:
+async def _is_namespace_ending(world: World, name: str) -> bool:
     """Whether a namespace is being deleted, so that nothing more can be made in it."""
     try:
         return bool((await world.api.get("Namespace", None, name))["metadata"].get("deletionTimestamp"))
@@ -187,10 +187,10 @@ def platform_fact(world: World, store: StoreResource, meta: str) -> PlatformFact
             certificates = await certificates_of(world, store, "client-reader")
         except CertificatesUnreadable as error:
             return PlatformFact(problem=str(error))
-        found = await world.probes.in_thread(ask, address, certificates, server_name(store))
+        found = await world.probes.call_in_thread(ask, address, certificates, server_name(store))
         if found.leader:
             return found
-        before: PlatformFact | None = world.probes.latest(owner, about)
+        before: PlatformFact | None = world.probes.latest_fact(owner, about)
         return found._replace(times=min((before.times if before is not None else 0) + 1, LASTING_TIMES))
 
     return world.probes.fact(owner, about, run, PLATFORM_SECONDS)

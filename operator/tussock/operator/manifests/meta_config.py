@@ -31,7 +31,7 @@ def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     _check_credentials(meta, store)
     # If the service can, it hands credentials out: then no other process needs a secret.
     suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
-    return strategic_merge(strategic_merge(suggested, given), _insisted(store))
+    return strategic_merge(strategic_merge(suggested, given), _fixed_config(store))
 
 
 def _check_credentials(meta: Meta, store: StoreResource) -> None:
@@ -70,7 +70,7 @@ def _credentials_mode(store: StoreResource) -> str:
     return "static" if isinstance(backend, S3Store) and bucket_secret(store) else "none"
 
 
-def _insisted(store: StoreResource) -> dict[str, Any]:
+def _fixed_config(store: StoreResource) -> dict[str, Any]:
     config: dict[str, Any] = {
         "store": bucket_url(store.spec.object_store),
         "listen": f"0.0.0.0:{GRPC_PORT}",
@@ -92,7 +92,7 @@ def _insisted(store: StoreResource) -> dict[str, Any]:
         }
     if reader_secret(store):
         config["credentials"] = {"reader_folder": READER_FOLDER}
-    return _without_nothing(config)
+    return _without_empty(config)
 
 
 def _bucket(store: StoreResource) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def _bucket(store: StoreResource) -> dict[str, Any]:
     return {}
 
 
-def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     """`tree` without empty options, and without groups in which none is left."""
-    cleaned = {name: _without_nothing(value) if isinstance(value, dict) else value for name, value in tree.items()}
+    cleaned = {name: _without_empty(value) if isinstance(value, dict) else value for name, value in tree.items()}
     return {name: value for name, value in cleaned.items() if value is not None and value != {}}
 
 

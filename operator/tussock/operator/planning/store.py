@@ -15,8 +15,8 @@ from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.planning.certificates import foreign_secrets, missing_certificates, writes_into
-from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups
+from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
+from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
 from tussock.operator.planning.restore import plan_restore
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, status_conditions
@@ -26,13 +26,13 @@ from tussock.operator.planning.words.conditions import (
     is_current,
     is_ready,
     is_serving,
-    progressing,
-    ready,
-    wrong,
+    problem_verdict,
+    progress_verdict,
+    ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
-from tussock.operator.planning.words.ownership import holder_of, in_the_way
+from tussock.operator.planning.words.ownership import foreign_object_verdict, holder_of
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
@@ -44,8 +44,8 @@ __all__ = [
     "StoreFacts",
     "is_prefix_held",
     "meta_names",
-    "of_store",
     "plan_store",
+    "resources_of_store",
 ]
 
 ISSUE_CERTIFICATES = "issue-certificates"
@@ -85,10 +85,13 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     facts = observed.facts
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
-        lost = lost_backups(store, observed.others) if Release() in step.actions else ()
+        lost = lost_backups_event(store, observed.others) if Release() in step.actions else ()
         status = _status(store, observed, step.verdict, now, step.verdict.message)
         return Plan((*lost, *step.actions), status, POLL_SECONDS)
-    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
+    metas, compactors = (
+        resources_of_store(observed.others, "Meta", store),
+        resources_of_store(observed.others, "Compactor", store),
+    )
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
@@ -114,7 +117,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         obstacle = _obstacle(store, observed, now)
         if obstacle is None and not is_prefix_held(store):
             # The status first, so that it is known if the operator dies now and another store wants the prefix.
-            obstacle = progressing(Reason.RECONCILING, "The prefix is being taken for this store.")
+            obstacle = progress_verdict(Reason.RECONCILING, "The prefix is being taken for this store.")
         if obstacle is None:
             actions += restoring.actions
             obstacle = restoring.obstacle
@@ -138,7 +141,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
     elif not metas and facts.sections.get("Meta") is not None:
-        verdict = progressing(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
+        verdict = progress_verdict(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
@@ -181,7 +184,7 @@ def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence
 def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
     if not facts.rivals:
         return None
-    return wrong(
+    return problem_verdict(
         Reason.PREFIX_IN_USE,
         f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, whose prefix is the "
         "same, or within this one, or around it. Take another prefix: a StateStore of another name with a prefix of "
@@ -192,9 +195,9 @@ def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
 def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
     """The first obstacle to starting anything; `None` if there is none."""
     facts = observed.facts
-    metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
+    metas = meta_names(store, resources_of_store(observed.others, "Meta", store), facts.sections)
     if foreign := foreign_secrets(store, observed.others, metas, facts.defaults):
-        return in_the_way(foreign[0], observed.others[foreign[0]], store.namespace, holder_of(store))
+        return foreign_object_verdict(foreign[0], observed.others[foreign[0]], store.namespace, holder_of(store))
     if isinstance(store.spec.object_store.backend, ManagedStore):
         name = managed_name(store)
         pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
@@ -206,13 +209,13 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
     if facts.bucket is None:
         known = store.status.get("obstacle")
         if known is None:
-            return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
+            return progress_verdict(Reason.RECONCILING, "The bucket is being looked at for the first time.")
         # The operator has just started, or the secret has changed: until the next probe, the last verdict holds.
         if known:
-            return (last_verdict(store) or progressing(Reason.RECONCILING, known))._replace(message=known)
+            return (last_verdict(store) or progress_verdict(Reason.RECONCILING, known))._replace(message=known)
     elif facts.bucket.reason is not None:
-        return wrong(facts.bucket.reason, facts.bucket.message)
-    return missing_certificates(
+        return problem_verdict(facts.bucket.reason, facts.bucket.message)
+    return certificate_obstacle(
         store,
         observed.children,
         observed.others,
@@ -233,14 +236,14 @@ def _missing_secret(store: StoreResource, observed: Observed[StoreFacts]) -> Ver
         name, keys = found
         secret = observed.others.get(Ref("Secret", name))
         if secret is None:
-            return wrong(
+            return problem_verdict(
                 Reason.SECRET_NOT_FOUND,
                 f"There is no Secret {name} in namespace {store.namespace}, which {field} names. Create it with the "
                 f"keys {', '.join(sorted(keys.values()))}.",
             )
         absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
         if absent:
-            return wrong(
+            return problem_verdict(
                 Reason.SECRET_KEY_MISSING,
                 f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in {field}.",
             )
@@ -267,7 +270,7 @@ def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Ver
     return obstacle is None or exists
 
 
-def of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
+def resources_of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
     """All resources of a kind that refer to the store, by name."""
     found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
     return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
@@ -279,26 +282,28 @@ def _verdict(
     """The verdict on a store without obstacles: that of its first part that is not ready."""
     if not metas:
         told = "There is no Meta of this store yet; create one, or give spec.meta."
-        return progressing(Reason.WAITING_FOR_META, told)
+        return progress_verdict(Reason.WAITING_FOR_META, told)
     for body in [*metas, *compactors]:
         kind, name = body["kind"], body["metadata"]["name"]
         held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
         if not held:
-            return progressing(_waiting(kind), f"{kind} {name} is being looked at for the first time.", serving=serving)
+            return progress_verdict(
+                _waiting_reason(kind), f"{kind} {name} is being looked at for the first time.", serving=serving
+            )
         if not is_current(body) and held["Degraded"]["status"] != "True":
             told = f"{kind} {name} has changed, and is being looked at."
-            return progressing(_waiting(kind), told, serving=serving)
+            return progress_verdict(_waiting_reason(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":
-            return wrong(Reason(held["Ready"]["reason"]), told, serving=serving)
+            return problem_verdict(Reason(held["Ready"]["reason"]), told, serving=serving)
         if not is_ready(body) or held["Progressing"]["status"] == "True":
             rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
-            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting(kind)
-            return progressing(reason, told, serving=serving)
-    return ready(f"The store serves at {_endpoint(store, metas)}.")
+            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
+            return progress_verdict(reason, told, serving=serving)
+    return ready_verdict(f"The store serves at {_endpoint(store, metas)}.")
 
 
-def _waiting(kind: str) -> Reason:
+def _waiting_reason(kind: str) -> Reason:
     return Reason.WAITING_FOR_META if kind == "Meta" else Reason.WAITING_FOR_COMPACTORS
 
 
@@ -310,8 +315,11 @@ def _status(
     store: StoreResource, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
 ) -> dict[str, Any]:
     """The status; `obstacle` keeps all others from starting: empty for none, `None` before the first probe."""
-    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
-    computes = of_store(observed.others, "Compute", store)
+    metas, compactors = (
+        resources_of_store(observed.others, "Meta", store),
+        resources_of_store(observed.others, "Compactor", store),
+    )
+    computes = resources_of_store(observed.others, "Compute", store)
     status: dict[str, Any] = {
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tussock.operator.manifests.meta import SPEC_ANNOTATION
-from tussock.operator.planning.words.comparison import APPLIED, marked
+from tussock.operator.planning.words.comparison import APPLIED, mark
 from tussock.operator.planning.words.model import Manifest, Ref
 
-__all__ = ["StoreTurn", "asked_by_operator", "before", "is_changing", "is_pending"]
+__all__ = ["StoreTurn", "is_asked_by_operator", "is_changing", "is_pending", "predecessors"]
 
 
 class StoreTurn(NamedTuple):
@@ -30,7 +30,7 @@ class StoreTurn(NamedTuple):
     """It has no problems."""
 
 
-def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, ...]:
+def predecessors(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, ...]:
     """The stores to change before `mine`; none if it is its turn. At most `parallel` change at a time."""
     own = [store for store in stores if store.name == mine]
     if any(store.changing for store in own):
@@ -44,7 +44,7 @@ def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, 
     return () if len(changing) + len(ahead) < parallel else (*changing, *ahead)
 
 
-def asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
+def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
     """Whether running meta nodes would change although nobody has changed a spec.
 
     Not if somebody has edited the Deployment by hand: that is repaired at once.
@@ -64,8 +64,8 @@ def is_pending(wanted: Manifest, found: Manifest | None) -> bool:
     """Whether an existing workload was made from something else than the wanted one."""
     if found is None:
         return False
-    mark = marked(wanted)["metadata"]["annotations"][APPLIED]
-    return bool((found["metadata"].get("annotations") or {}).get(APPLIED) != mark)
+    digest = mark(wanted)["metadata"]["annotations"][APPLIED]
+    return bool((found["metadata"].get("annotations") or {}).get(APPLIED) != digest)
 
 
 def is_changing(found: Manifest | None) -> bool:

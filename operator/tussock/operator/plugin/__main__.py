@@ -134,7 +134,7 @@ def _compact(kubectl: Kubectl, name: str, table: str, seconds: int) -> None:
         raise KubectlFailed(f"nobody leads StateStore {name}; see kubectl tussock status {name}")
     store = parse_store(body)
     certificates = _certificates(kubectl, store) if has_tls(store) else None
-    with kubectl.forwarded(f"pod/{leader}", GRPC_PORT) as address:
+    with kubectl.forward(f"pod/{leader}", GRPC_PORT) as address:
         compact(address, certificates, server_name(store), table, seconds, RealSystem())
     sys.stdout.write(f"Table {table} of {name} is compacted.\n")
 

@@ -88,7 +88,7 @@ def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketF
             pool.check()
             return found
     except S3Error as error:
-        return _refused(target, error)
+        return _refusal(target, error)
     except _UNREACHABLE as error:
         return BucketFact(
             Reason.BUCKET_UNREACHABLE,
@@ -113,7 +113,7 @@ def check_readers(target: S3Target, owner: Owner) -> BucketFact:
             may_write = _S3Place(client, target).may_put(Marker(owner))
             pool.check()
     except S3Error as error:
-        fact = _refused(target, error)
+        fact = _refusal(target, error)
         words = "For the key pair of spec.objectStore.s3.readerCredentialsSecret, which reads below sst/ and log/:"
         return BucketFact(fact.reason, f"{words} {fact.message}")
     except _UNREACHABLE as error:
@@ -147,7 +147,7 @@ def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> Em
     except S3Error as error:
         if error.code == "NoSuchBucket":
             return EmptiedFact(done=True)
-        return EmptiedFact(done=False, message=_refused(target, error).message, stuck=True)
+        return EmptiedFact(done=False, message=_refusal(target, error).message, stuck=True)
     except _UNREACHABLE as error:
         return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error, pool)}.", stuck=True)
 
@@ -240,7 +240,7 @@ def _client(target: S3Target, pool: BoundedPool) -> Minio:
     )
 
 
-def _refused(target: S3Target, error: S3Error) -> BucketFact:
+def _refusal(target: S3Target, error: S3Error) -> BucketFact:
     if error.code == "NoSuchBucket":
         told = f"There is no bucket {target.bucket} at {target.endpoint}. Create it, or correct spec.objectStore."
         return BucketFact(Reason.BUCKET_NOT_FOUND, told)

@@ -13,7 +13,7 @@ from typing import Protocol
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claimed, in_use, is_of_store
+from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claim_prefix, in_use_fact, is_of_store
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
@@ -68,10 +68,10 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
         found = place.marker()
         # Only asked for when it matters: a listing at each look would cost money.
         foreign = found is None or found.owner.uid != owner.uid
-        wanted = claimed(found, owner, adopt, has_store=foreign and _has_store(place))
+        wanted = claim_prefix(found, owner, adopt, has_store=foreign and _has_store(place))
         if wanted is None:
             assert found is not None
-            return in_use(place.url, place.path(OWNER_MARKER), found.owner)
+            return in_use_fact(place.url, place.path(OWNER_MARKER), found.owner)
         has_store = wanted.found != "nothing"
         if wanted == found and not write:
             return BucketFact(None, has_store=has_store)
@@ -95,11 +95,13 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
     if found is None:
         # Nothing shows whose the objects are. A deletion that had removed everything, with the marker last, finds none.
         if delete and any(_own_names(place)):
-            return _kept(f"{place.url}: its objects stay: no object {place.path(OWNER_MARKER)} shows whose they are")
+            return _kept_fact(
+                f"{place.url}: its objects stay: no object {place.path(OWNER_MARKER)} shows whose they are"
+            )
         return EmptiedFact(done=True)
     if found.owner.uid != owner.uid:
         told = f"{place.url} belongs to {found.owner}, and nothing was touched there"
-        return _kept(told) if delete else EmptiedFact(done=True)
+        return _kept_fact(told) if delete else EmptiedFact(done=True)
     keeps = _reason_to_keep(place, found) if delete else ""
     if delete and not keeps:
         try:
@@ -110,7 +112,7 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
             told = f"{deleted} objects were removed just now, and more are left"
             return EmptiedFact(done=False, message=f"{place.url}: {told}.")
     place.delete([OWNER_MARKER])
-    return _kept(keeps) if keeps else EmptiedFact(done=True)
+    return _kept_fact(keeps) if keeps else EmptiedFact(done=True)
 
 
 def _reason_to_keep(place: Place, marker: Marker) -> str:
@@ -131,7 +133,7 @@ def _reason_to_keep(place: Place, marker: Marker) -> str:
     )
 
 
-def _kept(told: str) -> EmptiedFact:
+def _kept_fact(told: str) -> EmptiedFact:
     return EmptiedFact(done=False, message=f"{told}.", hopeless=True)
 
 

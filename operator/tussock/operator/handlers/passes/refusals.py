@@ -15,7 +15,7 @@ from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Work, ref_of
 
-__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "told_of"]
+__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "refusal_summary"]
 
 _TOLD_MAX = 3
 """The number of refusals in a condition's message; most often they are all the same."""
@@ -37,7 +37,7 @@ class Refusals:
     def __init__(self) -> None:
         self._held: dict[Key, dict[str, _Refusal]] = {}
 
-    def of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
+    def refusal_of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
         """Why this action is not worth a request yet; `None` to try it. `now` is in seconds of any clock."""
         found = self._held.get(key, {}).get(_name(action))
         if found is None or found.content != _content(action) or now >= found.until:
@@ -61,13 +61,13 @@ class Refusals:
         if left:
             self._held[key] = left
 
-    def next(self, key: Key, now: float) -> float | None:
+    def wait_seconds(self, key: Key, now: float) -> float | None:
         """The seconds until the first refused action of a resource is due again; `None` without one."""
         found = self._held.get(key)
         return max(0.0, min(refusal.until for refusal in found.values()) - now) if found else None
 
 
-def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
+def refusal_summary(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
     """The reason of some refusals, and a message: foreign objects first, which the operator itself refuses."""
     taken = [error for error in errors if isinstance(error, NameInUse)]
     if len(taken) == len(errors) and all(error.passes for error in taken):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, ready, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict, ready_verdict
 from tussock.operator.planning.words.model import Manifest, seconds_since
 
 __all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
@@ -62,19 +62,19 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
     if found.problem:
         old = " The pods from before still serve." if serving else ""
         if found.problem.reason is Reason.UNSCHEDULABLE:
-            return progressing(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
-        return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
+            return progress_verdict(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
+        return problem_verdict(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
     if found.done and not found.wanted:
-        return ready(f"No {what} are asked for.")
+        return ready_verdict(f"No {what} are asked for.")
     if found.done:
-        return ready(f"All {found.wanted} {what} serve.")
+        return ready_verdict(f"All {found.wanted} {what} serve.")
     if found.updated > found.wanted and found.ready >= found.wanted:
         left = found.updated - found.wanted
         told = f"{found.wanted} {what} serve; {left} more {'is' if left == 1 else 'are'} being stopped."
-        return progressing(Reason.ROLLING_OUT, told, serving=serving)
+        return progress_verdict(Reason.ROLLING_OUT, told, serving=serving)
     # Old pods serve until new ones do, so serving pods are counted as old first.
     new = max(0, found.ready - (found.replicas - found.updated))
-    return progressing(
+    return progress_verdict(
         Reason.ROLLING_OUT,
         f"{new} of {found.wanted} {what} serve with image {image}.",
         serving=serving,
