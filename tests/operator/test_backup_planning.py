@@ -137,7 +137,7 @@ def test_a_backup_that_somebody_deleted_is_not_made_again() -> None:
     case.held = []
     plan = case.settle()
     assert ready_of(plan) == ("False", "True", "BackupFailed")
-    assert "not in StateStore s any more" in plan.status["conditions"][0]["message"]
+    assert "is no longer in StateStore s" in plan.status["conditions"][0]["message"]
 
 
 SCHEDULED_EMPTY = ("False", "False", "Scheduled")
@@ -285,7 +285,7 @@ def test_a_failure_is_told_and_tried_again(listed: bool, is_due: bool) -> None:
         assert case.work(plan) is None
         return
     assert ready_of(plan) == ("True", "True", "BackupFailed")
-    assert "the meta service says no. It is tried again" in plan.status["conditions"][0]["message"]
+    assert "the meta service says no. The operator tries again" in plan.status["conditions"][0]["message"]
     assert case.work(plan) is not None
     assert plan.again_seconds == 10
     case.problem, case.held = "", before

@@ -66,14 +66,14 @@ def test_an_issuer_gets_a_minute_before_something_is_wrong() -> None:
     young = missing(others, certificate("shop-meta-tls", "2026-11-22T11:59:30Z"))
     assert young is not None
     assert (young.reason, young.degraded) == ("Reconciling", False)
-    assert young.message == "Waiting until cert-manager has issued shop-meta-tls by ClusterIssuer company."
+    assert young.message == "Waiting until cert-manager has issued shop-meta-tls with ClusterIssuer company."
     old = missing(others, certificate("shop-meta-tls", "2026-11-22T11:58:30Z", words))
     assert old is not None
     assert (old.reason, old.degraded) == ("CertificatesNotIssued", True)
-    assert "shop-meta-tls by ClusterIssuer company (The certificate request has failed). Look" in old.message
+    assert "shop-meta-tls with ClusterIssuer company (The certificate request has failed). Check" in old.message
     silent = missing(others, certificate("shop-meta-tls", "2026-11-22T11:58:30Z"))
     assert silent is not None
-    assert "ClusterIssuer company. Look whether there is this issuer" in silent.message
+    assert "ClusterIssuer company. Check that this issuer exists" in silent.message
 
 
 @pytest.mark.parametrize("identity", ["meta", "compactor"])

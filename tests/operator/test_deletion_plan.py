@@ -18,7 +18,7 @@ END = (*NODES, Release())
 DONE = EmptiedFact(done=True)
 STUCK = EmptiedFact(done=False, message="the bucket is away.", stuck=True)
 HOPELESS = STUCK._replace(hopeless=True)
-BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
+BUSY = EmptiedFact(done=False, message="the operator has deleted 1000 objects in this run, and more are left.")
 
 
 def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StoreResource:
@@ -82,7 +82,7 @@ def test_where_others_were_first_nothing_is_touched(policy: str, tells: bool) ->
     """A store that was refused for their sake goes at once, whatever its policy is."""
     found = depart(store(1, policy), [], {}, untouched_fact(store(1, policy), ["n/first"]), NOW)
     assert found.actions == (Release(),)
-    assert ("s3://b belongs to StateStore n/first, and nothing was touched" in found.verdict.message) is tells
+    assert ("s3://b belongs to StateStore n/first, and the operator changed nothing" in found.verdict.message) is tells
 
 
 @pytest.mark.parametrize(

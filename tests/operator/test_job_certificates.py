@@ -164,7 +164,7 @@ def test_a_certificate_of_somebody_else_is_not_used(tls: dict[str, Any]) -> None
     assert works(world) == []
     assert not [one for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "Certificate"]
     assert world.reason() == ("False", "NameInUse")
-    assert "There is a Secret x-driver-tls in namespace team that is not of Compute x" in world.message()
+    assert "There is a Secret x-driver-tls in namespace team that does not belong to Compute x" in world.message()
 
 
 def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
@@ -182,7 +182,7 @@ def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
     assert certificate["spec"]["uris"] == ["tussock://team/s/writer/x"]
     assert certificate["spec"]["secretTemplate"]["labels"]["tussock.dev/owner"] == "x"
     assert (world.pods, world.reason()) == ([], ("False", "Reconciling"))
-    assert "cert-manager has issued x-driver-tls by ClusterIssuer company" in world.message()
+    assert "cert-manager has issued x-driver-tls with ClusterIssuer company" in world.message()
     world.others[SECRET] = world.children[SECRET] = issued
     world.settle()
     assert world.pods == ["x-driver"]
@@ -256,7 +256,10 @@ def test_a_foreign_secret_of_that_name_is_left_alone(store: Body, name: str, sha
     before = shared.get("Secret", secret)
     shared.apply(job(platform, f"{name}-j"))
     message = shared.await_reason("Compute", f"{name}-j", "NameInUse")["message"]
-    assert f"There is a Secret {secret} in namespace {shared.namespace} that is not of Compute {name}-j" in message
+    assert (
+        f"There is a Secret {secret} in namespace {shared.namespace} that does not belong to Compute {name}-j"
+        in message
+    )
     assert shared.get("Secret", secret) == before
     assert shared.get("Pod", f"{name}-j-driver") is None
     shared.delete("Secret", secret)

@@ -112,7 +112,7 @@ def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: Min
     make_reader(minio, user, password)
     shared.apply(secret(f"{name}-bucket", **{"access-key-id": user, "secret-access-key": password}))
     shared.apply(store)
-    expect_nothing_started(shared, name, "BucketNotWritable", "can be read and not written")
+    expect_nothing_started(shared, name, "BucketNotWritable", "but not write to it")
 
 
 def make_reader(minio: MinioServer, user: str, password: str) -> None:

@@ -144,7 +144,7 @@ def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = [reference]
     found = plan(store(tls={"mode": "managed"}), others={**secret(), **former})
     assert told(found)[0] == "Reconciling"
-    assert "a former resource of this name had is gone: Secret s-ca" in found.status["conditions"][0]["message"]
+    assert "what a former resource of this name owned: Secret s-ca" in found.status["conditions"][0]["message"]
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = []
     assert told(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
 
@@ -269,14 +269,14 @@ def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
     }
     found = plan(store(), GOOD, others)
     assert told(found) == ("WaitingForMeta", "TTF")
-    assert found.status["conditions"][0]["message"] == "Meta s has changed, and is being looked at."
+    assert found.status["conditions"][0]["message"] == "Meta s has changed; the operator is checking it."
 
 
 def test_a_meta_of_the_section_is_on_its_way() -> None:
     """And is not asked for: the user has written the section."""
     found = plan(store(meta={}), GOOD)
     assert told(found) == ("WaitingForMeta", "FTF")
-    assert found.status["conditions"][0]["message"] == "Meta s is being made."
+    assert found.status["conditions"][0]["message"] == "The operator is creating Meta s."
 
 
 def test_a_status_of_another_release_is_no_hindrance() -> None:

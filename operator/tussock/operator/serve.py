@@ -196,7 +196,7 @@ async def _await_certificates(world: World, namespace: str | None) -> None:
         except ApiUnavailable:
             continue
         if found:
-            log.info("cert-manager is there now; beginning anew, to watch its certificates")
+            log.info("found cert-manager; restarting to watch its certificates")
             return
 
 
@@ -210,7 +210,7 @@ async def _await_definitions(api: Api, namespace: str | None) -> None:
         try:
             await api.list_metadata("StateStore", namespace, OURS)
         except ApiError as error:
-            log.error("StateStores cannot be listed: install crds/, or give the operator its role", error=str(error))
+            log.error("could not list StateStores: install crds/, or give the operator its role", error=str(error))
             await asyncio.sleep(5.0)
         else:
             return

@@ -1,7 +1,7 @@
 """Creates and changes children, and never an object that only has the name of one.
 
 Server-side apply creates an object or takes it over, and cannot be limited to one of the two. So an object that is not
-known to be ours is looked up by its name. If it is missing, it is created, which fails if somebody else was faster; if
+known to be ours is looked up by its name. If it is missing, it is created, which fails if another client was faster; if
 it exists, it must be ours (`planning/words/ownership.py`) and is applied with its uid, so that no other object is
 touched.
 

@@ -70,7 +70,7 @@ class Lease:
                 renewed = self._system.monotonic()
             elif self._holder not in ("", self._identity):
                 break
-        log.error("the lease was lost", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+        log.error("lost the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def release(self) -> None:
         """Give the Lease back at once, so that another replica need not wait; a failure is only logged."""
@@ -80,7 +80,7 @@ class Lease:
                 body["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._api.replace(body, self._namespace)
         except ApiError as error:
-            log.warning("the lease was not given back; others wait for its end", error=str(error))
+            log.warning("could not release the lease; other replicas wait until it expires", error=str(error))
 
     async def _try(self) -> bool:
         """Take or renew the Lease if possible; returns whether this replica holds it now."""
@@ -96,7 +96,7 @@ class Lease:
         except ApiConflict:
             return False
         except ApiError as error:
-            log.warning("the lease could not be taken or renewed", error=str(error))
+            log.warning("could not take or renew the lease", error=str(error))
             return False
         finally:
             self._turned()

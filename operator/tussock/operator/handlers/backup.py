@@ -20,7 +20,7 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["STATE_STORE_BACKUP"]
 
 LIST_SECONDS = 60.0
-"""Backups are listed this often even if nothing is due, since somebody may delete one in the store."""
+"""Backups are listed this often even if nothing is due, since a user may delete one in the store."""
 
 
 def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed[BackupFacts]:

@@ -70,7 +70,7 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
 
 
 def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
-    """Whether to issue the certificate of a job; false if somebody else issues it, or before the first look."""
+    """Whether to issue the certificate of a job; false if the operator does not issue it, or before the first look."""
     if store.spec.tls.mode != "managed":
         return False
     wanted = job_certificate(compute, store)

@@ -74,7 +74,7 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
         try:
             target = await _target(world, store)
         except ApiError as error:
-            return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
+            return BucketFact(Reason.SECRET_NOT_FOUND, f"The operator cannot read the secret of the bucket: {error}")
         if isinstance(target, CloudTarget):
             return await world.probes.call_in_thread(
                 check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
@@ -111,7 +111,9 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             told = f"The secret of the bucket is gone: {error}"
             return EmptiedFact(done=False, message=told, stuck=True, hopeless=ends)
         except ApiError as error:
-            return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
+            return EmptiedFact(
+                done=False, message=f"The operator cannot read the secret of the bucket: {error}", stuck=True
+            )
         delete = store.spec.deletion_policy == "Delete"
         if isinstance(target, CloudTarget):
             return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
@@ -138,8 +140,8 @@ def _untouched_fact(store: StoreResource) -> EmptiedFact:
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
     told = (
-        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, and so there is no marker that "
-        "shows whose its objects are. They stay; remove them by hand."
+        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, so there is no marker that "
+        "shows which store its objects belong to. They stay; delete them by hand."
     )
     return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
 
@@ -157,7 +159,9 @@ def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> Buck
             told = f"There is no PersistentVolumeClaim {name} in namespace {store.namespace}; create it."
             return BucketFact(Reason.BUCKET_NOT_FOUND, told)
         except ApiError as error:
-            return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
+            return BucketFact(
+                Reason.BUCKET_UNREACHABLE, f"The operator cannot read PersistentVolumeClaim {name}: {error}"
+            )
         if found is None or belongs(found, holder_of(store)):
             return BucketFact(None)
         # Nodes are pods of other plans, and would mount whatever has the name.
@@ -208,7 +212,7 @@ async def certificates_of(world: World, store: StoreResource, identity: Identity
         data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
         return Certificates(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")))
     except ApiError as error:
-        raise CertificatesUnreadable(f"The certificate to ask them with cannot be read: {error}") from error
+        raise CertificatesUnreadable(f"The operator cannot read the certificate for its requests: {error}") from error
     except KeyError as error:
         raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
 
@@ -256,7 +260,7 @@ def _serves(world: World, store: StoreResource) -> bool:
 def _place(world: World, store: StoreResource) -> tuple[Hashable, ...]:
     """Everything that an answer of the bucket depends on: its place, the version of its secret, and what is adopted."""
     backend = store.spec.object_store.backend
-    versions = tuple(_version(world, store.namespace, name) for name, _ in secrets_of_bucket(store))
+    versions = tuple(_version(world, store.namespace, secret.name) for secret in secrets_of_bucket(store))
     # Structs that contain lists cannot be hashed; their text can.
     return store.metadata.uid, repr(backend), versions, store.spec.adopt
 

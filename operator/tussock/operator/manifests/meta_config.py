@@ -1,6 +1,6 @@
 """The configuration file of meta nodes: the store's part, the user's part, and settings that must hold.
 
-`docs/meta-service.md` lists the settings. The file is in a ConfigMap, which everybody in the namespace may read, so a
+`docs/meta-service.md` lists the settings. The file is in a ConfigMap, which every user of the namespace may read, so a
 secret in it is refused; credentials come as files.
 """
 
@@ -40,24 +40,24 @@ def _check_credentials(meta: Meta, store: StoreResource) -> None:
     for name in _SECRETS:
         if name in given:
             raise InvalidResource(
-                f"Meta {meta.name}: config.credentials.{name} does not belong into a ConfigMap; name a secret in "
+                f"Meta {meta.name}: config.credentials.{name} does not belong in a ConfigMap; name a secret in "
                 f"objectStore of StateStore {store.name}"
             )
     has_pair = isinstance(store.spec.object_store.backend, S3Store | ManagedStore) and bucket_secret(store)
     if given.get("mode", "none") != "none" and not has_pair:
         raise InvalidResource(
-            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
+            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, but there is no key pair to hand out: "
             "only objectStore.managed, and s3 with a credentialsSecret, have one. Leave the mode out"
         )
     if meta.spec.config.get("tls") and not has_tls(store):
         raise InvalidResource(
-            f"Meta {meta.name}: config.tls.revoked is about certificates, and spec.tls.mode of StateStore {store.name} "
+            f"Meta {meta.name}: config.tls.revoked is about certificates, but spec.tls.mode of StateStore {store.name} "
             "is none. Leave it out"
         )
     mode = given.get("mode", "static")
     if mode != "static" and reader_secret(store):
         raise InvalidResource(
-            f"Meta {meta.name}: config.credentials.mode is {mode!r}, and only the mode static hands out the pair of "
+            f"Meta {meta.name}: config.credentials.mode is {mode!r}, but only the mode static hands out the pair of "
             f"objectStore.s3.readerCredentialsSecret of StateStore {store.name}. Leave one of the two out"
         )
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
 | meta | HTTP | the operator, Prometheus if its namespace is known, pods with that label (for the console) |
-| compactor | | nobody: it opens connections itself, and accepts none |
+| compactor | | no pod: it opens connections itself, and accepts none |
 | minio | S3 | pods of the store, pods with that label, the operator |
 
 Only incoming traffic is limited. The addresses of the bucket, its STS and the issuers of identities are not known here,

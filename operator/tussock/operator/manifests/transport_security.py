@@ -95,7 +95,7 @@ def job_uri(store: StoreResource, compute: str) -> str:
 
 
 def job_common_name(compute: str) -> str:
-    """For people. No pattern fits it, whatever the job is called, so a common name makes nobody a job or an admin."""
+    """For people. No pattern fits it, whatever the job is called, so it makes no client a job or an admin."""
     return f"tussock-job-{compute}"
 
 

@@ -5,7 +5,7 @@ had asked for one asks for the same again, and finds it made; and the id shows w
 whatever else the store has.
 
 Of the missed times of a schedule, only the newest is made up for. The status remembers up to which time the schedule
-was followed, so that a backup which somebody deleted in the store is not made again.
+was followed, so that a backup which a user deleted in the store is not made again.
 """
 
 import hashlib
@@ -93,7 +93,7 @@ def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: 
     waits = _wait_verdict(backup, observed, own)
     actions: tuple[Work, ...] = ()
     if backup.spec.suspend and (due or schedule):
-        verdict = idle_verdict(Reason.SUSPENDED, "No backups are made until spec.suspend is false.")
+        verdict = idle_verdict(Reason.SUSPENDED, "The operator makes no backups until spec.suspend is false.")
     elif waits is not None and due is not None:
         verdict = waits
     else:
@@ -138,12 +138,12 @@ def _wait_verdict(
     name, facts = backup.spec.store_ref.name, observed.facts
     waits = store_wait_verdict(observed.others.get(Ref("StateStore", name)), name)
     if facts.store is None:
-        return waits or progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {name} cannot be understood.")
+        return waits or progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {name} is invalid; see its status.")
     if facts.store.is_being_deleted:
         return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {name} is being deleted.")
     if facts.store.spec.paused:
         return idle_verdict(
-            Reason.PAUSED, f"StateStore {name} is paused: no backups are made until spec.paused is false."
+            Reason.PAUSED, f"StateStore {name} is paused: the operator makes no backups until spec.paused is false."
         )
     if not facts.serves:
         # Meta nodes that serve make backups, even if the store cannot be changed.
@@ -153,7 +153,7 @@ def _wait_verdict(
     if own is None and not (facts.tended and facts.tended.problem):
         # After its start, the operator keeps the object as it was until the store has been asked.
         return last_verdict(backup) or progress_verdict(
-            Reason.RECONCILING, f"The backups of StateStore {name} are being listed."
+            Reason.RECONCILING, f"The operator is listing the backups of StateStore {name}."
         )
     return None
 
@@ -167,9 +167,10 @@ def _orphan_verdict(backup: StateStoreBackup, observed: Observed[BackupFacts]) -
     where = str(backup.status.get("storeUrl", "")) or "its bucket"
     return problem_verdict(
         Reason.STORE_GONE,
-        f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, and nobody else can tell whether backup "
-        f"{backup.status['backupName']} is still there. In a bucket it stays ({where}): restoreFrom takes it from "
-        "there with backupName and objectStore. The disk of a managed object store goes by the store's deletionPolicy.",
+        f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, so the operator cannot check whether "
+        f"backup {backup.status['backupName']} still exists. A backup in a bucket stays there ({where}): restore it "
+        "with restoreFrom.backupName and restoreFrom.objectStore. On the disk of a managed object store, the store's "
+        "deletionPolicy decides.",
     )
 
 
@@ -192,19 +193,19 @@ def _verdict(
     if problem and (due or gone):
         what = f"Backup {due.name} could not be made" if due else f"Backup {gone[0].name} could not be deleted"
         return problem_verdict(
-            Reason.BACKUP_FAILED, f"{what} in StateStore {store}: {problem} It is tried again.{when}"
+            Reason.BACKUP_FAILED, f"{what} in StateStore {store}: {problem} The operator tries again.{when}"
         )
     if due is not None:
-        return progress_verdict(Reason.RUNNING, f"Backup {due.name} of StateStore {store} is being made.")
+        return progress_verdict(Reason.RUNNING, f"StateStore {store} is making backup {due.name}.")
     if upcoming is not None:
         count = _count(backup, own)
-        return idle_verdict(Reason.SCHEDULED, f"Backups of StateStore {store} that are there: {count}.{when}")
+        return idle_verdict(Reason.SCHEDULED, f"Backups of this object in StateStore {store}: {count}.{when}")
     name = own[0].name if own else backup.status.get("backupName", "")
     if own is not None and not own:
         return problem_verdict(
-            Reason.BACKUP_FAILED, f"Backup {name} is not in StateStore {store} any more; make another object."
+            Reason.BACKUP_FAILED, f"Backup {name} is no longer in StateStore {store}; create another StateStoreBackup."
         )
-    return idle_verdict(Reason.COMPLETED, f"Backup {name} of StateStore {store} is made.")
+    return idle_verdict(Reason.COMPLETED, f"Backup {name} of StateStore {store} is complete.")
 
 
 def _work(backup: StateStoreBackup, due: _Due | None, gone: Sequence[HeldBackup]) -> tuple[Work, ...]:
@@ -229,13 +230,16 @@ def _depart(
     if tended is not None and tended.leaving and tended.backups is not None and not own:
         return plan(progress_verdict(Reason.DELETING, "Its backups are deleted."), Release())
     if facts.store is None or facts.store.is_being_deleted:
-        told = f"StateStore {backup.spec.store_ref.name} is gone or goes, so the backups in its bucket stay."
+        told = (
+            f"StateStore {backup.spec.store_ref.name} is gone or is being deleted, so the backups in its bucket stay."
+        )
         return plan(progress_verdict(Reason.DELETING, told), Release())
     named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "if there are any")
-    problem = (tended.problem if tended else "") or "no meta node of the store can be asked."
+    problem = (tended.problem if tended else "") or "no meta node of the store serves."
     if seconds_since(backup.metadata.deletion_timestamp, now) >= facts.store.spec.deletion_deadline_seconds:
         return plan(
-            problem_verdict(Reason.DELETION_GAVE_UP, f"Backups were not deleted ({named}): {problem}"), Release()
+            problem_verdict(Reason.DELETION_GAVE_UP, f"The operator could not delete the backups ({named}): {problem}"),
+            Release(),
         )
     waiting = progress_verdict(Reason.DELETING, f"Deleting its backups ({named}).")
     if not facts.serves:

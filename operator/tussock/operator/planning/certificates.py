@@ -1,4 +1,4 @@
-"""Checks whether a store has the certificates that it needs and, if somebody else issues them, what is missing.
+"""Checks whether a store has the certificates that it needs and, if the operator does not issue them, what is missing.
 
 cert-manager says in the conditions of a `Certificate` how far it is, but not why: the reason is in the
 `CertificateRequest` and the issuer, which the operator has no right to read. So a message says where to look.
@@ -45,8 +45,8 @@ def certificate_obstacle(
         if not has_cert_manager:
             return problem_verdict(
                 Reason.CERTIFICATES_NOT_ISSUED,
-                "spec.tls asks cert-manager for certificates, and the operator sees none of its Certificates. Install "
-                "cert-manager, which is noticed within a minute, or take another spec.tls.mode.",
+                "spec.tls.mode is certManager, but the operator cannot list Certificates of cert-manager. Install "
+                "cert-manager, which the operator notices within a minute, or set another spec.tls.mode.",
             )
         return issuing_obstacle(store, wanted, children, others, now)
     if absent:
@@ -59,8 +59,8 @@ def foreign_secrets(
 ) -> list[Ref]:
     """Secrets that have the names of those drawn or issued for a store, but do not belong to it.
 
-    The operator neither reads nor writes them: with somebody else's CA another party would issue for us, and somebody
-    else's password would become that of our server. `others` has the secrets of the namespace.
+    The operator neither reads nor writes them: with a CA of another owner that owner would issue for us, and another
+    owner's password would become that of our server. `others` has the secrets of the namespace.
     """
     names = [one.secret for one in desired_certificates(store, metas, defaults)]
     if names and store.spec.tls.mode == "managed":
@@ -110,21 +110,21 @@ def issuing_obstacle(
     by = f"{issuer.kind} {issuer.name}"
     if absent:
         child = children.get(Ref("Certificate", absent[0]))
-        told = f"Waiting until cert-manager has issued {', '.join(absent)} by {by}."
+        told = f"Waiting until cert-manager has issued {', '.join(absent)} with {by}."
         if child is None or seconds_since(child["metadata"]["creationTimestamp"], now) < SLOW_SECONDS:
             return progress_verdict(Reason.RECONCILING, told)
         says = _issuing_reason(child)
         return problem_verdict(
             Reason.CERTIFICATES_NOT_ISSUED,
-            f"cert-manager has not issued {', '.join(absent)} by {by}{says}. Look whether there is this issuer "
-            f"(spec.tls.issuerRef) and it is ready; `kubectl describe certificaterequests` has more.",
+            f"cert-manager has not issued {', '.join(absent)} with {by}{says}. Check that this issuer exists "
+            f"(spec.tls.issuerRef) and is ready; see `kubectl describe certificaterequests` for more.",
         )
     for name in wanted:
         if lacking := _missing_keys(others[Ref("Secret", name)]):
             return problem_verdict(
                 Reason.CERTIFICATES_NOT_ISSUED,
-                f"Secret {name} has no key {', '.join(lacking)}: {by} does not tell which CA its certificates are of, "
-                "so nodes could not check each other. Take an issuer that does, such as one of the type `ca`.",
+                f"Secret {name} has no key {', '.join(lacking)}: {by} does not provide the CA of its certificates, "
+                "so nodes could not check each other. Use an issuer that does, such as one of type `ca`.",
             )
     return None
 

@@ -57,16 +57,18 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     store_body = observed.others.get(Ref("StateStore", store_name))
     waits = store_wait_verdict(store_body, store_name)
     if store is None or (waits and workload is None):
-        missing = progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood.")
+        missing = progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} is invalid; see its status.")
         return Plan((), _status(compactor, observed, workload, waits or missing, now))
     if compactor.is_being_deleted or store.is_being_deleted:
-        verdict = progress_verdict(Reason.DELETING, "The compactors go with what is being deleted.")
+        verdict = progress_verdict(
+            Reason.DELETING, "The compactors stop, because this Compactor or its StateStore is being deleted."
+        )
         return Plan(workload_deletes(store_body, workload), _status(compactor, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, compactor.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            f"StateStore {store_name} is paused: the operator changes nothing until spec.paused is false.",
             ready=found.done,
             progressing=False,
             degraded=False,
@@ -83,7 +85,13 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children)]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
-        actions.append(Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."))
+        actions.append(
+            Emit(
+                "Warning",
+                "PodTemplateKept",
+                f"The operator sets or forbids, and so ignored, these fields of spec.podTemplate: {told}.",
+            )
+        )
     secrets = [tls_secret(store, "compactor")] if has_tls(store) else []
     actions += stamps(observed.pods(), secrets, observed.others)
     image = node_image(compactor, store, facts.defaults)
@@ -92,7 +100,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
     elif verdict.reason is Reason.READY and changes:
         verdict = progress_verdict(
-            Reason.ROLLING_OUT, f"The compactors are being changed to image {image}.", serving=True
+            Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
         )
     return Plan(
         tuple(actions), _status(compactor, observed, workload, verdict, now), None if found.done else ROLLING_SECONDS
@@ -119,7 +127,7 @@ def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name
         text = no_meta_message(store, store_name)
     else:
         names = ", ".join(name for name, settled in sorted(facts.metas.items()) if not settled)
-        text = f"Waiting until Meta {names} serves as asked."
+        text = f"Waiting until Meta {names} matches its spec."
     return progress_verdict(Reason.WAITING_FOR_META, text)
 
 

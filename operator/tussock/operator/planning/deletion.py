@@ -10,7 +10,7 @@
 A bucket that is gone, or a node that never answers, must not keep a namespace alive. After `deletionDeadlineSeconds`
 the plan waits for no more pods: the bucket is cleaned up, since a pod on a lost node writes nothing, and then the store
 goes, with an event that names what was left. It goes at once if waiting is useless: when a namespace is deleted, the
-credentials go with it, and nobody can put them back.
+credentials go with it, and no user can put them back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,9 +48,9 @@ class EmptiedFact(NamedTuple):
     message: str = ""
     """If it is not done: what was left and why."""
     stuck: bool = False
-    """It made no progress; somebody may repair that before the deadline."""
+    """It made no progress; a user may repair that before the deadline."""
     hopeless: bool = False
-    """It can never be done: nobody can remove the obstacle."""
+    """It can never be done: no user can remove the obstacle."""
 
 
 class Departure(NamedTuple):
@@ -107,7 +107,8 @@ def untouched_fact(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
     """The result of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
-    told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}, and nothing was touched."
+    owner = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}"
+    told = f"{owner}, and the operator changed nothing there."
     return EmptiedFact(done=False, message=told, hopeless=True)
 
 
@@ -133,10 +134,14 @@ def depart(
     if leaves_bucket(store):
         emptied = EmptiedFact(done=True)
     if emptied is None and seconds_since(store.metadata.deletion_timestamp, now) >= _blind_seconds(store):
-        emptied = EmptiedFact(done=False, message="nobody could look into the bucket.", stuck=True)
+        emptied = EmptiedFact(done=False, message="the operator could not check the bucket.", stuck=True)
     if emptied is None or not (emptied.done or emptied.hopeless or (over and emptied.stuck)):
         url, problem = bucket_url(store.spec.object_store), emptied.message if emptied is not None else ""
-        policy = "Cleaning up in" if store.spec.deletion_policy == "Delete" else "Giving back"
+        policy = (
+            "Deleting the objects of this store in"
+            if store.spec.deletion_policy == "Delete"
+            else "Removing the marker from"
+        )
         return Departure(nodes, progress_verdict(Reason.DELETING, f"{policy} {url}. {problem}".strip()))
     return Departure((*nodes, Release()), _end_verdict(store, left, emptied))
 
@@ -150,11 +155,11 @@ def _end_verdict(store: StoreResource, left: Mapping[str, Sequence[str]], emptie
     """The verdict at the end of a deletion."""
     still = sorted(name for names in left.values() for name in names)
     if emptied.done and not still:
-        return progress_verdict(Reason.DELETING, "Everything is cleaned up.")
+        return progress_verdict(Reason.DELETING, "The cleanup is complete.")
     told = "" if emptied.done else f" It ends without cleaning up: {emptied.message}"
     if still:
         told = (
-            f" Pods have not ended: {_first_names(still)}; should their node come back, they may still write into "
+            f" Pods have not ended: {_first_names(still)}; if their nodes come back, they may still write to "
             f"{bucket_url(store.spec.object_store)}.{told}"
         )
     if emptied.hopeless and not still:

@@ -63,13 +63,15 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     if store is None or (waits and workload is None):
         return Plan((), _status(meta, store, observed, workload, waits or _invalid_store_verdict(store_name), now))
     if meta.is_being_deleted or store.is_being_deleted:
-        verdict = progress_verdict(Reason.DELETING, "The meta nodes go with what is being deleted.")
+        verdict = progress_verdict(
+            Reason.DELETING, "The meta nodes stop, because this Meta or its StateStore is being deleted."
+        )
         return Plan(workload_deletes(store_body, workload), _status(meta, store, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, meta.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            f"StateStore {store_name} is paused: the operator changes nothing until spec.paused is false.",
             ready=found.ready > 0,
             progressing=False,
             degraded=False,
@@ -100,11 +102,11 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
 
 def _turn_message(stores: Sequence[str]) -> str:
     """Names a single store; a list of many would change after each, and each change is a write of the status."""
-    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "when other stores have been changed"
+    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "after those of other stores"
 
 
 def _invalid_store_verdict(store_name: str) -> Verdict:
-    return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood; see its status.")
+    return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} is invalid; see its status.")
 
 
 def _verdict(
@@ -158,7 +160,7 @@ def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manif
     if unknown or (platform is not None and platform.leader and found.ready > 0):
         return None
     return problem_verdict(
-        Reason(held[0]["reason"]), f"No meta node leads, for want of the bucket: {status['obstacle']}"
+        Reason(held[0]["reason"]), f"No meta node leads, because of the bucket: {status['obstacle']}"
     )
 
 
@@ -181,21 +183,21 @@ def _was_ready(meta: Meta) -> bool:
 def _silence_verdict(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
     """The verdict on nodes that run and do not answer; for a moment the network may be the cause."""
     if platform.times >= LASTING_TIMES:
-        told = f"The meta nodes run and do not answer: {platform.problem} Clients cannot use them either."
+        told = f"The meta nodes run but do not answer: {platform.problem} Clients cannot use them either."
         return problem_verdict(Reason.PROBE_FAILED, told)
     if "term" in meta.status and _was_ready(meta):
         return verdict
-    told = f"The meta nodes run and have not answered yet: {platform.problem}"
+    told = f"The meta nodes run but have not answered yet: {platform.problem}"
     return progress_verdict(Reason.ROLLING_OUT, told)
 
 
 def _no_leader_verdict(meta: Meta, platform: PlatformFact) -> Verdict:
     if platform.times >= LASTING_TIMES:
-        told = "The meta nodes run and none leads, so nothing is committed. Their logs say why: kubectl logs"
+        told = "The meta nodes run but none of them leads, so no epoch is committed. Their logs say why: kubectl logs"
         return problem_verdict(Reason.NO_LEADER, f"{told} deployment/{meta_name(meta.name)}.")
     if "term" in meta.status:
         return progress_verdict(Reason.NO_LEADER, "The leader is gone; the meta nodes elect another one.")
-    return progress_verdict(Reason.ROLLING_OUT, "The meta nodes run, and elect a leader.")
+    return progress_verdict(Reason.ROLLING_OUT, "The meta nodes run and elect a leader.")
 
 
 def _change_message(changes: Sequence[Manifest], workload: Manifest | None, image: str) -> str:
@@ -203,8 +205,8 @@ def _change_message(changes: Sequence[Manifest], workload: Manifest | None, imag
     if not changes:
         return ""
     if image_of(workload) != image:
-        return f"The meta nodes are being changed to image {image}."
-    return "The meta nodes are being changed as their spec asks."
+        return f"The operator is changing the meta nodes to image {image}."
+    return "The operator is changing the meta nodes to match their spec."
 
 
 def _changes_workload(applied: Sequence[Apply]) -> bool:
@@ -216,12 +218,18 @@ def _kept_event(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ..
     if not kept or not _changes_workload(applied):
         return ()
     told = ", ".join(kept)
-    return (Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."),)
+    return (
+        Emit(
+            "Warning",
+            "PodTemplateKept",
+            f"The operator sets or forbids, and so ignored, these fields of spec.podTemplate: {told}.",
+        ),
+    )
 
 
 def _secrets(store: StoreResource) -> list[str]:
     """The secrets that meta nodes mount."""
-    names = [name for name, _ in secrets_of_bucket(store)]
+    names = [secret.name for secret in secrets_of_bucket(store)]
     return [*names, tls_secret(store, "meta")] if has_tls(store) else names
 
 

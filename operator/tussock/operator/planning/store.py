@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, reader_secret
+from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
 from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
@@ -95,7 +95,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            "Nothing of this store is changed until spec.paused is false; what runs goes on running.",
+            "This store is paused: the operator changes nothing until spec.paused is false; running pods continue.",
             ready=bool(metas) and all(map(is_serving, metas)),
             progressing=False,
             degraded=False,
@@ -117,7 +117,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         obstacle = _obstacle(store, observed, now)
         if obstacle is None and not is_prefix_held(store):
             # The status first, so that it is known if the operator dies now and another store wants the prefix.
-            obstacle = progress_verdict(Reason.RECONCILING, "The prefix is being taken for this store.")
+            obstacle = progress_verdict(Reason.RECONCILING, "The operator is reserving the prefix for this store.")
         if obstacle is None:
             actions += restoring.actions
             obstacle = restoring.obstacle
@@ -133,7 +133,8 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         applied = applies([*due, *started], observed.children)
         actions += applied
         if kept and any(action.manifest["kind"] == "StatefulSet" for action in applied):
-            told = f"Of objectStore.managed.podTemplate these were not taken over: {', '.join(kept)}."
+            fields = f"these fields of objectStore.managed.podTemplate: {', '.join(kept)}"
+            told = f"The operator sets or forbids, and so ignored, {fields}."
             actions.append(Emit("Warning", "PodTemplateKept", told))
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared)
@@ -141,7 +142,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
     elif not metas and facts.sections.get("Meta") is not None:
-        verdict = progress_verdict(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
+        verdict = progress_verdict(Reason.WAITING_FOR_META, f"The operator is creating Meta {store.name}.")
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
@@ -187,8 +188,8 @@ def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
     return problem_verdict(
         Reason.PREFIX_IN_USE,
         f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, whose prefix is the "
-        "same, or within this one, or around it. Take another prefix: a StateStore of another name with a prefix of "
-        "its own. This one starts nothing, and its deletion touches nothing there.",
+        "same, lies within this one or contains it. Create a StateStore of another name with another prefix. This one "
+        "starts nothing, and its deletion touches nothing there.",
     )
 
 
@@ -209,7 +210,7 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
     if facts.bucket is None:
         known = store.status.get("obstacle")
         if known is None:
-            return progress_verdict(Reason.RECONCILING, "The bucket is being looked at for the first time.")
+            return progress_verdict(Reason.RECONCILING, "The operator is checking the bucket for the first time.")
         # The operator has just started, or the secret has changed: until the next probe, the last verdict holds.
         if known:
             return (last_verdict(store) or progress_verdict(Reason.RECONCILING, known))._replace(message=known)
@@ -226,14 +227,7 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
 
 
 def _missing_secret(store: StoreResource, observed: Observed[StoreFacts]) -> Verdict | None:
-    named = {
-        "spec.objectStore": bucket_secret(store),
-        "spec.objectStore.s3.readerCredentialsSecret": reader_secret(store),
-    }
-    for field, found in named.items():
-        if found is None:
-            continue
-        name, keys = found
+    for field, name, keys in secrets_of_bucket(store):
         secret = observed.others.get(Ref("Secret", name))
         if secret is None:
             return problem_verdict(
@@ -281,17 +275,17 @@ def _verdict(
 ) -> Verdict:
     """The verdict on a store without obstacles: that of its first part that is not ready."""
     if not metas:
-        told = "There is no Meta of this store yet; create one, or give spec.meta."
+        told = "There is no Meta of this store yet; create one, or set spec.meta."
         return progress_verdict(Reason.WAITING_FOR_META, told)
     for body in [*metas, *compactors]:
         kind, name = body["kind"], body["metadata"]["name"]
         held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
         if not held:
             return progress_verdict(
-                _waiting_reason(kind), f"{kind} {name} is being looked at for the first time.", serving=serving
+                _waiting_reason(kind), f"The operator is checking {kind} {name} for the first time.", serving=serving
             )
         if not is_current(body) and held["Degraded"]["status"] != "True":
-            told = f"{kind} {name} has changed, and is being looked at."
+            told = f"{kind} {name} has changed; the operator is checking it."
             return progress_verdict(_waiting_reason(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":

@@ -3,7 +3,7 @@
 A new operator may bring other images or another configuration for every store of the cluster. Changes by users happen
 at once; changes by the operator alone wait until it is the store's turn. A store begins with its meta nodes, and
 compactors and jobs follow by themselves, so only the meta nodes take turns. Healthy stores come first, in the order of
-their names; a store whose change makes no progress any more (Kubernetes gives a Deployment ten minutes) holds up no
+their names; a store whose change makes no progress any more (Kubernetes gives a Deployment five minutes) holds up no
 other: its own status says what is wrong.
 """
 
@@ -45,9 +45,9 @@ def predecessors(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple
 
 
 def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
-    """Whether running meta nodes would change although nobody has changed a spec.
+    """Whether running meta nodes would change although no spec has changed.
 
-    Not if somebody has edited the Deployment by hand: that is repaired at once.
+    Not if a client has edited the Deployment: the operator repairs that at once.
     """
     [config] = [one for one in wanted if one["kind"] == "ConfigMap"]
     [workload] = [one for one in wanted if one["kind"] == "Deployment"]

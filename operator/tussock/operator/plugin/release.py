@@ -37,7 +37,7 @@ def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
         for body in held_resources(kubectl.objects(resource, everywhere=everywhere), store):
             metadata = body["metadata"]
             finalizers = [name for name in metadata["finalizers"] if name != FINALIZER]
-            # A list is replaced as a whole, so check that nobody else has changed it.
+            # A list is replaced as a whole, so check that no other client has changed it.
             patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
             where = f"--namespace={metadata['namespace']}"
             kubectl.run("patch", resource, metadata["name"], where, "--type=merge", f"--patch={json.dumps(patch)}")
@@ -53,8 +53,8 @@ def _store_of(body: Manifest) -> str:
 
 def _release_line(kind: str, body: Manifest) -> str:
     metadata, url = body["metadata"], (body.get("status") or {}).get("url", "")
-    what = f"{kind} {metadata['namespace']}/{metadata['name']} is let go"
+    what = f"{kind} {metadata['namespace']}/{metadata['name']} is released"
     if kind == "StateStore" and url:
-        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} goes on with it"
+        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} can continue with it"
         return f"{what}; {url} stays as it is, with the object tussock-owner; {way_on}."
     return f"{what}."

@@ -37,13 +37,11 @@ def _status_row(body: Manifest) -> tuple[str, ...]:
     ready: Manifest = next((found for found in status.get("conditions", ()) if found["type"] == "Ready"), {})
     pods = f"{status.get('readyReplicas', 0)}/{status['replicas']}" if "replicas" in status else _EMPTY
     (when,) = _cells(status, "lastBackupTime" if body["kind"] == "StateStoreBackup" else "committedTime")
-    message = ready.get("message", "nobody has looked at it yet; does an operator run?")
+    message = ready.get("message", "no operator has reported on it yet; check that one runs")
     leaving = body["metadata"].get("deletionTimestamp")
     if leaving and ready.get("reason") not in ("Deleting", "Draining", "DeletionGaveUp"):
         # The status is outdated if no operator handles the deletion.
-        message = (
-            f"It is to be deleted since {leaving}, and waits for an operator; without one: kubectl tussock release."
-        )
+        message = f"It waits since {leaving} for an operator to delete it; if there is none: kubectl tussock release."
         ready = {"status": "False", "reason": "Deleting"}
     kind = body["kind"] if body["kind"] == "StateStore" else f"  {body['kind']}"
     return kind, _name(body), *_cells(ready, "status", "reason"), pods, when, message

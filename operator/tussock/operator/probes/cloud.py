@@ -121,6 +121,5 @@ def _refusal(target: CloudTarget, error: TussockError) -> BucketFact:
         return BucketFact(Reason.BUCKET_ACCESS_DENIED, f"{target.url} refuses access: {told}.")
     return BucketFact(
         Reason.BUCKET_UNREACHABLE,
-        f"{target.url} does not answer: {said}. Correct spec.objectStore, or see to it that it can be reached from the "
-        "cluster.",
+        f"{target.url} does not answer: {said}. Correct spec.objectStore, or make it reachable from the cluster.",
     )

@@ -52,7 +52,7 @@ class Owner:
 
     def __str__(self) -> str:
         if not self.is_known:
-            return "somebody whose marker cannot be read"
+            return "an owner whose marker cannot be read"
         return f"StateStore {self.namespace}/{self.name} (uid {self.uid})"
 
 
@@ -115,6 +115,6 @@ def in_use_fact(place: str, path: str, owner: Owner) -> BucketFact:
     """The fact that a place belongs to another owner, whose marker is the object `path`."""
     return BucketFact(
         Reason.PREFIX_IN_USE,
-        f"{place} belongs to {owner}: the object {path} there. Take another prefix; or, if that StateStore is "
-        f"gone for good and this one is to go on with its data, set spec.adopt: {json.dumps(owner.uid)}.",
+        f"{place} belongs to {owner}, as the object {path} there says. Use another prefix; or, if that StateStore is "
+        f"gone for good and this one is to continue with its data, set spec.adopt: {json.dumps(owner.uid)}.",
     )

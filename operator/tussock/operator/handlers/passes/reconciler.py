@@ -81,7 +81,7 @@ class Reconciler:
         try:
             let_go, refused = await self._act(controller, resource, body, plan)
         except ApiConflict as error:
-            log.info("somebody else was faster; looking again", error=str(error))
+            log.info("another client changed the object first; the pass will be repeated", error=str(error))
             return 1.0
         self._refusals.keep(key, tuple(action for action, _ in refused))
         if let_go:
@@ -123,7 +123,7 @@ class Reconciler:
 
         A refusal stops only what depends on it: without our finalizer nothing is made; while a ConfigMap is refused,
         workloads stay as they are, since they would run with the old one and count as changed; and children that would
-        use an object of somebody else with the name of a child are not made either.
+        use a foreign object with the name of a child are not made either.
         """
         key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
         refused: list[tuple[Action, ApiRefused]] = []
@@ -153,7 +153,7 @@ class Reconciler:
             if isinstance(action, Hold):
                 break
         if restored:
-            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Put right: {', '.join(restored)}."))
+            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Restored: {', '.join(restored)}."))
         return False, refused
 
     async def _do(
@@ -177,7 +177,7 @@ class Reconciler:
         return False
 
     def _repair(self, body: Manifest, action: Action) -> str:
-        """What an apply repairs although nobody changed the resource; empty if it repairs nothing."""
+        """What an apply repairs although the resource has not changed; empty if it repairs nothing."""
         # A child without the mark does not last, such as the pod that tries an image.
         if not is_ready(body) or not isinstance(action, Apply) or _digest(action.manifest) is None:
             return ""
@@ -185,7 +185,7 @@ class Reconciler:
         known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
         if known is None:
             return f"{ref.kind} {ref.name} was missing"
-        # The operator wanted the same before: somebody else has edited it.
+        # The operator wanted the same before: another client has edited it.
         return f"{ref.kind} {ref.name} was edited" if _digest(known) == _digest(action.manifest) else ""
 
     async def _report(self, body: Manifest, plan: Plan) -> None:

@@ -72,13 +72,16 @@ def refusal_summary(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
     taken = [error for error in errors if isinstance(error, NameInUse)]
     if len(taken) == len(errors) and all(error.passes for error in taken):
         names = ", ".join(f"{error.ref.kind} {error.ref.name}" for error in taken)
-        return Reason.RECONCILING, f"Waiting until what a former resource of this name had is gone: {names}."
+        return (
+            Reason.RECONCILING,
+            f"Waiting until Kubernetes has deleted what a former resource of this name owned: {names}.",
+        )
     others = [error for error in errors if not isinstance(error, NameInUse)]
     parts = [str(error) for error in taken[:_TOLD_MAX]]
     if others[: _TOLD_MAX - len(parts)]:
         said = [f"{error}. {advice(error)}".replace(".. ", ". ") for error in others[: _TOLD_MAX - len(parts)]]
         parts.append(f"The API server refused a request: {'; '.join(said)}")
-    more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
+    more = f" Further refusals: {len(errors) - _TOLD_MAX}." if len(errors) > _TOLD_MAX else ""
     return Reason.NAME_IN_USE if taken else Reason.APPLY_REFUSED, f"{' '.join(parts)}{more}"
 
 
@@ -86,18 +89,18 @@ def advice(error: ApiRefused) -> str:
     """Advice for a person about a refusal, by its kind."""
     said = str(error).lower()
     if "exceeded quota" in said:
-        return "Raise the ResourceQuota of the namespace, or make room in it."
+        return "Raise the ResourceQuota of the namespace, or free some of it."
     if "being terminated" in said:
-        return "The namespace is being deleted, so nothing can be made in it."
+        return "The namespace is being deleted, so nothing can be created in it."
     if "failed calling webhook" in said:
         return "An admission webhook of the cluster does not answer: repair it, or remove its configuration."
     if "admission webhook" in said or "violates podsecurity" in said:
-        return "A policy of the cluster does not allow it: change the spec so that it does, or the policy."
+        return "A policy of the cluster does not allow it: change the spec to comply, or change the policy."
     if "can be resized" in said:
         return "Set allowVolumeExpansion in the StorageClass of the claim, or make the volume larger by other means."
     if error.status == 403 and " cannot " in said:
-        return "Give the operator's role the right that is missing."
-    return "Change what the message names: the spec, or an object that somebody else has made or edited."
+        return "Add the missing right to the operator's role."
+    return "Change what the message names: the spec, or an object that another client has created or edited."
 
 
 def _name(action: Action) -> str:

@@ -52,14 +52,14 @@ class Sweeper:
         listed = await self._world.api.list_metadata(kind, namespace, *selectors_of(kind))
         found = seen.sweep(kind, namespace, listed, before)
         for body in found.gone:
-            log.warning("a deletion was missed", kind=kind, **_names(body["metadata"]))
+            log.warning("a watch missed a deletion", kind=kind, **_names(body["metadata"]))
             for key in concerned_keys(seen, kind, body):
                 self._world.wake(key)
         # A change that was just made is on its way; one that is still missing after a sweep will never come.
         lost = found.stale & self._stale.get((kind, namespace), set())
         self._stale[kind, namespace] = found.stale
         if lost:
-            log.error("the watch of a kind is dead; the process has to begin anew", kind=kind, objects=len(lost))
+            log.error("a watch is dead; the process has to restart", kind=kind, objects=len(lost))
             self._health.fail(f"the watch of {kind} objects has missed changes of {len(lost)} of them")
 
 

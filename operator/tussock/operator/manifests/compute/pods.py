@@ -72,7 +72,7 @@ def driver_template(
     access = client_access(store)
     values = {
         **_store_values(compute, addresses),
-        # Spark's web page listens there and asks nobody for a password; `kubectl port-forward` connects from there.
+        # Spark's web page listens there and asks for no password; `kubectl port-forward` connects from there.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TUSSOCK_CHECKPOINT": CHECKPOINT_FOLDER,
         "TUSSOCK_COMPUTE_MODE": compute.spec.mode,

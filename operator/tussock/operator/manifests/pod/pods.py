@@ -165,8 +165,8 @@ def _placement(owner: Resource, store: StoreResource, main: Main) -> Manifest:
         return {}  # there is only one
     found = {"matchLabels": selector(owner, main.component)}
     if main.access.one_node:
-        everyone = {"matchLabels": {STORE_LABEL: store.name}}
-        term = {"labelSelector": everyone, "topologyKey": "kubernetes.io/hostname"}
+        own_pods = {"matchLabels": {STORE_LABEL: store.name}}
+        term = {"labelSelector": own_pods, "topologyKey": "kubernetes.io/hostname"}
         return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     apart = {"weight": 100, "podAffinityTerm": {"labelSelector": found, "topologyKey": "kubernetes.io/hostname"}}
     spread = {

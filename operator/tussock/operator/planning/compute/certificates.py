@@ -33,7 +33,7 @@ class JobCertificate(NamedTuple):
     missing: Verdict | None = None
     """Why no driver can start yet; a running one continues."""
     foreign: Verdict | None = None
-    """An object of somebody else has its name; the operator neither uses nor touches that."""
+    """An object that does not belong to the job has its name; the operator neither uses nor touches that."""
 
 
 def plan_certificate(

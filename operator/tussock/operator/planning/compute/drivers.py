@@ -78,7 +78,7 @@ def drive(
 
 
 def _drain_verdict(compute: Compute, job: Job, run: JobRun) -> Verdict:
-    """The verdict while a pod takes its time to go; it says so if somebody else has deleted the pod."""
+    """The verdict while a pod takes its time to end; it says so if another client has deleted the pod."""
     if run.template == job.template_hash and not compute.spec.suspend:
         told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
     else:
@@ -91,9 +91,9 @@ def _add_node_lost_event(lost: Sequence[JobRun], found: Driving) -> Driving:
     if not lost or not found.actions:
         return found
     told = (
-        f"Pod {lost[0].name} was deleted and does not go: its node is lost. Another driver starts in its place, and "
-        "the store refuses what the old one may still commit. Where the checkpoint's volume can be mounted by one node "
-        "only, the new pod waits until the cluster gives the old node up (taint node.kubernetes.io/out-of-service)."
+        f"Pod {lost[0].name} was deleted and does not end: its node is lost. Another driver starts in its place, "
+        "and the store refuses anything that the old one still commits. If only one node can mount the checkpoint's "
+        "volume, the new pod waits until the cluster gives up the old node (taint node.kubernetes.io/out-of-service)."
     )
     return replace(found, actions=(*found.actions, Emit("Warning", "NodeLost", told)))
 
@@ -109,7 +109,7 @@ def _drive_without_pod(compute: Compute, store: str, job: Job, name: str, gates:
         return Driving(_suspension(), status={"driverPod": None, "nextRestartTime": None})
     failures = int(old.get("failures", 0))
     if code not in (None, 0) and not is_same_spec:
-        # Somebody has changed the job: earlier failures do not count.
+        # The spec has changed since: earlier failures do not count.
         failures = 0
     elif code not in (None, 0) and _is_over(compute, failures):
         return Driving(failure_verdict(compute, failures, ""), status={"driverPod": None})
@@ -160,12 +160,14 @@ def _drive_running_pod(
     status = living_status(run)
     serving = is_ready_pod(run.body)
     if compute.spec.suspend:
-        verdict = progress_verdict(Reason.DRAINING, f"Waiting for pod {run.name} to end its batch, to be suspended.")
+        verdict = progress_verdict(
+            Reason.DRAINING, f"Waiting for pod {run.name} to end its batch before the job is suspended."
+        )
         return Driving(verdict, (stop(run),), status)
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first._replace(ready=serving), status=status)
-        verdict = progress_verdict(Reason.ROLLING_OUT, f"Stopping pod {run.name}, to start it as the spec is now.")
+        verdict = progress_verdict(Reason.ROLLING_OUT, f"Stopping pod {run.name} to start it with the current spec.")
         return Driving(verdict, (stop(run),), status)
     verdict = health_of(compute, run.body, executors, now)
     # The verdict on a pod that does not come up changes with time alone.
@@ -201,7 +203,7 @@ def _drive_ended_pod(compute: Compute, job: Job, run: JobRun, gates: Gates, now:
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first, status=status)
-        verdict = progress_verdict(Reason.ROLLING_OUT, "Starting the driver as the spec is now.")
+        verdict = progress_verdict(Reason.ROLLING_OUT, "Starting the driver with the current spec.")
         fresh = {**status, "failures": 0, "nextRestartTime": None, "completionTime": None, "lastExitCode": None}
         return Driving(verdict, (stop(run),), fresh)
     if found.fate is Fate.FAILED:
@@ -219,14 +221,14 @@ def completion(compute: Compute, status: Mapping[str, Any]) -> Driving:
     """The job is done: it matches its spec, and nothing more happens."""
     when = status.get("completionTime") or compute.status.get("completionTime")
     verdict = Verdict(
-        Reason.COMPLETED, f"The program ended well at {when}.", ready=True, progressing=False, degraded=False
+        Reason.COMPLETED, f"The program completed at {when}.", ready=True, progressing=False, degraded=False
     )
     return Driving(verdict, status={**status, "nextRestartTime": None})
 
 
 def _suspension() -> Verdict:
     return idle_verdict(
-        Reason.SUSPENDED, "The job rests; its checkpoint is kept. It goes on when spec.suspend is false."
+        Reason.SUSPENDED, "The job is suspended and keeps its checkpoint. It continues when spec.suspend is false."
     )
 
 

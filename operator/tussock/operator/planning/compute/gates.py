@@ -40,7 +40,7 @@ def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[
     for kind, reason in (("Meta", Reason.WAITING_FOR_META), ("Compactor", Reason.WAITING_FOR_COMPACTORS)):
         left = sorted(ref.name for ref, done in settled.items() if ref.kind == kind and not done)
         if left:
-            told = f"Waiting until {kind} {', '.join(left)} serves as asked."
+            told = f"Waiting until {kind} {', '.join(left)} matches its spec."
             return Gates(again or progress_verdict(reason, told), again)
     return Gates(again, again)
 
@@ -64,8 +64,8 @@ def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict
         if (body["spec"].get("writerId") or ref.name) == compute.writer_id and theirs < mine:
             return problem_verdict(
                 Reason.WRITER_ID_IN_USE,
-                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r} "
-                "already; delete one of the two, or make this one anew with another writerId.",
+                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r}, "
+                "too. Delete one of the two, or create this one again with another writerId.",
             )
     return None
 

@@ -41,7 +41,9 @@ def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], no
     if age >= STARTING_SECONDS:
         where = "kubectl logs" if phase == "Running" else "kubectl describe pod"
         # Without the minutes, since each would be a write of the status.
-        told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
+        told = (
+            f"Pod {name} is {phase} for more than {STARTING_SECONDS:g} s and its job does not run; see {where} {name}."
+        )
         return problem_verdict(Reason.PROBE_FAILED, told, progressing=True)
     if _has_ended(pod):
         return progress_verdict(Reason.DRAINING, f"Pod {name} is ending.")

@@ -42,7 +42,7 @@ def try_image(
         return Driving(progress_verdict(Reason.ROLLING_OUT, _message(job), serving=True), gone, status)
     problem = pod_problem(trial, now)
     if problem is not None and not has_ended(trial):
-        told = f"{problem.message} The driver with image {_image(run.body)} goes on meanwhile."
+        told = f"{problem.message} The driver with image {_image(run.body)} continues meanwhile."
         return Driving(problem_verdict(problem.reason, told, serving=True, progressing=True), (), status, LOOK_SECONDS)
     if not has_ended(trial):
         return Driving(progress_verdict(Reason.ROLLING_OUT, _message(job), serving=True), (), status, LOOK_SECONDS)
@@ -56,4 +56,4 @@ def _image(pod: Manifest) -> str:
 
 
 def _message(job: Job) -> str:
-    return f"Trying image {job.image} before the driver is stopped for it."
+    return f"Trying image {job.image} before the driver stops for it."

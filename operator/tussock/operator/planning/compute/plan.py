@@ -82,12 +82,10 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         return _plan_deletion(compute, observed, store, runs, now)
     gates = gates_of(compute, observed.others, observed.facts.settled)
     if store is not None and store.is_being_deleted:
-        verdict = progress_verdict(
-            Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver is stopped."
-        )
+        verdict = progress_verdict(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver stops.")
         return _plan(compute, observed, _stops(runs), Driving(verdict), None, now)
     if store is not None and store.spec.paused:
-        told = f"StateStore {store.name} is paused: nothing is changed until spec.paused is false."
+        told = f"StateStore {store.name} is paused: the operator changes nothing until spec.paused is false."
         paused = Verdict(Reason.PAUSED, told, ready=_is_serving(runs), progressing=False, degraded=False)
         return _plan(compute, observed, (), Driving(paused), None, now)
     metas = stores_metas(compute, observed.others)
@@ -116,13 +114,19 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
         # Only once the secret exists: the driver's pod is made from it, and a running driver continues with the old
         # one.
         actions.append(Work(DRAW_SPARK_SECRET, {}))
-        told = "The secret that driver and executors share is being made."
+        told = "The operator is creating the secret that driver and executors share."
         driving = Driving(progress_verdict(Reason.RECONCILING, told, serving=_is_serving(runs)))
     actions += [*prunes([*wanted, *observed.pods()], observed.children), *driving.actions]
     actions += _refreshes(compute, job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)
-        actions.append(Emit("Warning", "PodTemplateKept", f"Of the pod templates these were not taken over: {told}."))
+        actions.append(
+            Emit(
+                "Warning",
+                "PodTemplateKept",
+                f"The operator sets or forbids, and so ignored, these fields of the pod templates: {told}.",
+            )
+        )
     return _plan(compute, observed, tuple(actions), driving, job, now)
 
 
@@ -167,9 +171,9 @@ def _lost_claim_event(compute: Compute, applied: Sequence[Apply], children: Mapp
     if "startTime" not in compute.status or claim in children or claim not in {ref_of(one.manifest) for one in applied}:
         return ()
     told = (
-        f"PersistentVolumeClaim {claim.name} with the job's checkpoint was gone, and an empty one is made. A query "
-        f"that begins anew under writer {compute.writer_id!r} is refused by the store: bring the checkpoint back, or "
-        "delete this Compute and make one with another writerId."
+        f"PersistentVolumeClaim {claim.name} with the job's checkpoint is gone, so the operator creates an empty "
+        f"one. The store refuses a query that starts again under writer {compute.writer_id!r}: restore the checkpoint, "
+        "or delete this Compute and create one with another writerId."
     )
     return (Emit("Warning", str(Reason.CHECKPOINT_LOST), told),)
 
@@ -207,15 +211,16 @@ def _plan_deletion(
 ) -> Plan:
     """Let drivers end in order, then release; executors go with them, by their owner references."""
     if not runs:
-        verdict = progress_verdict(Reason.DELETING, "The driver has ended; the rest goes with this object.")
+        verdict = progress_verdict(
+            Reason.DELETING, "The driver has ended; Kubernetes deletes the other children with this Compute."
+        )
         return _plan(compute, observed, (*certificate_deletes(observed), Release()), Driving(verdict), None, now)
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
     # A driver may use its whole time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
     if left <= 0:
-        told = (
-            f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be gone. This object goes without it."
-        )
+        pod = f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be lost."
+        told = f"{pod} The operator deletes this Compute without waiting for it."
         end = Emit("Warning", str(Reason.DELETION_GAVE_UP), told)
         give_up: tuple[Action, ...] = (end, *certificate_deletes(observed), Release())
         return _plan(compute, observed, give_up, Driving(problem_verdict(Reason.DELETION_GAVE_UP, told)), None, now)

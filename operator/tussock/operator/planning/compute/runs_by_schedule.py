@@ -68,7 +68,7 @@ def _drive_due_run(
         return None
     stopping: tuple[Action, ...] = tuple(stop(run) for run in runs if not run.is_leaving)
     if runs:
-        told = f"Stopping {runs[0].name}, to start the run of {stamp(due)}."
+        told = f"Stopping pod {runs[0].name} to start the run of {stamp(due)}."
         return Driving(progress_verdict(Reason.RUNNING, told), stopping, {"driverPod": runs[0].name})
     begun = start(compute, store, job, name, 0, _restarts(compute), now, stamp(due))
     return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
@@ -108,7 +108,7 @@ def _drive_between_runs(
     found = fate_of(compute, run)
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:
-        return Driving(idle_verdict(Reason.SCHEDULED, f"The run of {run.scheduled} ended well. {when}"), (), status)
+        return Driving(idle_verdict(Reason.SCHEDULED, f"The run of {run.scheduled} completed. {when}"), (), status)
     if found.fate is Fate.FAILED:
         verdict = failure_verdict(compute, found.failures, run.told)
         return Driving(verdict._replace(message=f"{verdict.message} {when}"), (), {**status, "nextRestartTime": None})

@@ -23,7 +23,7 @@ def secret_version(compute: Compute, others: Mapping[Ref, Manifest]) -> str | No
 
 
 def foreign_secret_verdict(compute: Compute, name: str, others: Mapping[Ref, Manifest]) -> Verdict | None:
-    """The verdict if a Secret with a name of the job belongs to somebody else; it is neither used nor touched."""
+    """The verdict if a Secret with a name of the job is foreign; the operator neither uses nor touches it."""
     ref = Ref("Secret", name)
     holder = holder_of(compute)
     if ref not in others or belongs(others[ref], holder):

@@ -77,7 +77,7 @@ def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tup
 
 
 def _grow(manifest: Manifest, child: Manifest) -> Manifest:
-    """A claim as large as it is, if somebody has made it larger than our manifest: no server shrinks it."""
+    """A claim as large as it is, if a client has made it larger than our manifest: no server shrinks it."""
     if manifest["kind"] != "PersistentVolumeClaim":
         return manifest
     has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
@@ -148,7 +148,7 @@ def _is_same(ours: Any, theirs: Any, name: str) -> bool:
     if ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool):
         return True
     if theirs is None:
-        # The server left it out because it is the default, or somebody removed it.
+        # The server left it out because it is the default, or a client removed it.
         return not ours and name not in _NOT_EMPTY_BY_DEFAULT
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return False

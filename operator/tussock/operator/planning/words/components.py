@@ -57,7 +57,7 @@ def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
         return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
     obstacle = (store.get("status") or {}).get("obstacle")
     if obstacle is None:
-        return f"StateStore {name} is being looked at for the first time."
+        return f"The operator is checking StateStore {name} for the first time."
     return f"StateStore {name} is not usable: {obstacle}" if obstacle else ""
 
 
@@ -68,10 +68,10 @@ def store_wait_verdict(store: Mapping[str, Any] | None, name: str) -> Verdict | 
 
 
 def no_meta_message(store: Mapping[str, Any] | None, name: str) -> str:
-    """A message that a store has no meta nodes: those of its section are on their way, others somebody has to make."""
+    """A message that a store has no meta nodes: the operator creates those of its section, users the others."""
     if ((store or {}).get("spec") or {}).get("meta") is not None:
-        return f"Meta {name} of StateStore {name} is being made."
-    return f"There is no Meta of StateStore {name}; create one, or give the store a meta section."
+        return f"The operator is creating Meta {name} of StateStore {name}."
+    return f"There is no Meta of StateStore {name}; create one, or set spec.meta of the store."
 
 
 def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:

@@ -114,7 +114,7 @@ def progress_verdict(reason: Reason, message: str, *, serving: bool = False) -> 
 
 
 def problem_verdict(reason: Reason, message: str, *, serving: bool = False, progressing: bool = False) -> Verdict:
-    """A problem; `serving`: the pods from before still serve."""
+    """A problem; `serving`: the old pods still serve."""
     return Verdict(reason, message, ready=serving, progressing=progressing, degraded=True)
 
 

@@ -73,12 +73,13 @@ def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
 
 
 def name_in_use_message(ref: Ref, namespace: str, holder: Holder) -> str:
-    """A message that somebody else's object has the name of a child, and what to do."""
+    """A message that an object which is not the resource's has the name of a child, and what to do."""
     labels = f"{_MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
     return (
-        f"There is a {ref.kind} {ref.name} in namespace {namespace} that is not of {holder.kind} {holder.name}, which "
-        "needs the name. It is left as it is. Give it another name or delete it, if nobody needs it; or take another "
-        f"name for {holder.kind} {holder.name}. To hand it over for good, label it {labels}."
+        f"There is a {ref.kind} {ref.name} in namespace {namespace} that does not belong to {holder.kind} "
+        f"{holder.name}, which needs the name. The operator does not touch it. Delete it, or create it again under "
+        f"another name; or create {holder.kind} {holder.name} again under another name. To hand it over for good, "
+        f"label it {labels}."
     )
 
 
@@ -86,7 +87,7 @@ def foreign_object_verdict(ref: Ref, found: Mapping[str, Any], namespace: str, h
     """The verdict if an object with the name of a child does not belong to the resource; `found` is its body."""
     if is_of_former(found, holder):
         # It goes with that resource; a person who is asked to delete it could delete the next object with that name.
-        told = f"Waiting until what a former resource of this name had is gone: {ref.kind} {ref.name}."
+        told = f"Waiting until Kubernetes has deleted what a former resource of this name owned: {ref.kind} {ref.name}."
         return progress_verdict(Reason.RECONCILING, told)
     return problem_verdict(Reason.NAME_IN_USE, name_in_use_message(ref, namespace, holder))
 
