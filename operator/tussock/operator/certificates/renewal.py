@@ -60,7 +60,7 @@ def is_due(store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets
 def renew_certificates(
     store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime
 ) -> tuple[Manifest, ...]:
-    """The secrets to apply, the CA's first; none if nothing is due."""
+    """Issue what is due; returns the secrets to apply, the CA's first, and none if nothing is due."""
     if not is_due(store, wanted, secrets, now):
         return ()
     name = ca_secret(store)
@@ -104,7 +104,7 @@ def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, 
 def renew_job_certificate(
     compute: Compute, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
 ) -> Manifest | None:
-    """The secret of a job to apply; `None` if nothing is due, or if nothing can be issued yet."""
+    """Issue the certificate of a job; returns its secret to apply, `None` if it is not due or the store has no CA."""
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
     if found is None or not is_due_for_job(store, wanted, secrets, now):
         return None

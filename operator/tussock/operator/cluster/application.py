@@ -38,7 +38,7 @@ async def apply_child(api: Api, manifest: Manifest, namespace: str, holder: Hold
 
 
 async def _take_ownership(api: Api, kind: str, namespace: str, body: Manifest) -> Manifest:
-    """The object, with the fields of our create declared as applied by us."""
+    """Declare the fields of our create as applied by us; returns the object."""
     fields = _applied_fields(body)
     if fields == body["metadata"].get("managedFields"):
         return body

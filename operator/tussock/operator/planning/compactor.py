@@ -110,7 +110,7 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
 def _hold_back(
     wanted: tuple[Manifest, ...], workload: Manifest | None, *, settled: bool
 ) -> tuple[tuple[Manifest, ...], bool]:
-    """The manifests to apply now, and whether a new pod template waits until the meta nodes have rolled."""
+    """Hold back a new pod template until the meta nodes have rolled; returns what to apply, and whether it waits."""
     if settled or workload is None:
         return wanted, False
     found, held = [], False

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 
-__all__ = ["FOLDERS", "Marker", "Owner", "claim_prefix", "in_use_fact", "is_of_store", "marker_in", "marker_of"]
+__all__ = ["FOLDERS", "Marker", "Owner", "in_use_fact", "is_of_store", "marker_in", "marker_of", "owner_marker"]
 
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 """All folders of a store (`docs/formats.md`), the log first: what an interrupted deletion leaves is garbage to the next
@@ -91,7 +91,7 @@ def marker_in(data: bytes, version: str = "") -> Marker:
     return Marker(owner, found if found in get_args(Found) else "store", version)
 
 
-def claim_prefix(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
+def owner_marker(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
     """The marker with which `owner` has the prefix; `None` if it is another's.
 
     `adopt` is the uid of a StateStore whose data `owner` takes over: a former one, or itself, for a store that it found

@@ -13,7 +13,7 @@ from typing import Protocol
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claim_prefix, in_use_fact, is_of_store
+from tussock.operator.probes.marker import FOLDERS, Marker, Owner, in_use_fact, is_of_store, owner_marker
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
@@ -68,7 +68,7 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
         found = place.marker()
         # Only asked for when it matters: a listing at each look would cost money.
         foreign = found is None or found.owner.uid != owner.uid
-        wanted = claim_prefix(found, owner, adopt, has_store=foreign and _has_store(place))
+        wanted = owner_marker(found, owner, adopt, has_store=foreign and _has_store(place))
         if wanted is None:
             assert found is not None
             return in_use_fact(place.url, place.path(OWNER_MARKER), found.owner)

@@ -85,7 +85,7 @@ def node_template(
 
 
 def merge_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
-    """`insisted` and `suggested` with a user's template over them, which can change only what is suggested.
+    """Merge a user's template over `insisted` and `suggested`; it can change only what is suggested.
 
     The result fits the restricted security profile, whatever the user asked for.
     """

@@ -60,7 +60,7 @@ def plan_certificate(
 
 
 def certificate_deletes(observed: Observed[Any]) -> tuple[Delete, ...]:
-    """Deletes the request to cert-manager, and its Secret, which cert-manager would leave. Others go with the job."""
+    """A `Delete` of the request to cert-manager, and of its Secret, which would stay. Others go with the job."""
     names = [ref.name for ref in sorted(observed.children) if ref.kind == "Certificate"]
     refs = [Ref(kind, name) for name in names for kind in ("Certificate", "Secret")]
     return tuple(Delete(ref) for ref in refs if ref in observed.children)

@@ -185,7 +185,7 @@ def _stops(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
 def _refreshes(
     compute: Compute, job: Job, store: StoreResource, observed: Observed[ComputeFacts], driving: Driving
 ) -> list[Action]:
-    """Make kubelets fetch changed files of running pods; by themselves they look after a minute or two."""
+    """Annotations that make kubelets fetch changed files of running pods; by themselves they take a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
     pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
     secrets = [job_secret(store, compute.name)] if has_tls(store) else []
@@ -209,7 +209,7 @@ def _plan_deletion(
     runs: Sequence[JobRun],
     now: datetime,
 ) -> Plan:
-    """Let drivers end in order, then release; executors go with them, by their owner references."""
+    """The plan that lets drivers end in order, then releases; executors go with them, by their owner references."""
     if not runs:
         verdict = progress_verdict(
             Reason.DELETING, "The driver has ended; Kubernetes deletes the other children with this Compute."

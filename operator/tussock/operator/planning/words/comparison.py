@@ -56,7 +56,7 @@ def digest(manifest: Mapping[str, Any]) -> str:
 
 
 def mark(manifest: Manifest) -> Manifest:
-    """The manifest with its own digest in an annotation, as it is applied."""
+    """Mark a manifest, as it is applied, with its own digest in an annotation; returns a copy."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED: digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -77,7 +77,7 @@ def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tup
 
 
 def _grow(manifest: Manifest, child: Manifest) -> Manifest:
-    """A claim as large as it is, if a client has made it larger than our manifest: no server shrinks it."""
+    """Make a wanted claim as large as it is, if a client has made that larger: no server shrinks it."""
     if manifest["kind"] != "PersistentVolumeClaim":
         return manifest
     has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
