@@ -230,7 +230,7 @@ class Asking:
         self.every_seconds: list[float] = []
         self._latest = latest
 
-    def latest(self, _owner: Key, _about: object) -> object:
+    def latest_fact(self, _owner: Key, _about: object) -> object:
         return self._latest
 
     def fact(self, _owner: Key, _about: object, _run: object, every_seconds: float) -> None:

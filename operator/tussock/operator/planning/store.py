@@ -31,7 +31,18 @@ from tussock.operator.planning.words.conditions import (
     ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.planning.words.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
+from tussock.operator.planning.words.model import (
+    Action,
+    Apply,
+    Emit,
+    Hold,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    Release,
+    Work,
+)
 from tussock.operator.planning.words.ownership import foreign_object_verdict, holder_of
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
@@ -132,10 +143,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         ]
         applied = applies([*due, *started], observed.children)
         actions += applied
-        if kept and any(action.manifest["kind"] == "StatefulSet" for action in applied):
-            fields = f"these fields of objectStore.managed.podTemplate: {', '.join(kept)}"
-            told = f"The operator sets or forbids, and so ignored, {fields}."
-            actions.append(Emit("Warning", "PodTemplateKept", told))
+        actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared)
     serving = bool(metas) and all(map(is_serving, metas))
@@ -180,6 +188,14 @@ def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence
     if observed.facts.certificates_due and not foreign_secrets(store, observed.others, metas, observed.facts.defaults):
         found.append(Work(ISSUE_CERTIFICATES, {"metas": list(metas)}))
     return found
+
+
+def _kept_event(kept: Sequence[str], applied: Sequence[Apply]) -> list[Action]:
+    """An event about the parts of the server's pod template that could not hold, each time the template is applied."""
+    if not kept or not any(action.manifest["kind"] == "StatefulSet" for action in applied):
+        return []
+    fields = f"these fields of objectStore.managed.podTemplate: {', '.join(kept)}"
+    return [Emit("Warning", "PodTemplateKept", f"The operator sets or forbids, and so ignored, {fields}.")]
 
 
 def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
