@@ -108,7 +108,7 @@ def test_a_bucket_that_is_away_for_a_minute(
 def test_a_bucket_without_room(cluster: Cluster, troubles: tuple[Trouble, Trouble, float]) -> None:
     """The disk of its server is full of a file that is nobody's: the message names bucket and room.
 
-    Story: it read `The meta nodes run, and elect a leader`, and nothing was degraded.
+    Story: it read `The meta nodes run and elect a leader`, and nothing was degraded.
     """
     _, full, since = troubles
     for kind in KINDS:
@@ -119,4 +119,4 @@ def test_a_bucket_without_room(cluster: Cluster, troubles: tuple[Trouble, Troubl
     cluster.note("trouble: MinIO's disk full, to the message, at most", time.monotonic() - since)
     full.heal("room again", lambda: beside(full.bucket, EMPTY))
     expect_calm(full.watch)
-    assert not [message for message in full.watch.messages() if "run, and elect a leader" in message]
+    assert not [message for message in full.watch.messages() if "run and elect a leader" in message]

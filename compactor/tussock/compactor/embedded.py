@@ -277,14 +277,14 @@ class EmbeddedBackend:
     def _vacuum_if_due(self) -> None:
         if not self._vacuuming.is_due:
             return
-        self._vacuuming.failed()
+        self._vacuuming.note_failure()
         try:
             report = self.vacuum()
         except Exception as error:  # noqa: BLE001
             # Whatever it is, compaction goes on, and a later round tries again.
             log.warning("vacuum failed, a later one tries again", error=str(error))
             return
-        self._vacuuming.succeeded()
+        self._vacuuming.note_success()
         log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
     def _step(self) -> bool:
@@ -297,18 +297,18 @@ class EmbeddedBackend:
         except CompactionCancelled:
             raise
         except TussockError as error:
-            seconds = self.meta.own_tasks.failed(task)
+            seconds = self.meta.own_tasks.note_failure(task)
             log.error("compaction failed", table=self._name_of(task), again_seconds=seconds, error=str(error))
         except Exception:
             # A defect, or memory that ran out: the other tables must not pay for it.
-            seconds = self.meta.own_tasks.failed(task)
+            seconds = self.meta.own_tasks.note_failure(task)
             log.exception("compaction failed unexpectedly", table=self._name_of(task), again_seconds=seconds)
         else:
             if done:
-                self.meta.own_tasks.succeeded(task)
+                self.meta.own_tasks.note_success(task)
             else:
                 # The process that took it back may be at work on it.
-                self.meta.own_tasks.failed(task)
+                self.meta.own_tasks.note_failure(task)
         return True
 
     def _name_of(self, task: CompactionTask) -> str:

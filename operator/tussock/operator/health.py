@@ -40,7 +40,7 @@ class Health:
         """Why the process should end; empty if it is well."""
         silent = self._system.monotonic() - self._beaten
         if not self._failure and silent > SILENCE_SECONDS:
-            return f"the leader election has not turned for {silent:.0f} s"
+            return f"the leader election has stood still for {silent:.0f} s"
         return self._failure
 
 

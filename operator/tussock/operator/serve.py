@@ -63,7 +63,7 @@ async def _serve(settings: OperatorSettings, controllers: Sequence[Controller[An
     log.info("serving", http=str(http.addresses[0]), namespaces=",".join(settings.namespaces) or "all")
     async with await connect(metrics.request) as api:
         lease = Lease(api, system, settings.lease_namespace, settings.lease_name, settings.identity, health.beat)
-        if not await _until(stopped, lease.acquire()):
+        if not await _wait_for(stopped, lease.acquire()):
             await http.cleanup()
             _exit(0)
         metrics.leader.set(1)
@@ -116,7 +116,7 @@ async def _lead(
     )
     reconciler = Reconciler(world, controllers)
     kinds = watched_kinds(certificates=has_cert_manager)
-    await _until(stopped, _await_definitions(api, namespace))
+    await _wait_for(stopped, _await_definitions(api, namespace))
     sweeper = Sweeper(world, kinds, settings.namespaces, health)
     working = [asyncio.create_task(queue.work()), asyncio.create_task(sweeper.work())]
     if not has_cert_manager:
@@ -135,7 +135,7 @@ async def _lead(
         )
     )
     watching.add_done_callback(lambda _: stopped.set())
-    if await _until(stopped, started.wait()):
+    if await _wait_for(stopped, started.wait()):
         # kopf has taken the signals over, and at the end it would wait for tasks that are not its own.
         _take_signals(stopped)
         await stopped.wait()
@@ -159,7 +159,7 @@ def _take_signals(stopped: asyncio.Event) -> None:
         loop.add_signal_handler(number, stopped.set)
 
 
-async def _until(stopped: asyncio.Event, work: Any) -> bool:
+async def _wait_for(stopped: asyncio.Event, work: Any) -> bool:
     """Wait for `work` or for the end, whichever comes first; returns whether it was the work."""
     task, end = asyncio.ensure_future(work), asyncio.create_task(stopped.wait())
     await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +196,7 @@ async def _await_certificates(world: World, namespace: str | None) -> None:
         except ApiUnavailable:
             continue
         if found:
-            log.info("cert-manager is there now; beginning anew, to watch its certificates")
+            log.info("found cert-manager; restarting to watch its certificates")
             return
 
 
@@ -210,7 +210,7 @@ async def _await_definitions(api: Api, namespace: str | None) -> None:
         try:
             await api.list_metadata("StateStore", namespace, OURS)
         except ApiError as error:
-            log.error("StateStores cannot be listed: install crds/, or give the operator its role", error=str(error))
+            log.error("could not list StateStores: install crds/, or give the operator its role", error=str(error))
             await asyncio.sleep(5.0)
         else:
             return

@@ -35,11 +35,13 @@ class OperatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     namespaces: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
-        default=(), description="namespaces that are served, with commas between; empty: all of the cluster"
+        default=(), description="namespaces to serve, separated by commas; empty: all of the cluster"
     )
-    identity: str = Field(default_factory=socket.gethostname, description="name of this replica; the host's")
-    lease_namespace: str = Field(default="default", description="where the Lease is by which replicas agree who works")
-    lease_name: str = Field(default="tussock-operator", description="its name; one for each group of replicas")
+    identity: str = Field(default_factory=socket.gethostname, description="name of this replica; by default the host's")
+    lease_namespace: str = Field(
+        default="default", description="namespace of the Lease by which the replicas choose a leader"
+    )
+    lease_name: str = Field(default="tussock-operator", description="name of the Lease; one for each group of replicas")
     node_image: str = Field(default="", description="image of meta nodes and compactors, where no resource names one")
     spark_image: str = Field(default="", description="image of drivers and executors, where no resource names one")
     minio_image: str = Field(default="", description="image of managed object stores, where no resource names one")
@@ -52,10 +54,10 @@ class OperatorSettings(BaseModel):
     )
     cluster_domain: str = Field(default="cluster.local", description="DNS domain of the cluster")
     http_listen: Annotated[str, AfterValidator(_address)] = Field(
-        default="0.0.0.0:8080", description="where `/healthz` and `/metrics` are served"
+        default="0.0.0.0:8080", description="address for `/healthz` and `/metrics`"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the least severity that is logged"
+        default="info", description="lowest severity to log"
     )
     log_format: Literal["json", "text"] = Field(default="json", description="one JSON object a line, or text")
 
@@ -97,7 +99,7 @@ def load_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Opera
             name = str(problem["loc"][0])
             problems.append(f"{_flag(name)} ({PREFIX}{name.upper()}): {problem['msg'].removeprefix('Value error, ')}")
     if problems:
-        raise InvalidOption("the operator's settings do not work:\n" + "\n".join(f"- {text}" for text in problems))
+        raise InvalidOption("the operator's settings are invalid:\n" + "\n".join(f"- {text}" for text in problems))
     return settings
 
 

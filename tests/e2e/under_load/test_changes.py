@@ -89,10 +89,10 @@ def test_images_that_are_not_there_stop_the_roll(
     before = all_names()
     with cluster.phase("bad images: to a message, of the job and of the store"):
         board.patch("tsx/board", image=bad["spark"])
-        board.await_reason("tsx/board", "ImagePullFailed", bad["spark"], "goes on meanwhile", status="True")
+        board.await_reason("tsx/board", "ImagePullFailed", bad["spark"], "continues meanwhile", status="True")
         board.patch("tss/board", images={"node": bad["node"]})
         held = board.await_reason("tsm/board", "ImagePullFailed", bad["node"], "Pod board-meta-", status="True")
-        assert "The pods from before still serve." in held.message
+        assert "The old pods still serve." in held.message
         board.await_reason("tss/board", "ImagePullFailed", "Meta board: Pod board-meta-", bad["node"], status="True")
         for what in ("tsc/board", "tsx/board"):
             board.await_reason(what, "WaitingForMeta", status="True")

@@ -75,7 +75,7 @@ class Coordinator:
         return self.take(step)
 
     def committed(self, epoch: int) -> list[tuple[str, str]]:
-        return self.take(barriers.committed(self.live, epoch, self.now_ms, self.fresh()))
+        return self.take(barriers.confirm(self.live, epoch, self.now_ms, self.fresh()))
 
     @property
     def live(self) -> CheckpointJob:
@@ -285,7 +285,7 @@ def test_slow_participant_is_aborted_after_the_timeout() -> None:
 def test_refused_commit_aborts() -> None:
     """Numbers go on above what the ledger says, whoever wrote that."""
     job = Coordinator().committing()
-    step = barriers.refused(job.live, "the table was dropped", 17, job.now_ms, job.fresh())
+    step = barriers.reject(job.live, "the table was dropped", 17, job.now_ms, job.fresh())
     assert job.take(step) == [("a", "aborted"), ("b", "aborted")]
     job.tick(INTERVAL_MS)
     assert job.live.number == 18

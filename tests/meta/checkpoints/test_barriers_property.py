@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.store.versions import sst
 from tussock.meta.checkpoints import barriers
-from tussock.meta.checkpoints.barriers import collect, committed, join, leave, lose, refused, tick
+from tussock.meta.checkpoints.barriers import collect, confirm, join, leave, lose, reject, tick
 from tussock.meta.checkpoints.job import CheckpointJob, CommitBarrier, JoinRequest, Send, Step, greet
 from tussock.statestore.checkpoint.participant import Participant, Todo, react
 from tussock.statestore.contract.barriers import BarrierEvent, JobOptions
@@ -266,10 +266,10 @@ class Checkpoints(RuleBasedStateMachine):
         assert self.job.flight is not None
         assert self.job.flight.committing
         if ok:
-            self.take(committed(self.job, self.apply(), self.now_ms, self.fresh()))
+            self.take(confirm(self.job, self.apply(), self.now_ms, self.fresh()))
         else:
             self.commit = None
-            self.take(refused(self.job, "the table was dropped", self.ledger[-1][0], self.now_ms, self.fresh()))
+            self.take(reject(self.job, "the table was dropped", self.ledger[-1][0], self.now_ms, self.fresh()))
 
     # --- What has to hold -----------------------------------------------------------------------------------------
 

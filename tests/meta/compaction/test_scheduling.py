@@ -65,22 +65,22 @@ class Leader:
         )  # fmt: skip
         self.version = advance(self.version, [ClaimCompaction(task=task)])
         if answered:
-            self.schedule.assigned(task, self.now)
+            self.schedule.assign(task, self.now)
         return task
 
     def report(self, task: CompactionTask) -> None:
         out = sst(b"0", b"0", epoch=0, min_epoch=1, max_epoch=1)
         delta = ReportCompaction(task_id=task.id, owner=task.owner, outputs=(out,), watermark=0, at_ms=1)
         self.version = advance(self.version, [delta])
-        self.schedule.succeeded(task)
-        self.schedule.ended(task.id)
+        self.schedule.note_success(task)
+        self.schedule.end(task.id)
 
     def take_back(self, now_ms: int = 0) -> list[tuple[str, str]]:
-        found = self.schedule.overdue(self.version, self.now, now_ms)
+        found = self.schedule.overdue_tasks(self.version, self.now, now_ms)
         for task, _ in found:
             release = ReleaseCompaction(task_id=task.id, owner=task.owner, at_ms=now_ms)
             self.version = advance(self.version, [release])
-            self.schedule.took_back(task)
+            self.schedule.take_back(task)
         return [(task.id, reason) for task, reason in found]
 
 
@@ -158,7 +158,7 @@ def test_a_reported_task_frees_its_slot_before_its_report_is_in_the_log() -> Non
     leader.beat("a", slots=1)
     first = claimed(leader)
     assert leader.claim() is None
-    leader.schedule.reporting(first.id, leader.now)
+    leader.schedule.free_slot(first.id, leader.now)
     second = claimed(leader)
     assert (first.table_id, second.table_id) == (1, 2)
     assert first.id in leader.version.tasks
@@ -267,7 +267,7 @@ def test_after_a_change_of_leader_compactors_keep_what_they_bring() -> None:
     assert new.take_back() == []
     new.now += 5
     assert new.beat("a", **{kept.id: 40}) == []
-    assert new.schedule.handed_out("a") == [], "what the version says of its watermark may be too much"
+    assert new.schedule.tasks_of("a") == [], "what the version says of its watermark may be too much"
     new.now += 15
     assert new.take_back() == [(lost.id, ORPHANED)]
     assert new.beat("b", **{lost.id: 80}) == [lost.id]
@@ -306,14 +306,14 @@ def test_leases_of_tasks_are_renewed_while_their_compactor_is_there() -> None:
     leader.beat("a")
     leader.beat("b")
     first, second = claimed(leader), claimed(leader)
-    assert sorted(leader.schedule.in_hand()) == [first.id, second.id]
+    assert sorted(leader.schedule.live_task_ids()) == [first.id, second.id]
     leader.schedule.leave("b")
-    assert leader.schedule.in_hand() == [first.id]
+    assert leader.schedule.live_task_ids() == [first.id]
     successor = Leader(table(1, 4))
     successor.version = leader.version
-    assert successor.schedule.in_hand() == []
+    assert successor.schedule.live_task_ids() == []
     successor.beat("a", **{first.id: 1})
-    assert successor.schedule.in_hand() == [first.id]
+    assert successor.schedule.live_task_ids() == [first.id]
 
 
 def test_a_task_of_a_dropped_table_is_stopped() -> None:
@@ -334,10 +334,10 @@ def test_what_was_handed_out_is_sent_again_to_a_new_subscription() -> None:
     leader = Leader(table(1, 4), table(2, 4))
     leader.beat("a", slots=2)
     first, second = claimed(leader), claimed(leader)
-    assert leader.schedule.handed_out("a") == [first, second]
-    leader.schedule.reporting(first.id, leader.now)
-    assert leader.schedule.handed_out("a") == [second]
-    assert leader.schedule.handed_out("b") == []
+    assert leader.schedule.tasks_of("a") == [first, second]
+    leader.schedule.free_slot(first.id, leader.now)
+    assert leader.schedule.tasks_of("a") == [second]
+    assert leader.schedule.tasks_of("b") == []
 
 
 # --- Failures ----------------------------------------------------------------------------------------------------
@@ -346,8 +346,8 @@ def test_what_was_handed_out_is_sent_again_to_a_new_subscription() -> None:
 def failing(leader: Leader) -> tuple[CompactionTask, float]:
     task = claimed(leader)
     leader.version = advance(leader.version, [ReleaseCompaction(task_id=task.id, owner=task.owner, at_ms=1)])
-    leader.schedule.ended(task.id)
-    return task, leader.schedule.failed(task, leader.now)
+    leader.schedule.end(task.id)
+    return task, leader.schedule.note_failure(task, leader.now)
 
 
 def test_what_failed_is_left_alone_for_longer_and_longer() -> None:
@@ -426,5 +426,5 @@ def test_the_pause_after_a_failure_stays_bounded_for_ever() -> None:
     leader = Leader(table(1, 4))
     leader.beat("a")
     task = claimed(leader)
-    pauses = [leader.schedule.failed(task, leader.now) for _ in range(3000)]
+    pauses = [leader.schedule.note_failure(task, leader.now) for _ in range(3000)]
     assert max(pauses) == pauses[-1] == CONFIG.failure_seconds_max

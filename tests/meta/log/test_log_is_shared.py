@@ -109,16 +109,16 @@ def test_a_process_that_is_alone_never_waits() -> None:
     """Nor does one whose last entry is long ago."""
     system = FakeSystem()
     turns = Turns(system)
-    turns.tried(0.02, won=True)
+    turns.note_attempt(0.02, won=True)
     assert turns.pause() == 0
-    turns.saw("other")
+    turns.note_rival("other")
     assert 0 < turns.pause() <= 0.02
     system.forward(0.02)
     assert turns.pause() == 0
-    turns.tried(0.02, won=True)
+    turns.note_attempt(0.02, won=True)
     system.forward(3.0)
     assert turns.pause() == 0
-    assert turns.lost(1) == 0, "nobody is there any more"
+    assert turns.retry_seconds(1) == 0, "nobody is there any more"
 
 
 def test_who_lost_most_often_waits_least() -> None:
@@ -126,10 +126,10 @@ def test_who_lost_most_often_waits_least() -> None:
     system = FakeSystem()
     turns = Turns(system)
     for number in range(1000):
-        turns.saw(f"p{number}")
-    turns.tried(60.0, won=True)
+        turns.note_rival(f"p{number}")
+    turns.note_attempt(60.0, won=True)
     assert turns.pause() <= 2
-    bounds = [max(turns.lost(times) for _ in range(100)) for times in (1, 3, 6)]
+    bounds = [max(turns.retry_seconds(times) for _ in range(100)) for times in (1, 3, 6)]
     assert 1 >= bounds[0] > bounds[1] > bounds[2]
 
 

@@ -40,7 +40,7 @@ def test_it_is_due_after_each_interval(system: Dice) -> None:
     assert wait(system, schedule) == INTERVAL
     system.forward(1000)
     assert schedule.is_due
-    schedule.succeeded()
+    schedule.note_success()
     assert wait(system, schedule) == INTERVAL
 
 
@@ -58,12 +58,12 @@ def test_a_failure_is_tried_again_soon_and_then_less_often(system: Dice) -> None
     assert schedule.is_due
     waits = []
     for _ in range(8):
-        schedule.failed()
+        schedule.note_failure()
         waits.append(wait(system, schedule))
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
-    schedule.succeeded()
+    schedule.note_success()
     assert wait(system, schedule) == INTERVAL
-    schedule.failed()
+    schedule.note_failure()
     assert wait(system, schedule) == RETRY_SECONDS_MIN
 
 
@@ -76,7 +76,7 @@ def test_an_interval_of_zero_switches_it_off(system: Dice) -> None:
     assert schedule.due_ms == 0
     interval[0] = INTERVAL
     assert schedule.is_due
-    schedule.succeeded()
+    schedule.note_success()
     assert schedule.due_ms == system.now_ms() + INTERVAL * 1000
     system.forward(2 * INTERVAL)
     assert schedule.due_ms == system.now_ms(), "overdue is due now"

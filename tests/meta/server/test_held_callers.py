@@ -21,9 +21,9 @@ def test_a_caller_whose_calls_are_refused_all_the_time_is_slowed_down() -> None:
         try:
             call.admit()
         except RateLimited as error:
-            call.refused(error)
+            call.refuse(error)
             raise
-        call.refused(InvalidOption("token 'x' of a pin is not 16 hex digits"))
+        call.refuse(InvalidOption("token 'x' of a pin is not 16 hex digits"))
 
     for _ in range(FAULTS_BURST):
         mistake("ipv4:10.0.0.1:4000")

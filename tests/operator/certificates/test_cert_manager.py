@@ -53,7 +53,7 @@ def test_certificates_of_cert_manager(kubectl: Kubectl, minio: MinioServer, tmp_
         kubectl.define(PROGRAMS["cert-manager"].crds)
         eventually("a request for a certificate", lambda: _certificate(objects, "meta"))
         assert '"event": "stopped", "lost_lease": false' in process.log()
-        eventually("its issuer", lambda: objects.ready("StateStore", "s")["message"].endswith("by Issuer nodes."))
+        eventually("its issuer", lambda: objects.ready("StateStore", "s")["message"].endswith("with Issuer nodes."))
 
         with running_cert_manager(kubeconfig, tmp_path) as log:
             for found in ca_issuer("nodes"):

@@ -14,7 +14,7 @@ from support.operator.resources import DEFAULTS, store_with
 from support.service.encrypted_meta import meta_with
 from support.service.meta_process import MetaProcess
 from tussock.operator.certificates.issue import certificates_in, issue, new_authority, was_issued_by
-from tussock.operator.certificates.renewal import SETTLE, first_end, is_due, renewed
+from tussock.operator.certificates.renewal import SETTLE, first_end, is_due, renew_certificates
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,
@@ -22,7 +22,7 @@ from tussock.operator.manifests.certificates import (
     cert_manager_manifests,
     desired_certificates,
 )
-from tussock.operator.manifests.labels import encoded
+from tussock.operator.manifests.labels import secret_data
 from tussock.operator.manifests.transport_security import ROLES, Identity, role_patterns, server_name, tls_secret
 from tussock.statestore import connect
 from tussock.statestore.errors import AccessDenied, MetaUnavailable
@@ -36,7 +36,7 @@ Secrets = dict[str, dict[str, str]]
 
 def renew(secrets: Secrets, now: datetime) -> list[str]:
     """Apply what is due; tells the names of the secrets that were written."""
-    manifests = renewed(STORE, WANTED, secrets, now)
+    manifests = renew_certificates(STORE, WANTED, secrets, now)
     secrets.update({manifest["metadata"]["name"]: manifest["data"] for manifest in manifests})
     return [manifest["metadata"]["name"] for manifest in manifests]
 
@@ -132,7 +132,9 @@ def test_another_meta_gets_its_names() -> None:
     secrets: Secrets = {}
     renew(secrets, START)
     wanted = desired_certificates(STORE, ("shop", "second"), DEFAULTS)
-    assert [found["metadata"]["name"] for found in renewed(STORE, wanted, secrets, START)] == ["shop-meta-tls"]
+    assert [found["metadata"]["name"] for found in renew_certificates(STORE, wanted, secrets, START)] == [
+        "shop-meta-tls"
+    ]
 
 
 @pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
@@ -180,7 +182,7 @@ def test_a_certificate_without_the_name_of_its_store_is_renewed() -> None:
     """As earlier operators issued them; until kubelets bring the new ones, nodes know them by their common name."""
     secrets: Secrets = {}
     earlier = [one._replace(uris=()) for one in WANTED]
-    secrets = {found["metadata"]["name"]: found["data"] for found in renewed(STORE, earlier, {}, START)}
+    secrets = {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, earlier, {}, START)}
     assert renew(secrets, START) == [one.secret for one in WANTED if not one.is_server]
     assert "CN:tussock-writer" in role_patterns(STORE)["writer"]
 
@@ -206,7 +208,7 @@ def test_a_certificate_of_another_store_of_the_same_issuer_opens_nothing(tmp_pat
 
     def issued(wanted: Certificate) -> dict[str, str]:
         pair = issue(authority, wanted, datetime.now(UTC))
-        return encoded({"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate})
+        return secret_data({"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate})
 
     wanted = {one.secret: one for one in desired_certificates(store, ("shop",), DEFAULTS)}
     shown = wanted[tls_secret(store, identity)]

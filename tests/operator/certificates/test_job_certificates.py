@@ -13,7 +13,7 @@ from support.operator.process import Body, Objects, eventually
 from support.operator.resources import DEFAULTS, store_with
 from support.operator.stores_in_cluster import serving
 from tussock.operator.certificates.issue import certificates_in
-from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.certificates.renewal import SETTLE, is_due_for_job, renew_certificates, renew_job_certificate
 from tussock.operator.manifests.certificates import (
     CA_SECONDS,
     LEAF_SECONDS,
@@ -36,12 +36,14 @@ Secrets = dict[str, dict[str, str]]
 
 def renew_store(secrets: Secrets, now: datetime) -> None:
     wanted = desired_certificates(STORE, ("shop",), DEFAULTS)
-    secrets.update({found["metadata"]["name"]: found["data"] for found in renewed(STORE, wanted, secrets, now)})
+    secrets.update(
+        {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, wanted, secrets, now)}
+    )
 
 
 def renew_job(secrets: Secrets, now: datetime) -> bool:
     """Whether something was due."""
-    found = renewed_for_job(JOB, STORE, WANTED, secrets, now)
+    found = renew_job_certificate(JOB, STORE, WANTED, secrets, now)
     assert is_due_for_job(STORE, WANTED, secrets, now) is (found is not None)
     if found is None:
         return False
@@ -162,7 +164,7 @@ def test_a_certificate_of_somebody_else_is_not_used(tls: dict[str, Any]) -> None
     assert works(world) == []
     assert not [one for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "Certificate"]
     assert world.reason() == ("False", "NameInUse")
-    assert "There is a Secret x-driver-tls in namespace team that is not of Compute x" in world.message()
+    assert "There is a Secret x-driver-tls in namespace team that does not belong to Compute x" in world.message()
 
 
 def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
@@ -180,7 +182,7 @@ def test_an_issuer_is_asked_and_its_secret_goes_with_the_job() -> None:
     assert certificate["spec"]["uris"] == ["tussock://team/s/writer/x"]
     assert certificate["spec"]["secretTemplate"]["labels"]["tussock.dev/owner"] == "x"
     assert (world.pods, world.reason()) == ([], ("False", "Reconciling"))
-    assert "cert-manager has issued x-driver-tls by ClusterIssuer company" in world.message()
+    assert "cert-manager has issued x-driver-tls with ClusterIssuer company" in world.message()
     world.others[SECRET] = world.children[SECRET] = issued
     world.settle()
     assert world.pods == ["x-driver"]
@@ -254,7 +256,10 @@ def test_a_foreign_secret_of_that_name_is_left_alone(store: Body, name: str, sha
     before = shared.get("Secret", secret)
     shared.apply(job(platform, f"{name}-j"))
     message = shared.await_reason("Compute", f"{name}-j", "NameInUse")["message"]
-    assert f"There is a Secret {secret} in namespace {shared.namespace} that is not of Compute {name}-j" in message
+    assert (
+        f"There is a Secret {secret} in namespace {shared.namespace} that does not belong to Compute {name}-j"
+        in message
+    )
     assert shared.get("Secret", secret) == before
     assert shared.get("Pod", f"{name}-j-driver") is None
     shared.delete("Secret", secret)

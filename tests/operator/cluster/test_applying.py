@@ -9,7 +9,7 @@ from tussock.operator.cluster.api import Api
 from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiConflict, ApiRefused, ApiUnavailable, NameInUse
 from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
-from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.model import Manifest
 from tussock.operator.planning.words.ownership import Holder, belongs
 
@@ -23,7 +23,7 @@ def reference(uid: str = HOLDER.uid, kind: str = "Meta", name: str = "m") -> Bod
 
 def child(**data: str) -> Manifest:
     metadata = {"name": "m-meta", "labels": LABELS, "ownerReferences": [reference()]}
-    return marked({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    return mark({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
 
 def foreign(objects: Objects) -> Body:

@@ -19,12 +19,12 @@ def test_pauses_double_whatever_else_happens() -> None:
     """Passes in between ask for nothing; the pause belongs to the action, not to the pass."""
     refusals, now, pauses = Refusals(), 0.0, []
     for _ in range(8):
-        assert refusals.of(KEY, service(), now) is None, "it is tried"
+        assert refusals.refusal_of(KEY, service(), now) is None, "it is tried"
         refusals.note(KEY, service(), ERROR, now)
         refusals.keep(KEY, (service(),))
-        pause = refusals.next(KEY, now)
+        pause = refusals.wait_seconds(KEY, now)
         assert pause is not None
-        assert refusals.of(KEY, service(), now + pause - 0.1) is ERROR
+        assert refusals.refusal_of(KEY, service(), now + pause - 0.1) is ERROR
         pauses.append(pause)
         now += pause
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
@@ -35,10 +35,10 @@ def test_another_content_is_tried_at_once_and_begins_anew() -> None:
     refusals = Refusals()
     for _ in range(3):
         refusals.note(KEY, service(), ERROR, 0)
-    assert refusals.of(KEY, service(2), 0) is None
-    assert refusals.of(OTHER, service(), 0) is None
+    assert refusals.refusal_of(KEY, service(2), 0) is None
+    assert refusals.refusal_of(OTHER, service(), 0) is None
     refusals.note(KEY, service(2), ERROR, 0)
-    assert refusals.next(KEY, 0) == 2
+    assert refusals.wait_seconds(KEY, 0) == 2
 
 
 def test_what_is_not_asked_for_any_more_is_forgotten() -> None:
@@ -47,10 +47,10 @@ def test_what_is_not_asked_for_any_more_is_forgotten() -> None:
     for action in actions:
         refusals.note(KEY, action, ERROR, 0)
     refusals.keep(KEY, actions[1:])
-    assert refusals.of(KEY, actions[0], 0) is None
-    assert [refusals.of(KEY, action, 0) for action in actions[1:]] == [ERROR, ERROR]
+    assert refusals.refusal_of(KEY, actions[0], 0) is None
+    assert [refusals.refusal_of(KEY, action, 0) for action in actions[1:]] == [ERROR, ERROR]
     refusals.keep(KEY, ())
-    assert refusals.next(KEY, 0) is None
+    assert refusals.wait_seconds(KEY, 0) is None
 
 
 ADVICE = {

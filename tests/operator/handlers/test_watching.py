@@ -8,10 +8,10 @@ import pytest
 from support.operator.process import Objects
 from tussock.operator.cluster.api import Api, connect
 from tussock.operator.cluster.errors import ApiError
-from tussock.operator.cluster.kinds import CHILDREN, KINDS, OURS, watched
+from tussock.operator.cluster.kinds import CHILDREN, KINDS, OURS, selectors_of
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.passes.sweep import Sweeper
-from tussock.operator.handlers.passes.wakeups import concerned, secrets_of
+from tussock.operator.handlers.passes.wakeups import concerned_keys, secrets_of
 from tussock.operator.handlers.passes.watches import kopf_settings, watched_kinds
 from tussock.operator.handlers.world import World
 from tussock.operator.health import SILENCE_SECONDS, Health
@@ -65,7 +65,7 @@ CHANGES: dict[str, tuple[dict[str, Any], set[Key]]] = {
 
 @pytest.mark.parametrize(("changed", "woken"), CHANGES.values(), ids=CHANGES)
 def test_a_change_wakes_whom_it_concerns(changed: dict[str, Any], woken: set[Key], seen: Seen) -> None:
-    assert concerned(seen, changed["kind"], changed) == woken
+    assert concerned_keys(seen, changed["kind"], changed) == woken
 
 
 def test_secrets_are_found_wherever_a_spec_names_them() -> None:
@@ -142,7 +142,7 @@ def test_a_sweep_asks_for_what_is_watched(objects: Objects, monkeypatch: pytest.
 
     async def sweep() -> str:
         async with await connect() as api:
-            [listed] = await api.list_metadata("Secret", objects.namespace, *watched("Secret"))
+            [listed] = await api.list_metadata("Secret", objects.namespace, *selectors_of("Secret"))
             assert listed["metadata"]["name"] == "keys"
             world = world_of(api, [])
             world.seen.put("Secret", await api.get("Secret", objects.namespace, "keys"))
@@ -162,7 +162,7 @@ def test_what_is_swept_is_what_is_watched() -> None:
         settings = kopf_settings(watched_kinds(certificates=True), clusterwide=True).watching
         labels = {selector.any_name: value for selector, value in settings.label_selectors.items()}
         fields = {selector.any_name: value for selector, value in settings.field_selectors.items()}
-        assert watched(kind) == (labels.get(place, ""), fields.get(place, ""))
+        assert selectors_of(kind) == (labels.get(place, ""), fields.get(place, ""))
 
 
 def test_a_long_list_comes_in_parts(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:

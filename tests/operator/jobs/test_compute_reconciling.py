@@ -127,7 +127,7 @@ def test_a_driver_that_is_deleted_comes_back(platform: str, name: str, shared: O
     # Whether the pod is seen on its way out or has gone by then is chance. Events are sent after the status.
     told = {
         f"Pod {kubelet.pod_name} was deleted; when it has ended its batch and stopped, another one starts.",
-        f"Put right: Pod {kubelet.pod_name} was missing.",
+        f"Restored: Pod {kubelet.pod_name} was missing.",
     }
     eventually("its event", lambda: told & {event["note"] for event in shared.events(name)})
     assert len([event for event in shared.events(name) if event["note"] in told]) == 1

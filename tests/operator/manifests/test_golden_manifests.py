@@ -216,7 +216,7 @@ def test_a_pair_of_readers_that_nobody_is_handed_is_refused(mode: str) -> None:
     """In other modes it would be kept and never used."""
     keys = {"credentialsSecret": {"name": "keys"}, "readerCredentialsSecret": {"name": "readers"}}
     store = store_with({"s3": {"bucket": "b", "region": "eu-central-1", **keys}})
-    with pytest.raises(InvalidResource, match=f"mode is '{mode}', and only the mode static hands out the pair"):
+    with pytest.raises(InvalidResource, match=f"mode is '{mode}', but only the mode static hands out the pair"):
         meta_manifests(meta_with(config={"credentials": {"mode": mode}}), store, DEFAULTS)
     meta_manifests(meta_with(config={"credentials": {"mode": "static"}}), store, DEFAULTS)
 

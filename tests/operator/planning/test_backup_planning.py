@@ -7,7 +7,14 @@ import pytest
 
 from support.operator.computes import NOW, at, body, store
 from tussock.meta.version.deltas.backups import check_backup_name
-from tussock.operator.planning.backup import TEND_BACKUPS, BackupFacts, backup_id, backup_name, expired, plan_backup
+from tussock.operator.planning.backup import (
+    TEND_BACKUPS,
+    BackupFacts,
+    backup_id,
+    backup_name,
+    expired_backups,
+    plan_backup,
+)
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Hold, Observed, Plan, Ref, Release, Work
 from tussock.operator.resources.backup import Retention, parse_backup
@@ -130,7 +137,7 @@ def test_a_backup_that_somebody_deleted_is_not_made_again() -> None:
     case.held = []
     plan = case.settle()
     assert ready_of(plan) == ("False", "True", "BackupFailed")
-    assert "not in StateStore s any more" in plan.status["conditions"][0]["message"]
+    assert "is no longer in StateStore s" in plan.status["conditions"][0]["message"]
 
 
 SCHEDULED_EMPTY = ("False", "False", "Scheduled")
@@ -168,7 +175,7 @@ def test_of_missed_times_the_newest_is_made_up_for() -> None:
 def test_retention_keeps_what_either_rule_keeps(count: int | None, seconds: int | None, there: int) -> None:
     """An hour lies between two; the newest is kept by any rule, and foreign ones are never looked at."""
     all_of_them = [held(f"b{age}", "", NOW - timedelta(hours=age, seconds=90)) for age in range(there)]
-    gone = expired(all_of_them, Retention(count=count, seconds=seconds), NOW)
+    gone = expired_backups(all_of_them, Retention(count=count, seconds=seconds), NOW)
     by_count = count or 0
     by_age = 0 if seconds is None else len([age for age in range(there) if age * 3600 + 90 < seconds])
     stays = there if count is None and seconds is None else min(there, max(by_count, by_age, 1))
@@ -278,7 +285,7 @@ def test_a_failure_is_told_and_tried_again(listed: bool, is_due: bool) -> None:
         assert case.work(plan) is None
         return
     assert ready_of(plan) == ("True", "True", "BackupFailed")
-    assert "the meta service says no. It is tried again" in plan.status["conditions"][0]["message"]
+    assert "the meta service says no. The operator tries again" in plan.status["conditions"][0]["message"]
     assert case.work(plan) is not None
     assert plan.again_seconds == 10
     case.problem, case.held = "", before

@@ -7,7 +7,7 @@ import pytest
 
 from support.operator.resources import DEFAULTS, store_with
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.planning.certificates import first_end_of, missing_certificates
+from tussock.operator.planning.certificates import certificate_obstacle, first_end_of
 from tussock.operator.planning.store import StoreFacts, plan_store
 from tussock.operator.planning.words.conditions import Verdict
 from tussock.operator.planning.words.facts import BucketFact
@@ -32,7 +32,7 @@ def certificate(name: str, made: str, *conditions: dict[str, str], ends: str = "
 
 
 def missing(others: Any, children: Any = None, *, has_cert_manager: bool = True) -> Verdict | None:
-    return missing_certificates(STORE, children or {}, others, DEFAULTS, NOW, has_cert_manager=has_cert_manager)
+    return certificate_obstacle(STORE, children or {}, others, DEFAULTS, NOW, has_cert_manager=has_cert_manager)
 
 
 def test_nothing_is_missing_once_all_are_issued() -> None:
@@ -66,14 +66,14 @@ def test_an_issuer_gets_a_minute_before_something_is_wrong() -> None:
     young = missing(others, certificate("shop-meta-tls", "2026-11-22T11:59:30Z"))
     assert young is not None
     assert (young.reason, young.degraded) == ("Reconciling", False)
-    assert young.message == "Waiting until cert-manager has issued shop-meta-tls by ClusterIssuer company."
+    assert young.message == "Waiting until cert-manager has issued shop-meta-tls with ClusterIssuer company."
     old = missing(others, certificate("shop-meta-tls", "2026-11-22T11:58:30Z", words))
     assert old is not None
     assert (old.reason, old.degraded) == ("CertificatesNotIssued", True)
-    assert "shop-meta-tls by ClusterIssuer company (The certificate request has failed). Look" in old.message
+    assert "shop-meta-tls with ClusterIssuer company (The certificate request has failed). Check" in old.message
     silent = missing(others, certificate("shop-meta-tls", "2026-11-22T11:58:30Z"))
     assert silent is not None
-    assert "ClusterIssuer company. Look whether there is this issuer" in silent.message
+    assert "ClusterIssuer company. Check that this issuer exists" in silent.message
 
 
 @pytest.mark.parametrize("identity", ["meta", "compactor"])

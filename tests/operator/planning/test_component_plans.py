@@ -8,7 +8,7 @@ import pytest
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.compactor import CompactorFacts, plan_compactor
 from tussock.operator.planning.meta import DELETION_COST, MetaFacts, plan_meta
-from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Annotate, Apply, Delete, Emit, Observed, Plan, Ref
 from tussock.operator.resources.compactor import parse_compactor
@@ -20,7 +20,7 @@ LATER = "2026-11-21T11:59:00Z"
 DEFAULTS = Defaults(node_image="node:1")
 SPEC = {"objectStore": {"s3": {"bucket": "b", "credentialsSecret": {"name": "keys"}}}, "tls": {"mode": "none"}}
 LED = PlatformFact("", version="0.1.0", leader="10.0.0.2:7370", term=4, committed_epoch=17, committed_ms=1763725000000)
-WAITS = progressing(Reason.WAITING_FOR_META, "x")
+WAITS = progress_verdict(Reason.WAITING_FOR_META, "x")
 
 
 def store_body(verdict: Verdict | None = WAITS, **changes: Any) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def applied(found: Plan) -> list[str]:
 
 NOT_USABLE: dict[str, Verdict | None] = {
     "new": None,
-    "bucket": wrong(Reason.BUCKET_UNREACHABLE, "the bucket is away."),
-    "prefix": wrong(Reason.PREFIX_IN_USE, "taken."),
-    "certificates": progressing(Reason.RECONCILING, "being issued."),
+    "bucket": problem_verdict(Reason.BUCKET_UNREACHABLE, "the bucket is away."),
+    "prefix": problem_verdict(Reason.PREFIX_IN_USE, "taken."),
+    "certificates": progress_verdict(Reason.RECONCILING, "being issued."),
 }
 
 
@@ -133,7 +133,7 @@ def test_what_runs_is_kept_whatever_the_store_says(plan: Any, verdict: Verdict |
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 def test_what_a_store_tells_of_its_parts_is_no_obstacle_to_them(plan: Any) -> None:
     """Of a quota that refused a Service, Meta told, the store repeated it, Meta waited for the store, and so on."""
-    body = store_body(wrong(Reason.APPLY_REFUSED, "Meta m: The API server refused a request."))
+    body = store_body(problem_verdict(Reason.APPLY_REFUSED, "Meta m: The API server refused a request."))
     body["status"]["obstacle"] = ""
     assert told(plan(body))[0] != "WaitingForStore"
     assert applied(plan(body)) == applied(plan())
@@ -165,7 +165,7 @@ def test_meta_nodes_serve_when_one_leads_and_answers(
     assert told(found) == (reason, statuses)
 
 
-AWAY = wrong(Reason.BUCKET_UNREACHABLE, "s3://b does not answer.")
+AWAY = problem_verdict(Reason.BUCKET_UNREACHABLE, "s3://b does not answer.")
 OUTAGE: list[tuple[Verdict | None, int, PlatformFact, str, str]] = [
     # The store's bucket, ready pods of two, the nodes' answer; then what is told.
     (None, 2, LED, "Ready", "TFF"),
@@ -214,7 +214,7 @@ def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
     platform: PlatformFact | None, ready_replicas: int, reason: Reason
 ) -> None:
     """Story: a full bucket read as `elect a leader`, and while it was away `Ready` went up and down with the pods."""
-    body = store_body(wrong(reason, "s3://b is what it is: it is full."))
+    body = store_body(problem_verdict(reason, "s3://b is what it is: it is full."))
     found = plan_of_meta(body, made(plan_of_meta(), ready_replicas), platform)
     if platform is None and ready_replicas:
         assert told(found)[0] in ("Ready", "RollingOut"), "nobody has asked them yet"
@@ -224,7 +224,7 @@ def test_without_its_bucket_a_meta_says_so_whatever_its_pods_do(
 
 
 def test_nodes_that_lead_have_their_bucket_whatever_the_operator_sees_of_it() -> None:
-    body = store_body(wrong(Reason.BUCKET_UNREACHABLE, "s3://b does not answer."))
+    body = store_body(problem_verdict(Reason.BUCKET_UNREACHABLE, "s3://b does not answer."))
     assert told(plan_of_meta(body, made(plan_of_meta()), LED)) == ("Ready", "TFF")
 
 
@@ -389,7 +389,7 @@ def test_a_paused_store_changes_nothing(plan: Any) -> None:
 @pytest.mark.parametrize("plan", [plan_of_meta, plan_of_compactor])
 @pytest.mark.parametrize(("reason", "goes"), [(Reason.DRAINING, False), (Reason.DELETING, True)])
 def test_nodes_go_when_jobs_of_a_deleted_store_have_drained(plan: Any, reason: Reason, goes: bool) -> None:
-    body = store_body(progressing(reason, "x"), metadata={"deletionTimestamp": LATER})
+    body = store_body(progress_verdict(reason, "x"), metadata={"deletionTimestamp": LATER})
     found = plan(body, made(plan()))
     name = "m-meta" if plan is plan_of_meta else "m-compactor"
     assert found.actions == ((Delete(Ref("Deployment", name)),) if goes else ())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket, lost_backups, untouched
+from tussock.operator.planning.deletion import EmptiedFact, depart, leaves_bucket, lost_backups_event, untouched_fact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Delete, Ref, Release
 from tussock.operator.resources.store import StoreResource, parse_store
@@ -18,7 +18,7 @@ END = (*NODES, Release())
 DONE = EmptiedFact(done=True)
 STUCK = EmptiedFact(done=False, message="the bucket is away.", stuck=True)
 HOPELESS = STUCK._replace(hopeless=True)
-BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and more are left.")
+BUSY = EmptiedFact(done=False, message="the operator has deleted 1000 objects in this run, and more are left.")
 
 
 def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StoreResource:
@@ -80,9 +80,9 @@ def test_who_is_waited_for_is_named() -> None:
 @pytest.mark.parametrize(("policy", "tells"), [("Delete", True), ("Retain", False)])
 def test_where_others_were_first_nothing_is_touched(policy: str, tells: bool) -> None:
     """A store that was refused for their sake goes at once, whatever its policy is."""
-    found = depart(store(1, policy), [], {}, untouched(store(1, policy), ["n/first"]), NOW)
+    found = depart(store(1, policy), [], {}, untouched_fact(store(1, policy), ["n/first"]), NOW)
     assert found.actions == (Release(),)
-    assert ("s3://b belongs to StateStore n/first, and nothing was touched" in found.verdict.message) is tells
+    assert ("s3://b belongs to StateStore n/first, and the operator changed nothing" in found.verdict.message) is tells
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_backups_on_a_disk_that_goes_are_named(backend: dict[str, Any], policy: 
         status = {"backups": [{"name": f"{name}-1"}, {"name": f"{name}-2"}]}
         return Ref("StateStoreBackup", name), {"spec": {"storeRef": {"name": store}}, "status": status}
 
-    found = lost_backups(store(1, policy, **backend), dict([of("nightly", "s"), of("others", "t")]))
+    found = lost_backups_event(store(1, policy, **backend), dict([of("nightly", "s"), of("others", "t")]))
     told = "nightly-1 (StateStoreBackup nightly), nightly-2 (StateStoreBackup nightly)"
     assert [(one.reason, told in one.message, "others" in one.message) for one in found] == [
         ("BackupsGo", True, False)
     ] * goes
-    assert lost_backups(store(1, policy, **backend), {}) == ()
+    assert lost_backups_event(store(1, policy, **backend), {}) == ()

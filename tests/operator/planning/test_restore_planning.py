@@ -119,7 +119,7 @@ def test_a_named_backup_is_taken() -> None:
     ("gap", "reason", "degraded", "said"),
     [
         ("backup", "RestoreFailed", "True", "no StateStoreBackup nightly"),
-        ("store", "RestoreFailed", "True", "StateStore s, of which StateStoreBackup nightly is, is gone"),
+        ("store", "RestoreFailed", "True", "StateStoreBackup nightly is a backup of StateStore s, which is gone"),
         ("made", "Restoring", "False", "until StateStoreBackup nightly has made a backup"),
     ],
 )

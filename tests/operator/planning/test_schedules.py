@@ -18,7 +18,7 @@ def upcoming(text: str, zone: str, start: str, count: int) -> list[str]:
     """The next times after `start`, in UTC."""
     schedule, moment, found = parse_schedule(text, zone), utc(start), []
     for _ in range(count):
-        moment = schedule.next(moment)
+        moment = schedule.next_time(moment)
         found.append(moment.strftime("%Y-%m-%dT%H:%M"))
     return found
 
@@ -74,10 +74,10 @@ def test_next_times(text: str, zone: str, start: str, expected: list[str]) -> No
 def test_of_times_that_were_missed_the_newest_counts() -> None:
     """After four days without an operator there is one run to make up for."""
     schedule = parse_schedule("0 3 * * *", "Europe/Berlin")
-    assert schedule.latest(utc("2026-11-21T12:00")) == utc("2026-11-21T02:00")
+    assert schedule.latest_time(utc("2026-11-21T12:00")) == utc("2026-11-21T02:00")
     # The time itself counts: the run is due from that second on.
-    assert schedule.latest(utc("2026-11-21T02:00")) == utc("2026-11-21T02:00")
-    assert schedule.latest(utc("2026-11-21T01:59")) == utc("2026-11-20T02:00")
+    assert schedule.latest_time(utc("2026-11-21T02:00")) == utc("2026-11-21T02:00")
+    assert schedule.latest_time(utc("2026-11-21T01:59")) == utc("2026-11-20T02:00")
 
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo")
@@ -94,11 +94,11 @@ def test_latest_and_next_agree(text: str, zone: str, minutes: int) -> None:
     """Nothing is between the newest time and the next one, and a run that has begun is the newest from then on."""
     schedule = parse_schedule(text, zone)
     now = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
-    latest, following = schedule.latest(now), schedule.next(now)
+    latest, following = schedule.latest_time(now), schedule.next_time(now)
     assert latest <= now < following
-    assert schedule.next(latest) == following
-    assert schedule.latest(following) == following
-    assert schedule.latest(following - timedelta(seconds=1)) == latest
+    assert schedule.next_time(latest) == following
+    assert schedule.latest_time(following) == following
+    assert schedule.latest_time(following - timedelta(seconds=1)) == latest
 
 
 @pytest.mark.parametrize(

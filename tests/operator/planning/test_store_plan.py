@@ -9,7 +9,14 @@ import pytest
 
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.planning.store import ISSUE_CERTIFICATES, MAKE_MINIO_SECRET, StoreFacts, plan_store
-from tussock.operator.planning.words.conditions import Reason, Verdict, conditions, progressing, ready, wrong
+from tussock.operator.planning.words.conditions import (
+    Reason,
+    Verdict,
+    conditions,
+    problem_verdict,
+    progress_verdict,
+    ready_verdict,
+)
 from tussock.operator.planning.words.facts import BucketFact
 from tussock.operator.planning.words.model import Apply, Delete, Hold, Observed, Plan, Ref, Work
 from tussock.operator.resources.store import StoreResource, parse_store
@@ -137,15 +144,15 @@ def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = [reference]
     found = plan(store(tls={"mode": "managed"}), others={**secret(), **former})
     assert told(found)[0] == "Reconciling"
-    assert "a former resource of this name had is gone: Secret s-ca" in found.status["conditions"][0]["message"]
+    assert "what a former resource of this name owned: Secret s-ca" in found.status["conditions"][0]["message"]
     former[Ref("Secret", "s-ca")]["metadata"]["ownerReferences"] = []
     assert told(plan(store(tls={"mode": "managed"}), others={**secret(), **former}))[0] == "NameInUse"
 
 
 def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
     """Until it has looked at the bucket itself; what stood in the way does so till then, and starts nothing."""
-    meta = component("Meta", ready("x"))
-    others = {**secret(), **meta, **component("Compactor", ready("x"))}
+    meta = component("Meta", ready_verdict("x"))
+    others = {**secret(), **meta, **component("Compactor", ready_verdict("x"))}
     for bucket in (BucketFact(None), BucketFact(Reason.BUCKET_UNREACHABLE, "away.")):
         before = plan(store(), replace(GOOD, bucket=bucket), others, meta)
         again = plan_store(
@@ -164,7 +171,7 @@ def test_what_runs_is_kept_in_spite_of_an_obstacle(
     spec: dict[str, Any], others: Any, facts: StoreFacts, reason: str, statuses: str
 ) -> None:
     """The store is told to serve as long as its meta nodes do; their objects are still kept as they should be."""
-    meta = component("Meta", ready("x"))
+    meta = component("Meta", ready_verdict("x"))
     found = plan(store(**spec), facts, {**others, **meta}, meta)
     assert told(found) == (reason, "T" + statuses[1:])
     assert not any(isinstance(action, Delete) and action.ref.kind == "Meta" for action in found.actions)
@@ -181,7 +188,7 @@ def test_nothing_in_the_way_makes_the_components() -> None:
 
 
 def test_a_section_that_is_gone_takes_its_object() -> None:
-    both = {**component("Meta", ready("x")), **component("Compactor", ready("x"))}
+    both = {**component("Meta", ready_verdict("x")), **component("Compactor", ready_verdict("x"))}
     made = plan(store())
     children = {
         Ref(action.manifest["kind"], action.manifest["metadata"]["name"]): action.manifest
@@ -200,27 +207,37 @@ def test_the_same_again_does_nothing() -> None:
         for action in first.actions
         if isinstance(action, Apply)
     }
-    others = {**secret(), **component("Meta", ready("x")), **component("Compactor", ready("x"))}
+    others = {**secret(), **component("Meta", ready_verdict("x")), **component("Compactor", ready_verdict("x"))}
     assert plan(store(), GOOD, others, children).actions == (Hold(),)
 
 
 PARTS: dict[str, tuple[Verdict | None, Verdict | None, str, str]] = {
-    "all serve": (ready("x"), ready("x"), "Ready", "TFF"),
+    "all serve": (ready_verdict("x"), ready_verdict("x"), "Ready", "TFF"),
     "meta is new": (None, None, "WaitingForMeta", "FTF"),
     "meta rolls and serves": (
-        progressing(Reason.ROLLING_OUT, "x", serving=True),
-        ready("x"),
+        progress_verdict(Reason.ROLLING_OUT, "x", serving=True),
+        ready_verdict("x"),
         "RollingOut",
         "TTF",
     ),
-    "meta waits": (progressing(Reason.WAITING_FOR_STORE, "x"), None, "WaitingForMeta", "FTF"),
-    "meta is wrong": (wrong(Reason.CRASH_LOOPING, "x"), ready("x"), "CrashLooping", "FFT"),
-    "meta is wrong and serves": (wrong(Reason.IMAGE_PULL_FAILED, "x", serving=True), None, "ImagePullFailed", "TFT"),
-    "meta finds no node": (progressing(Reason.UNSCHEDULABLE, "x"), None, "Unschedulable", "FTF"),
-    "compactors are new": (ready("x"), None, "WaitingForCompactors", "TTF"),
-    "compactors wait": (ready("x"), progressing(Reason.WAITING_FOR_META, "x"), "WaitingForCompactors", "TTF"),
-    "compactors roll": (ready("x"), progressing(Reason.ROLLING_OUT, "x"), "RollingOut", "TTF"),
-    "compactors are wrong": (ready("x"), wrong(Reason.CRASH_LOOPING, "x"), "CrashLooping", "TFT"),
+    "meta waits": (progress_verdict(Reason.WAITING_FOR_STORE, "x"), None, "WaitingForMeta", "FTF"),
+    "meta is wrong": (problem_verdict(Reason.CRASH_LOOPING, "x"), ready_verdict("x"), "CrashLooping", "FFT"),
+    "meta is wrong and serves": (
+        problem_verdict(Reason.IMAGE_PULL_FAILED, "x", serving=True),
+        None,
+        "ImagePullFailed",
+        "TFT",
+    ),
+    "meta finds no node": (progress_verdict(Reason.UNSCHEDULABLE, "x"), None, "Unschedulable", "FTF"),
+    "compactors are new": (ready_verdict("x"), None, "WaitingForCompactors", "TTF"),
+    "compactors wait": (
+        ready_verdict("x"),
+        progress_verdict(Reason.WAITING_FOR_META, "x"),
+        "WaitingForCompactors",
+        "TTF",
+    ),
+    "compactors roll": (ready_verdict("x"), progress_verdict(Reason.ROLLING_OUT, "x"), "RollingOut", "TTF"),
+    "compactors are wrong": (ready_verdict("x"), problem_verdict(Reason.CRASH_LOOPING, "x"), "CrashLooping", "TFT"),
 }
 
 
@@ -236,25 +253,30 @@ def test_a_store_is_as_its_parts_are(
 
 def test_a_store_that_does_not_serve_looks_at_its_bucket_again_soon() -> None:
     """Story: a full bucket was found by a write that the next pass asked for, and that came half a minute later."""
-    leaderless = component("Meta", progressing(Reason.NO_LEADER, "The leader is gone."))
+    leaderless = component("Meta", progress_verdict(Reason.NO_LEADER, "The leader is gone."))
     assert plan(store(), others={**secret(), **leaderless}).again_seconds == 10.0
     assert (
-        plan(store(), others={**secret(), **component("Meta", ready("All 1 meta nodes serve."))}).again_seconds is None
+        plan(store(), others={**secret(), **component("Meta", ready_verdict("All 1 meta nodes serve."))}).again_seconds
+        is None
     )
 
 
 def test_a_part_that_has_not_seen_its_newest_spec_is_waited_for() -> None:
-    others = {**secret(), **component("Meta", ready("x"), generation=0), **component("Compactor", ready("x"))}
+    others = {
+        **secret(),
+        **component("Meta", ready_verdict("x"), generation=0),
+        **component("Compactor", ready_verdict("x")),
+    }
     found = plan(store(), GOOD, others)
     assert told(found) == ("WaitingForMeta", "TTF")
-    assert found.status["conditions"][0]["message"] == "Meta s has changed, and is being looked at."
+    assert found.status["conditions"][0]["message"] == "Meta s has changed; the operator is checking it."
 
 
 def test_a_meta_of_the_section_is_on_its_way() -> None:
     """And is not asked for: the user has written the section."""
     found = plan(store(meta={}), GOOD)
     assert told(found) == ("WaitingForMeta", "FTF")
-    assert found.status["conditions"][0]["message"] == "Meta s is being made."
+    assert found.status["conditions"][0]["message"] == "The operator is creating Meta s."
 
 
 def test_a_status_of_another_release_is_no_hindrance() -> None:
@@ -270,7 +292,7 @@ def test_a_status_of_another_release_is_no_hindrance() -> None:
 
 def test_a_paused_store_changes_nothing() -> None:
     """Whatever differs, and whatever obstacle there is; whether it serves is told."""
-    found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready("x")))
+    found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready_verdict("x")))
     assert found.actions == (Hold(),)
     assert told(found) == ("Paused", "TFF")
 
@@ -316,14 +338,14 @@ def test_a_managed_object_store_restarts_with_another_secret() -> None:
 
 
 def test_certificates_are_asked_for_by_the_names_of_all_meta_nodes() -> None:
-    others = {**secret(), **component("Meta", ready("x"), name="other")}
+    others = {**secret(), **component("Meta", ready_verdict("x"), name="other")}
     found = plan(store(tls={}), replace(GOOD, certificates_due=True), others)
     assert Work(ISSUE_CERTIFICATES, {"metas": ["other", "s"]}) in found.actions
 
 
 def test_numbers_are_sums() -> None:
-    others = {**secret(), **component("Meta", ready("x")), **component("Compactor", ready("x"))}
-    others |= component("Compactor", ready("x"), name="more")
+    others = {**secret(), **component("Meta", ready_verdict("x")), **component("Compactor", ready_verdict("x"))}
+    others |= component("Compactor", ready_verdict("x"), name="more")
     for ref, numbers in {
         Ref("Meta", "s"): (2, 2),
         Ref("Compactor", "s"): (3, 1),

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from support.operator.resources import DEFAULTS, store_with
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before, is_changing
-from tussock.operator.planning.words.comparison import marked
+from tussock.operator.planning.turns import StoreTurn, is_asked_by_operator, is_changing, predecessors
+from tussock.operator.planning.words.comparison import mark
 from tussock.operator.planning.words.model import Manifest, Ref, ref_of
 from tussock.operator.resources.meta import parse_meta
 
@@ -37,7 +37,7 @@ WAITING = [store(f"ns/{name}", pending=True) for name in "cab"]
 )
 def test_so_many_stores_are_changed_at_a_time(stores: list[StoreTurn], parallel: int, turn: list[str]) -> None:
     waiting = [one.name for one in stores if one.pending]
-    assert sorted(name for name in waiting if not before(name, stores, parallel)) == turn
+    assert sorted(name for name in waiting if not predecessors(name, stores, parallel)) == turn
 
 
 def test_each_store_has_its_turn_and_never_more_than_so_many_at_once() -> None:
@@ -46,14 +46,14 @@ def test_each_store_has_its_turn_and_never_more_than_so_many_at_once() -> None:
     done: list[str] = []
     while any(one.pending or one.changing for one in stores.values()):
         for name in reversed(list(stores)):
-            if stores[name].pending and not before(name, list(stores.values()), 2):
+            if stores[name].pending and not predecessors(name, list(stores.values()), 2):
                 stores[name] = store(name, changing=True)
         changing = [name for name, one in stores.items() if one.changing]
         assert 1 <= len(changing) <= 2
         done.append(changing[0])
         stores[changing[0]] = store(changing[0])
     assert done == sorted(stores)
-    assert before("ns/b", [store("ns/a", pending=True), store("ns/b", pending=True)], 1) == ("ns/a",)
+    assert predecessors("ns/b", [store("ns/a", pending=True), store("ns/b", pending=True)], 1) == ("ns/a",)
 
 
 META = parse_meta(
@@ -66,7 +66,7 @@ def made(image: str, generation: int = 1, **edited: Any) -> dict[Ref, Manifest]:
     """What the cluster has, of nodes that were made with that image."""
     store = replace(STORE, metadata=replace(STORE.metadata, generation=generation))
     manifests = meta_manifests(META, store, DEFAULTS._replace(node_image=image)).manifests
-    found = {ref_of(one): marked(one) for one in manifests}
+    found = {ref_of(one): mark(one) for one in manifests}
     found[Ref("Deployment", "shop-meta")] |= edited
     return found
 
@@ -75,14 +75,14 @@ def test_only_what_nobody_else_asks_for_waits() -> None:
     """Another image by the operator's settings does; not a change of a spec, a hand's edit, or the first start."""
     wanted = meta_manifests(META, STORE, DEFAULTS).manifests
     generation = STORE.metadata.generation
-    assert asked_by_operator(wanted, made("former", generation))
-    assert not asked_by_operator(wanted, made(DEFAULTS.node_image, generation))
-    assert not asked_by_operator(wanted, made("former", generation + 1))
-    assert not asked_by_operator(wanted, made(DEFAULTS.node_image, generation, spec={"replicas": 0}))
-    assert not asked_by_operator(wanted, {})
+    assert is_asked_by_operator(wanted, made("former", generation))
+    assert not is_asked_by_operator(wanted, made(DEFAULTS.node_image, generation))
+    assert not is_asked_by_operator(wanted, made("former", generation + 1))
+    assert not is_asked_by_operator(wanted, made(DEFAULTS.node_image, generation, spec={"replicas": 0}))
+    assert not is_asked_by_operator(wanted, {})
     earlier = made("former", generation)
     earlier[Ref("ConfigMap", "shop-meta")]["metadata"].pop("annotations")
-    assert asked_by_operator(wanted, earlier)
+    assert is_asked_by_operator(wanted, earlier)
 
 
 @pytest.mark.parametrize(

@@ -52,19 +52,19 @@ def test_what_was_deleted_goes_and_what_was_not_stays(objects: Objects) -> None:
         objects.delete(kind, name)
     assert len(left(objects)) == 6
     told = release(objects, "s", "--namespace", objects.namespace)
-    assert told.splitlines()[-1] == "3 objects were let go."
-    assert f"Compute {objects.namespace}/s is let go." in told
+    assert told.splitlines()[-1] == "3 objects were released."
+    assert f"Compute {objects.namespace}/s is released." in told
     assert left(objects) == {("Compute", "stays"), ("Compute", "elsewhere"), ("StateStore", "held")}
     told = release(objects, "--namespace", objects.namespace)
-    assert told.splitlines()[-1] == "2 objects were let go."
+    assert told.splitlines()[-1] == "2 objects were released."
     assert left(objects) == {("Compute", "stays"), ("StateStore", "held")}
     held = objects.get("StateStore", "held")
     assert held is not None
     assert held["metadata"]["finalizers"] == ["example.com/mine"]
-    assert release(objects, "--namespace", objects.namespace) == "0 objects were let go.\n"
+    assert release(objects, "--namespace", objects.namespace) == "0 objects were released.\n"
     with pytest.raises(subprocess.CalledProcessError) as failed:
         release(objects, "s", "--namespace", objects.namespace)
-    assert "nothing of StateStore s waits to go" in failed.value.stderr
+    assert "StateStore s has nothing to release" in failed.value.stderr
 
 
 def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
@@ -74,6 +74,6 @@ def test_a_definition_that_was_deleted_can_go(objects: Objects) -> None:
     uid = (objects.get("StateStore", "s") or {})["metadata"]["uid"]
     objects.delete("StateStore", "s")
     told = release(objects, "--all-namespaces")
-    assert f"StateStore {objects.namespace}/s is let go; s3://b/p stays as it is" in told
+    assert f"StateStore {objects.namespace}/s is released; s3://b/p stays as it is" in told
     assert f'spec.adopt: "{uid}"' in told
     assert left(objects) == set()

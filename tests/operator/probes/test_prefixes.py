@@ -165,7 +165,7 @@ def test_without_a_marker_nothing_is_deleted(place: Place) -> None:
     place.put(STORE)
     found = place.clean(OURS)
     assert (found.done, found.hopeless) == (False, True)
-    assert "its objects stay: no object" in found.message
+    assert "its objects stay, because no object" in found.message
     assert place.names() == STORE
 
 
@@ -185,7 +185,7 @@ def test_a_marker_that_cannot_be_understood_is_anothers(place: Place) -> None:
     assert place.clean(OURS).hopeless
     assert place.names() == {OWNER_MARKER, *STORE}
     message = place.check(OURS).message
-    assert "belongs to somebody whose marker cannot be read" in message
+    assert "belongs to an owner whose marker cannot be read" in message
     name = re.search(r'spec\.adopt: "(unreadable-[0-9a-f]{16})"', message)
     assert name is not None
     # A name of these very bytes: left in a manifest, it fits no other marker that is damaged later.

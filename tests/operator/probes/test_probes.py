@@ -17,7 +17,7 @@ from support.operator.process import eventually
 from support.service.meta_process import ServiceProcess
 from support.virtual_time import run_in_virtual_time
 from tussock.operator.certificates.issue import new_authority
-from tussock.operator.certificates.renewal import renewed
+from tussock.operator.certificates.renewal import renew_certificates
 from tussock.operator.cluster.seen import Key, Seen
 from tussock.operator.handlers.inquiries import bucket_fact
 from tussock.operator.handlers.world import World
@@ -45,7 +45,7 @@ class Platform:
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.files = folder
         wanted = desired_certificates(STORE, ["s"], Defaults())
-        for manifest in renewed(STORE, wanted, {}, datetime.now(UTC)):
+        for manifest in renew_certificates(STORE, wanted, {}, datetime.now(UTC)):
             (folder / manifest["metadata"]["name"]).mkdir()
             for name, data in manifest["data"].items():
                 (folder / manifest["metadata"]["name"] / name).write_bytes(base64.b64decode(data))
@@ -175,7 +175,7 @@ def test_a_fact_is_asked_for_once_in_a_while_and_wakes_whom_it_concerns() -> Non
         assert probes.fact(OWNER, "x", run, 0.1) == "first"
         await asyncio.sleep(0.05)
         assert (asked, woken) == (3, [OWNER, OWNER])
-        assert probes.latest(OWNER, "x") == "second"
+        assert probes.latest_fact(OWNER, "x") == "second"
         await probes.close()
 
     run_in_virtual_time(passes())
@@ -213,7 +213,7 @@ def test_a_probe_that_fails_keeps_what_was_known() -> None:
         for _ in range(3):
             probes.fact(OWNER, "x", run, 0.01)
             await asyncio.sleep(0.05)
-        assert probes.latest(OWNER, "x") == "found"
+        assert probes.latest_fact(OWNER, "x") == "found"
         assert asked == 3
         await probes.close()
 
@@ -230,7 +230,7 @@ class Asking:
         self.every_seconds: list[float] = []
         self._latest = latest
 
-    def latest(self, _owner: Key, _about: object) -> object:
+    def latest_fact(self, _owner: Key, _about: object) -> object:
         return self._latest
 
     def fact(self, _owner: Key, _about: object, _run: object, every_seconds: float) -> None:

@@ -124,11 +124,11 @@ def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
         probes = Probes(lambda _: None)
 
         async def slow() -> str:
-            await probes.in_thread(release.wait)
+            await probes.call_in_thread(release.wait)
             return "late"
 
         async def quick() -> str:
-            return await probes.in_thread(lambda: "found")
+            return await probes.call_in_thread(lambda: "found")
 
         for number in range(10 * NAMESPACE_PROBES_MAX):
             probes.fact(Key("StateStore", "slow", str(number)), "bucket", slow, 60)
@@ -136,7 +136,7 @@ def test_probes_of_one_namespace_leave_room_for_the_others() -> None:
         other = Key("StateStore", "other", "s")
         probes.fact(other, "bucket", quick, 60)
         async with asyncio.timeout(30):
-            while (found := probes.latest(other, "bucket")) is None:
+            while (found := probes.latest_fact(other, "bucket")) is None:
                 await asyncio.sleep(0.01)
         release.set()
         await probes.close()
@@ -154,7 +154,7 @@ def test_a_call_that_does_not_end_has_no_second_one_beside_it(monkeypatch: pytes
         probes = Probes(lambda _: None)
 
         async def slow() -> str:
-            await probes.in_thread(lambda: (calls.append(1), release.wait()))
+            await probes.call_in_thread(lambda: (calls.append(1), release.wait()))
             return "late"
 
         for _ in range(10):

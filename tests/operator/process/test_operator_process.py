@@ -81,7 +81,7 @@ def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path:
     eventually("the end", ended)
     assert process.stop() == 1
     last = [json.loads(line)["event"] for line in process.log().splitlines()][-2:]
-    assert last == ["the lease was lost", "stopped"]
+    assert last == ["lost the lease", "stopped"]
 
 
 @pytest.mark.parametrize("writes", [1, 3, 6, 9])

@@ -21,7 +21,7 @@ from support.operator.containers import ContainerProcess, MinioContainer, main_c
 from support.operator.resources import DEFAULTS
 from support.operator.store_cases import CASES, manifests_of, pod_templates
 from support.waiting import WAIT_SECONDS
-from tussock.operator.certificates.renewal import renewed
+from tussock.operator.certificates.renewal import renew_certificates
 from tussock.operator.manifests.certificates import desired_certificates
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.manifests.transport_security import server_name
@@ -42,7 +42,7 @@ class Platform:
         self.templates = {name.rpartition("/")[2]: found for name, found in pod_templates("minimal").items()}
         secrets = [minio_secret(STORE, "the-user", "the-password-of-it")]
         wanted = desired_certificates(STORE, ("shop",), DEFAULTS)
-        secrets += renewed(STORE, wanted, {}, datetime.now(UTC))
+        secrets += renew_certificates(STORE, wanted, {}, datetime.now(UTC))
         self.sources = {
             found["metadata"]["name"]: {key: base64.b64decode(text).decode() for key, text in found["data"].items()}
             for found in secrets

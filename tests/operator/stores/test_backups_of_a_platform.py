@@ -317,7 +317,7 @@ def test_the_plugin_compacts_with_the_leader(shop: Shop) -> None:
     place = (f"{HOST}:{shop.port}", shop.certificates("client-admin"), SERVER_NAME)
     shop.write(b"compacted")
     shop.write(b"twice")
-    with pytest.raises(WaitTimeout, match="compactors that are connected: 0"):
+    with pytest.raises(WaitTimeout, match="connected compactors: 0"):
         compact(*place, "kv", 0.2, RealSystem())
     folder = shop.folder / "compactor"
     folder.mkdir()

@@ -153,7 +153,7 @@ def test_a_refused_store_takes_nothing_along(
     eventually("the second store gone", lambda: shared.get("StateStore", f"{name}-b") is None)
     assert names_in(minio, prefix) >= STORE
     note = next(event["note"] for event in shared.events(f"{name}-b") if event["reason"] == "DeletionGaveUp")
-    assert f"belongs to StateStore {shared.namespace}/{name}, and nothing was touched" in note
+    assert f"belongs to StateStore {shared.namespace}/{name}, and the operator changed nothing" in note
 
 
 def test_a_store_without_a_marker_says_what_it_leaves(store: Body, shared: Objects, minio: MinioServer) -> None:
@@ -165,7 +165,7 @@ def test_a_store_without_a_marker_says_what_it_leaves(store: Body, shared: Objec
     eventually("the store gone", lambda: shared.get("StateStore", name) is None)
     assert names_in(minio, f"shared/{name}/") == STORE
     note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
-    assert "no marker that shows whose its objects are. They stay" in note
+    assert "no marker that shows which store its objects belong to. They stay" in note
 
 
 def test_backups_keep_the_data_of_a_store(store: Body, shared: Objects, minio: MinioServer) -> None:
@@ -178,7 +178,7 @@ def test_backups_keep_the_data_of_a_store(store: Body, shared: Objects, minio: M
     eventually("the store gone", lambda: shared.get("StateStore", name) is None)
     assert names_in(minio, f"shared/{name}/") == held
     note = next(event["note"] for event in shared.events(name) if event["reason"] == "DeletionGaveUp")
-    assert "it holds backups or clones rest on it (nightly)" in note
+    assert "backups in it or clones of it need them (nightly)" in note
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])

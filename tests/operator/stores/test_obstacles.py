@@ -75,7 +75,7 @@ def test_pair_for_readers_is_missed_and_mounted(
     shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
     expect_nothing_started(shared, name, "BucketAccessDenied", field, "does not know the access key id")
     shared.apply(secret(readers, **{"access-key-id": minio.user, "password": minio.password}))
-    expect_nothing_started(shared, name, "ReadersMayWrite", field, "no more")
+    expect_nothing_started(shared, name, "ReadersMayWrite", field, "Limit its policy")
     make_reader(minio, f"reader-{name}", password)
     shared.apply(secret(readers, **{"access-key-id": f"reader-{name}", "password": password}))
     eventually("meta nodes", lambda: shared.get("Deployment", f"{name}-meta"))
@@ -112,7 +112,7 @@ def test_a_bucket_that_can_only_be_read(store: Body, shared: Objects, minio: Min
     make_reader(minio, user, password)
     shared.apply(secret(f"{name}-bucket", **{"access-key-id": user, "secret-access-key": password}))
     shared.apply(store)
-    expect_nothing_started(shared, name, "BucketNotWritable", "can be read and not written")
+    expect_nothing_started(shared, name, "BucketNotWritable", "but not write to it")
 
 
 def make_reader(minio: MinioServer, user: str, password: str) -> None:

@@ -15,7 +15,7 @@ from support.operator.resources import DEFAULTS, store_with
 from support.service.meta_process import MetaProcess
 from tussock.meta.rpc import meta_pb2 as pb
 from tussock.meta.rpc.methods import METHODS
-from tussock.operator.certificates.renewal import renewed, renewed_for_job
+from tussock.operator.certificates.renewal import renew_certificates, renew_job_certificate
 from tussock.operator.manifests.certificates import desired_certificates, job_certificate
 from tussock.operator.manifests.transport_security import role_patterns, server_name
 
@@ -27,10 +27,10 @@ CALLERS = {job: f"tussock://data/shop/writer/{job}" for job in ("totals", "alarm
 def issued() -> dict[str, dict[str, bytes]]:
     """The files of all secrets, of the store and of two jobs."""
     now, wanted = datetime.now(UTC), desired_certificates(STORE, ("shop",), DEFAULTS)
-    secrets = {found["metadata"]["name"]: found["data"] for found in renewed(STORE, wanted, {}, now)}
+    secrets = {found["metadata"]["name"]: found["data"] for found in renew_certificates(STORE, wanted, {}, now)}
     for job in CALLERS:
         compute = compute_with(job)
-        found = renewed_for_job(compute, STORE, job_certificate(compute, STORE), secrets, now)
+        found = renew_job_certificate(compute, STORE, job_certificate(compute, STORE), secrets, now)
         assert found is not None
         secrets[found["metadata"]["name"]] = found["data"]
     return {name: {file: base64.b64decode(text) for file, text in data.items()} for name, data in secrets.items()}

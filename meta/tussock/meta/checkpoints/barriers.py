@@ -35,7 +35,7 @@ from tussock.meta.checkpoints.job import (
 from tussock.statestore.contract.records import Run, pack
 from tussock.statestore.errors import DuplicateName, Fenced, InvalidOption
 
-__all__ = ["collect", "committed", "join", "leave", "lose", "refused", "tick", "wake_ms"]
+__all__ = ["collect", "confirm", "join", "leave", "lose", "reject", "tick", "wake_ms"]
 
 # --- Coming and going ---------------------------------------------------------------------------------------------
 
@@ -130,13 +130,13 @@ def lose(job: CheckpointJob, participant: str, reason: str, now_ms: int, fresh: 
     committing = job.flight is not None and job.flight.committing
     if job.options.on_missing == "wait":
         job = replace(job, missing=tuple(sorted({*job.missing, participant})))
-        return _unless_empty(Step(job))
+        return _end_if_empty(Step(job))
     if not gone.started:
         return Step(job)  # it had written nothing that others could have built upon
     why = f"participant {participant!r} is gone: {reason}"
     if committing:
         return Step(replace(job, doomed=job.doomed or why))
-    return _unless_empty(_abort(job, why, now_ms, fresh))
+    return _end_if_empty(_abort(job, why, now_ms, fresh))
 
 
 # --- Barriers -----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def lose(job: CheckpointJob, participant: str, reason: str, now_ms: int, fresh: 
 def wake_ms(job: CheckpointJob) -> int | None:
     """When `tick` will have something to do; `None`: not before something else happens."""
     if job.flight is None:
-        return job.due_ms if _complete(job) else None
+        return job.due_ms if _is_complete(job) else None
     if job.flight.committing or job.options.on_missing == "wait":
         return None
     return job.flight.sent_ms + job.options.timeout_ms
@@ -200,37 +200,37 @@ def collect(job: CheckpointJob, participant: str, generation: int, barrier: int,
     return _settle(replace(job, flight=flight), now_ms)
 
 
-def committed(job: CheckpointJob, epoch: int, now_ms: int, fresh: int) -> Step:
-    """The commit of the barrier under way has succeeded and holds as `epoch`."""
+def confirm(job: CheckpointJob, epoch: int, now_ms: int, fresh: int) -> Step:
+    """Turn the barrier under way into a checkpoint: its commit has succeeded and holds as `epoch`."""
     job, told = _resolve(job, epoch, now_ms)
     step = _abort(job, job.doomed, now_ms, fresh) if job.doomed else _start_waiting(job)
-    return _unless_empty(Step(step.job, (*told, *step.actions)))
+    return _end_if_empty(Step(step.job, (*told, *step.actions)))
 
 
-def refused(job: CheckpointJob, reason: str, newest_barrier: int, now_ms: int, fresh: int) -> Step:
-    """The commit of the barrier under way has failed for good; numbers go on above the newest in the ledger."""
+def reject(job: CheckpointJob, reason: str, newest_barrier: int, now_ms: int, fresh: int) -> Step:
+    """Abort the barrier under way: its commit has failed for good. Numbers continue above the newest in the ledger."""
     job = replace(job, number=max(job.number, newest_barrier))
-    return _unless_empty(_abort(job, reason, now_ms, fresh))
+    return _end_if_empty(_abort(job, reason, now_ms, fresh))
 
 
 # --- Parts of the above -------------------------------------------------------------------------------------------
 
 
-def _complete(job: CheckpointJob) -> bool:
-    """Whether everybody is there for a barrier."""
+def _is_complete(job: CheckpointJob) -> bool:
+    """Whether all participants are there for a barrier."""
     return bool(job.members) and not job.missing and len(job.members) >= job.required
 
 
 def _settle(job: CheckpointJob, now_ms: int) -> Step:
-    """Commit the barrier under way if everybody has collected it."""
+    """Commit the barrier under way if all participants have collected it."""
     flight = job.flight
     if flight is None or flight.committing or flight.absent():
-        return _unless_empty(Step(job))
-    tables = _together(flight.parts)
+        return _end_if_empty(Step(job))
+    tables = _merge_parts(flight.parts)
     if not tables:
         # Nothing was written: the checkpoint is the same as the one before, and an idle job makes no log entries.
         job, told = _resolve(job, job.committed_epoch, now_ms)
-        return _unless_empty(Step(job, told))
+        return _end_if_empty(Step(job, told))
     job = replace(job, flight=replace(flight, committing=True))
     return Step(job, (CommitBarrier(flight.number, flight.epoch, tables),))
 
@@ -254,7 +254,7 @@ def _resolve(job: CheckpointJob, epoch: int, now_ms: int) -> tuple[CheckpointJob
     return job, told
 
 
-def _together(parts: Mapping[str, Tables]) -> Tables:
+def _merge_parts(parts: Mapping[str, Tables]) -> Tables:
     """The runs of all participants, in as few runs as their key ranges allow."""
     runs: dict[int, list[Run]] = {}
     for name in sorted(parts):
@@ -264,7 +264,7 @@ def _together(parts: Mapping[str, Tables]) -> Tables:
 
 
 def _abort(job: CheckpointJob, reason: str, now_ms: int, fresh: int) -> Step:
-    """Everybody goes back to the newest checkpoint and writes at `fresh`."""
+    """Send all participants back to the newest checkpoint, to write at `fresh`."""
     flight = job.flight
     job = replace(job, flight=None, doomed="", epoch=fresh, due_ms=now_ms + job.options.interval_ms)
     aborted = [name for name in sorted(job.members) if job.members[name].started]
@@ -282,7 +282,7 @@ def _start_waiting(job: CheckpointJob) -> Step:
     return Step(job, tuple(send for name in waiting for send in greet(job, name)))
 
 
-def _unless_empty(step: Step) -> Step:
+def _end_if_empty(step: Step) -> Step:
     """End the job with its last participant, unless the outcome of a commit is awaited."""
     job = step.job
     if job is None or job.members or (job.flight is not None and job.flight.committing):

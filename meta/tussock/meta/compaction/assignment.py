@@ -144,7 +144,7 @@ class Assignments:
         return lost
 
     def leave(self, worker: str) -> None:
-        """The compactor's session is over; `overdue` takes back what it ran."""
+        """Forget a compactor whose session is over; `overdue_tasks` returns what it ran."""
         self._workers.pop(worker, None)
 
     def workers(self) -> int:
@@ -155,7 +155,7 @@ class Assignments:
         """Slots of all compactors together."""
         return sum(worker.slots for worker in self._workers.values())
 
-    def handed_out(self, worker: str) -> list[CompactionTask]:
+    def tasks_of(self, worker: str) -> list[CompactionTask]:
         """The tasks that this leader gave to a compactor and that it has not reported, by id.
 
         They are sent again when it subscribes again. One that an earlier leader gave it is not among them: what the
@@ -171,35 +171,35 @@ class Assignments:
         """How far each running task is."""
         return {task_id: running.rows_read for task_id, running in self._running.items()}
 
-    def in_hand(self) -> list[str]:
+    def live_task_ids(self) -> list[str]:
         """Ids of the tasks whose compactors are there: their leases are to be renewed."""
         return [task_id for task_id, running in self._running.items() if running.worker in self._workers]
 
     # --- Tasks --------------------------------------------------------------------------------------------------
 
-    def assigned(self, task: CompactionTask, now: float) -> None:
-        """The task was claimed for its owner; `task.watermark` is the one to merge with."""
+    def assign(self, task: CompactionTask, now: float) -> None:
+        """Note that the task was claimed for its owner; `task.watermark` is the one to merge with."""
         self._running[task.id] = _Running(worker_of(task.owner) or "", task, 0, now)
         if task.kind == "manual":
             self._manual.discard(task.table_id)
 
-    def reporting(self, task_id: str, now: float) -> None:
-        """The task's report has come: its slot is free."""
+    def free_slot(self, task_id: str, now: float) -> None:
+        """Free the slot of a task whose report has come."""
         running = self._running.get(task_id)
         if running is not None:
             running.reporting, running.moved = True, now
 
-    def ended(self, task_id: str) -> None:
-        """The task was reported, returned or taken back."""
+    def end(self, task_id: str) -> None:
+        """Forget a task that was reported, returned or taken back."""
         self._running.pop(task_id, None)
 
-    def succeeded(self, task: CompactionTask) -> None:
-        """The task's report is in the log: what it merged is no longer suspect."""
-        self._suspects.succeeded(task)
+    def note_success(self, task: CompactionTask) -> None:
+        """Note that the task's report is in the log: what it merged is no longer suspect."""
+        self._suspects.note_success(task)
 
-    def failed(self, task: CompactionTask, now: float) -> float:
-        """The task failed: its inputs are left alone for the returned seconds."""
-        pause = self._suspects.failed(task, now)
+    def note_failure(self, task: CompactionTask, now: float) -> float:
+        """Note that the task failed; returns the seconds for which its inputs are left alone."""
+        pause = self._suspects.note_failure(task, now)
         self._idle.pop(task.table_id, None)
         return pause
 
@@ -209,7 +209,7 @@ class Assignments:
 
     # --- Decisions ----------------------------------------------------------------------------------------------
 
-    def overdue(self, version: Version, now: float, now_ms: int) -> list[TakenBack]:
+    def overdue_tasks(self, version: Version, now: float, now_ms: int) -> list[TakenBack]:
         """The tasks to take back, oldest first; and what is no longer in the version is forgotten here."""
         self._forget_gone(version, now)
         found = []
@@ -231,8 +231,8 @@ class Assignments:
                 found.append(TakenBack(task, reason))
         return found
 
-    def took_back(self, task: CompactionTask) -> None:
-        """The task was released; a compactor that works on it keeps its slot until it has stopped."""
+    def take_back(self, task: CompactionTask) -> None:
+        """Forget a task that was released; a compactor that works on it keeps its slot until it has stopped."""
         running = self._running.pop(task.id, None)
         self._orphans.pop(task.id, None)
         if running is not None and running.worker in self._workers and not running.reporting:

@@ -68,15 +68,15 @@ class OwnTasks:
         """Give the task up, so that its inputs can be picked again; no error if it is gone already."""
         self._claims.release([(task.id, self._owner)])
 
-    def failed(self, task: CompactionTask) -> float:
-        """The task failed: its inputs are left alone for the returned seconds."""
+    def note_failure(self, task: CompactionTask) -> float:
+        """Note that the task failed; returns the seconds for which its inputs are left alone."""
         with self._lock:
-            return self._suspects.failed(task, self._system.monotonic())
+            return self._suspects.note_failure(task, self._system.monotonic())
 
-    def succeeded(self, task: CompactionTask) -> None:
-        """The task was done: its inputs are not suspect."""
+    def note_success(self, task: CompactionTask) -> None:
+        """Note that the task was done: its inputs are not suspect."""
         with self._lock:
-            self._suspects.succeeded(task)
+            self._suspects.note_success(task)
 
     @contextmanager
     def reserved(self, table: str) -> Iterator[None]:

@@ -34,17 +34,17 @@ class Suspects:
         self._seconds_max = failure_seconds_max
         self._failures: list[_Failure] = []
 
-    def failed(self, task: CompactionTask, now: float) -> float:
-        """The task failed: its inputs are left alone for the returned seconds."""
+    def note_failure(self, task: CompactionTask, now: float) -> float:
+        """Note that the task failed; returns the seconds for which its inputs are left alone."""
         count = 1 + max((failure.count for failure in self._failures if _share(failure.task, task)), default=0)
         # The exponent is bounded: a table that stays damaged for days fails some thousand times.
         pause = min(self._seconds * 2 ** min(count - 1, 30), self._seconds_max)
-        self.succeeded(task)
+        self.note_success(task)
         self._failures.append(_Failure(task, count, now + pause))
         return pause
 
-    def succeeded(self, task: CompactionTask) -> None:
-        """The task was done: what it merged is no longer suspect."""
+    def note_success(self, task: CompactionTask) -> None:
+        """Note that the task was done: what it merged is no longer suspect."""
         self._failures = [failure for failure in self._failures if not _share(failure.task, task)]
 
     def tasks(self, now: float) -> list[CompactionTask]:

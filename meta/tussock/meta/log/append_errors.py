@@ -2,34 +2,34 @@
 
 from tussock.statestore.errors import ObjectStoreUnavailable, WaitTimeout
 
-__all__ = ["interrupted", "not_created", "outrun", "stood_still", "unknown"]
+__all__ = ["failed_creation", "interruption", "lost_race", "standstill", "unknown_outcome"]
 
 
-def unknown(path: str, cause: Exception) -> ObjectStoreUnavailable:
-    """The answer was lost, and could not be found out."""
+def unknown_outcome(path: str, cause: Exception) -> ObjectStoreUnavailable:
+    """The error if the answer was lost and the outcome could not be found out."""
     return ObjectStoreUnavailable(
         f"{path}: the answer to its creation was lost, so the commit may or may not have happened; repeating it with "
         f"the same writer and batch is safe ({cause})"
     )
 
 
-def not_created(path: str, cause: ObjectStoreUnavailable) -> ObjectStoreUnavailable:
-    """The bucket is sure that it wrote nothing."""
+def failed_creation(path: str, cause: ObjectStoreUnavailable) -> ObjectStoreUnavailable:
+    """The error if the bucket is sure that it wrote nothing."""
     error = ObjectStoreUnavailable(f"{path}: it was not created, so nothing happened; {cause}")
     error.nothing_written = True
     return error
 
 
-def interrupted() -> ObjectStoreUnavailable:
-    """The thread that appended for all was interrupted."""
+def interruption() -> ObjectStoreUnavailable:
+    """The error if the thread that appended for all calls was interrupted."""
     return ObjectStoreUnavailable(
         "the thread that appended to the log was interrupted: the commit may or may not have happened; repeating it "
         "with the same writer and batch is safe"
     )
 
 
-def stood_still(path: str, boundary: int) -> ObjectStoreUnavailable:
-    """The entry was created where the log had been truncated already, after a long time."""
+def standstill(path: str, boundary: int) -> ObjectStoreUnavailable:
+    """The error if the entry was created, after a long time, where the log had been truncated already."""
     return ObjectStoreUnavailable(
         f"{path}: this process stood still while it appended, and the log was truncated past the entry meanwhile "
         f"(marker {boundary}): the commit may or may not have happened. Commits that name a writer and a batch can "
@@ -37,8 +37,8 @@ def stood_still(path: str, boundary: int) -> ObjectStoreUnavailable:
     )
 
 
-def outrun(url: str, seq: int, times: int) -> WaitTimeout:
-    """Others were faster in all attempts."""
+def lost_race(url: str, seq: int, times: int) -> WaitTimeout:
+    """The error if other processes were faster in all attempts."""
     return WaitTimeout(
         f"{url}: other writers were faster {times} times in a row at appending to the log, now at entry {seq}; nothing "
         "was appended, and nothing is wrong with the bucket: try again, with fewer processes that commit for "

@@ -50,7 +50,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from tussock.meta.log.append_errors import interrupted, not_created, outrun, stood_still, unknown
+from tussock.meta.log.append_errors import failed_creation, interruption, lost_race, standstill, unknown_outcome
 from tussock.meta.log.bucket_clock import BucketClock
 from tussock.meta.log.catch_up import PROBES, Learned, is_far_behind, replay
 from tussock.meta.log.format import LogEntry, encode_entry, encode_snapshot, entry_path, snapshot_path, with_ssts
@@ -233,7 +233,7 @@ class VersionLog:
         except Exception as error:  # noqa: BLE001  # told to every caller
             fail_all(calls, error)
         except BaseException:
-            fail_all(calls, interrupted())
+            fail_all(calls, interruption())
             raise
 
     def _decide_and_create(self, calls: Sequence[AnyCall], progress: Progress) -> float:
@@ -260,8 +260,8 @@ class VersionLog:
             return 0.0
         progress.races += 1
         if progress.races == APPEND_ATTEMPTS_MAX:
-            raise outrun(self._bucket.url, self.version.seq, APPEND_ATTEMPTS_MAX)
-        return self._turns.lost(progress.races)
+            raise lost_race(self._bucket.url, self.version.seq, APPEND_ATTEMPTS_MAX)
+        return self._turns.retry_seconds(progress.races)
 
     def _repeats(self, call: AnyCall) -> bool:
         """Whether the call repeats one whose outcome was unknown, and which turned out to have happened."""
@@ -282,16 +282,16 @@ class VersionLog:
         )
         frame = encode_entry(after.seq, entry)
         data = with_ssts(after.seq, frame, plan.ssts)
-        self._outcomes.sent(after.seq, entry.id, [(call.key, result) for call, result in plan.accepted])
+        self._outcomes.begin(after.seq, entry.id, [(call.key, result) for call, result in plan.accepted])
         began = Moment.now(self._system)
         try:
             ours = self._bucket.create(entry_path(after.seq), data)
-            self._turns.tried(self._system.monotonic() - began.seconds, won=ours)
+            self._turns.note_attempt(self._system.monotonic() - began.seconds, won=ours)
             ours = ours or self._is_ours(after.seq, entry.id)
         except ObjectStoreUnavailable as error:
             if error.nothing_written:
-                self._outcomes.closed(entry.id)
-                raise not_created(entry_path(after.seq), error) from error
+                self._outcomes.close(entry.id)
+                raise failed_creation(entry_path(after.seq), error) from error
             ours = self._read_back(after.seq, entry.id, error)
         if not ours:
             self._read_on(exists=True)
@@ -300,13 +300,13 @@ class VersionLog:
             try:
                 boundary = truncation_boundary(self._bucket)
             except ObjectStoreUnavailable as error:
-                raise unknown(entry_path(after.seq), error) from error
+                raise unknown_outcome(entry_path(after.seq), error) from error
             if boundary >= after.seq:
                 self._drop_stray(after.seq, entry.id, boundary, began, plan)
                 return False
             self._check.passed(began)
         # This call itself answers its callers, here and now.
-        self._outcomes.closed(entry.id)
+        self._outcomes.close(entry.id)
         self._learn([Learned(entry.id, frame, after, self._owner)])
         if after.seq % self._snapshot_every == 0:
             self._snapshot_due = after
@@ -319,11 +319,11 @@ class VersionLog:
         """
         now = Moment.now(self._system)
         stalled_ms = max((now.seconds - began.seconds) * 1000, now.ms - began.ms)
-        self._outcomes.closed(entry_id)
+        self._outcomes.close(entry_id)
         self._load()
         for call, _ in plan.accepted:
             if stalled_ms >= TRUNCATION_AGE_MS_MIN and not call.repeatable:
-                call.fail(stood_still(entry_path(seq), boundary))
+                call.fail(standstill(entry_path(seq), boundary))
 
     def _is_ours(self, seq: int, entry_id: bytes) -> bool:
         """Whether the entry that exists is the one just sent: a bucket that retried may say "exists" of our own."""
@@ -334,9 +334,9 @@ class VersionLog:
         try:
             found = read_entry(self._bucket, seq)
         except ObjectStoreUnavailable as error:
-            raise unknown(entry_path(seq), error) from cause
+            raise unknown_outcome(entry_path(seq), error) from cause
         if found is None:
-            raise unknown(entry_path(seq), cause) from cause
+            raise unknown_outcome(entry_path(seq), cause) from cause
         return found.entry.id == entry_id
 
     def _load(self) -> Version:
@@ -358,7 +358,7 @@ class VersionLog:
                         continue
                     self._check.passed(began)
                     for one in learned:
-                        self._outcomes.learned(one.version.seq, one.entry_id)
+                        self._outcomes.settle(one.version.seq, one.entry_id)
                     self._version = version
                     for listener in self._listeners:
                         listener(None, version)
@@ -382,8 +382,8 @@ class VersionLog:
         """Take over entries that are known to be part of the log."""
         for one in learned:
             if one.writer != self._owner:
-                self._turns.saw(one.writer)
-            self._outcomes.learned(one.version.seq, one.entry_id)
+                self._turns.note_rival(one.writer)
+            self._outcomes.settle(one.version.seq, one.entry_id)
             self._version = one.version
             for listener in self._listeners:
                 listener(one.frame, one.version)

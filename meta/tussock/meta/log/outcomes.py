@@ -30,16 +30,16 @@ class Outcomes:
         """Whether the outcome of some entry is open: only the entry of its number says it."""
         return bool(self._open)
 
-    def sent(self, seq: int, entry_id: bytes, answers: Sequence[tuple[Hashable, object]]) -> None:
-        """The create of this entry is about to be sent; `answers` are key and result of each call in it."""
+    def begin(self, seq: int, entry_id: bytes, answers: Sequence[tuple[Hashable, object]]) -> None:
+        """Note that the create of this entry is about to be sent; `answers` are key and result of each call in it."""
         self._open[entry_id] = _Sent(seq, answers)
 
-    def closed(self, entry_id: bytes) -> None:
-        """The entry's fate is known, and its sender tells its callers."""
+    def close(self, entry_id: bytes) -> None:
+        """Forget the entry: its fate is known, and its sender tells its callers."""
         self._open.pop(entry_id, None)
 
-    def learned(self, seq: int, entry_id: bytes) -> None:
-        """Entry `seq` of the log has this id: that settles all that was sent as `seq` or before."""
+    def settle(self, seq: int, entry_id: bytes) -> None:
+        """Settle all entries that were sent as `seq` or before: entry `seq` of the log has this id."""
         landed = self._open.pop(entry_id, None)
         if landed is not None:
             self._settled.update((key, result) for key, result in landed.answers if key is not None)

@@ -29,12 +29,12 @@ class Turns:
         self._slot = 0.0
         self._won_at: float | None = None
 
-    def saw(self, writer: str) -> None:
-        """An entry of another process was read just now."""
+    def note_rival(self, writer: str) -> None:
+        """Note that an entry of another process was read just now."""
         self._seen[writer] = self._system.monotonic()
 
-    def tried(self, seconds: float, *, won: bool) -> None:
-        """A create took that long, and made the entry or did not."""
+    def note_attempt(self, seconds: float, *, won: bool) -> None:
+        """Note that a create took this long, and made the entry (`won`) or did not."""
         slot = min(seconds, SLOT_SECONDS_MAX)
         self._slot = slot if not self._slot else self._slot + SMOOTHING * (slot - self._slot)
         if won:
@@ -48,8 +48,8 @@ class Turns:
         turns = min(self._slot * rivals, PAUSE_SECONDS_MAX)
         return max(0.0, self._won_at + turns * (0.5 + self._chance() / 2) - self._system.monotonic())
 
-    def lost(self, times: int) -> float:
-        """Seconds to wait after `lost` creates in a row at which another process was faster."""
+    def retry_seconds(self, times: int) -> float:
+        """Seconds to wait after this many creates in a row at which another process was faster."""
         return min(self._slot * self._rivals(), PAUSE_SECONDS_MAX) * self._chance() * 0.5**times
 
     def _rivals(self) -> int:

@@ -45,13 +45,13 @@ class Recurring:
         left = max(self._due - self._system.monotonic(), 0.0)
         return self._system.now_ms() + int(left * 1000)
 
-    def succeeded(self) -> None:
-        """It was done just now; the next is due after an interval."""
+    def note_success(self) -> None:
+        """Note that it was done just now; the next is due after an interval."""
         self._failures = 0
         self._due = self._system.monotonic() + self._jitter(self._interval())
 
-    def failed(self) -> None:
-        """It was tried just now, in vain: again after ten seconds, then twenty, and so on up to an interval."""
+    def note_failure(self) -> None:
+        """Note that an attempt has failed: the next is due in ten seconds, then twenty, and so on up to an interval."""
         pause = min(RETRY_SECONDS_MIN * 2 ** min(self._failures, 30), max(self._interval(), RETRY_SECONDS_MIN))
         self._failures += 1
         self._due = self._system.monotonic() + self._jitter(pause)

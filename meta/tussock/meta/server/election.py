@@ -224,7 +224,7 @@ class LeaderLease:
             case Action.RENEW:
                 self._renew()
             case Action.LOSE:
-                self._tried, self._held = _given_up(self._held), None
+                self._tried, self._held = _expire(self._held), None
             case Action.LAPSE:
                 self._give_up()
             case _:
@@ -275,7 +275,7 @@ class LeaderLease:
         held = self._held
         assert held is not None
         sent = self._system.monotonic()
-        lease = _counted(held.lease, resigned=False)
+        lease = _next_lease(held.lease, resigned=False)
         self._bucket.put(lease_path(lease.term), encode_lease(lease))
         self._held = HeldLease(lease, sent, held.begun)
 
@@ -303,11 +303,11 @@ class LeaderLease:
             self._bucket.delete([lease_path(old) for old in terms if old <= term - LEASES_KEPT])
 
     def _give_up(self) -> None:
-        """Hold the lease no more, and say so, that nobody has to wait for its end."""
+        """Give the lease up and say so, so that no replica has to wait for its end."""
         held, self._held = self._held, None
-        self._tried = _given_up(held)
+        self._tried = _expire(held)
         if held is not None:
-            lease = _counted(held.lease, resigned=True)
+            lease = _next_lease(held.lease, resigned=True)
             with contextlib.suppress(ObjectStoreUnavailable):
                 self._bucket.put(lease_path(lease.term), encode_lease(lease))
 
@@ -317,12 +317,12 @@ def _patience(seen: SeenLease, lease_seconds: float) -> float:
     return lease_seconds if seen.lease is None else seen.lease.lease_ms / 1000
 
 
-def _given_up(held: HeldLease | None) -> HeldLease | None:
-    """Not to be adopted again, but known as this replica's own."""
+def _expire(held: HeldLease | None) -> HeldLease | None:
+    """The lease so that it is not adopted again, but known as this replica's own."""
     return None if held is None else held._replace(sent=float("-inf"))
 
 
-def _counted(lease: LeaseRecord, *, resigned: bool) -> LeaseRecord:
+def _next_lease(lease: LeaseRecord, *, resigned: bool) -> LeaseRecord:
     return LeaseRecord(
         term=lease.term,
         holder=lease.holder,

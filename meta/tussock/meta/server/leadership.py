@@ -78,7 +78,7 @@ class Leadership:
                 session.mailbox.close("subscribed again")
             session.mailbox = mailbox
         for part in self._parts:
-            part.subscribed(session)
+            part.greet_session(session)
         return mailbox
 
     def learn(self, entry: bytes | None, version: Version) -> None:
@@ -161,7 +161,7 @@ class Leadership:
         with self._lock:
             self.sessions.remove(session, reason)
         for part in self._parts:
-            part.ended(session)
+            part.end_session(session)
 
 
 def _without_uploads(request: pb.OpenSessionRequest | pb.HeartbeatRequest, caller: Caller) -> None:

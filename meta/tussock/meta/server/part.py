@@ -16,12 +16,12 @@ class Part(Protocol):
     def handlers(self) -> Handlers:
         """The RPCs answered here."""
 
-    def subscribed(self, session: Session) -> None:  # noqa: ARG002 -- for parts that send events
-        """The session has subscribed, perhaps once more: events may have been lost."""
+    def greet_session(self, session: Session) -> None:  # noqa: ARG002 -- for parts that send events
+        """Serve a session that has subscribed, perhaps once more: events may have been lost."""
         return
 
-    def ended(self, session: Session) -> None:  # noqa: ARG002 -- for parts that hold things for it
-        """The session is over."""
+    def end_session(self, session: Session) -> None:  # noqa: ARG002 -- for parts that hold things for it
+        """Release what belongs to a session that is over."""
         return
 
     def tick(self) -> None:

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives import serialization
 
 from tussock.operator.certificates.issue import Pair, certificates_in, issue, new_authority, pem, was_issued_by
 from tussock.operator.manifests.certificates import CA_SECONDS, Certificate, ca_secret, certificate_secret
-from tussock.operator.manifests.labels import Manifest, encoded, metadata
+from tussock.operator.manifests.labels import Manifest, metadata, secret_data
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renewed", "renewed_for_job"]
+__all__ = ["SETTLE", "first_end", "is_due", "is_due_for_job", "renew_certificates", "renew_job_certificate"]
 
 SETTLE = timedelta(days=1)
 """How long a CA is trusted before it issues. Kubelets bring files to pods within minutes; the rest is a margin."""
@@ -57,10 +57,10 @@ def is_due(store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets
     return not all(_fits(_texts(secrets.get(one.secret, {})), one, found, now) for one in wanted)
 
 
-def renewed(
+def renew_certificates(
     store: StoreResource, wanted: Sequence[Certificate], secrets: Secrets, now: datetime
 ) -> tuple[Manifest, ...]:
-    """The secrets to apply, the CA's first; none if nothing is due."""
+    """Issue what is due; returns the secrets to apply, the CA's first, and none if nothing is due."""
     if not is_due(store, wanted, secrets, now):
         return ()
     name = ca_secret(store)
@@ -81,11 +81,11 @@ def renewed(
                 "kind": "Secret",
                 "metadata": metadata(store, name, store.name, "store"),
                 "type": "Opaque",
-                "data": encoded(authorities.files()),
+                "data": secret_data(authorities.files()),
             }
         )
     manifests += [
-        certificate_secret(store, store.name, one, _issued(authorities, one, now))
+        certificate_secret(store, store.name, one, _issue_files(authorities, one, now))
         for one in wanted
         if not _fits(_texts(secrets.get(one.secret, {})), one, authorities, now)
     ]
@@ -101,17 +101,17 @@ def is_due_for_job(store: StoreResource, wanted: Certificate, secrets: Secrets, 
     return found is not None and not _fits(_texts(secrets.get(wanted.secret, {})), wanted, found, now)
 
 
-def renewed_for_job(
+def renew_job_certificate(
     compute: Compute, store: StoreResource, wanted: Certificate, secrets: Secrets, now: datetime
 ) -> Manifest | None:
-    """The secret of a job to apply; `None` if nothing is due, or if nothing can be issued yet."""
+    """Issue the certificate of a job; returns its secret to apply, `None` if it is not due or the store has no CA."""
     found = _read(_texts(secrets.get(ca_secret(store), {})), now)
     if found is None or not is_due_for_job(store, wanted, secrets, now):
         return None
-    return certificate_secret(compute, store.name, wanted, _issued(found, wanted, now))
+    return certificate_secret(compute, store.name, wanted, _issue_files(found, wanted, now))
 
 
-def _issued(authorities: _Authorities, wanted: Certificate, now: datetime) -> dict[str, str]:
+def _issue_files(authorities: _Authorities, wanted: Certificate, now: datetime) -> dict[str, str]:
     pair = issue(authorities.issuer, wanted, now)
     return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": "".join(authorities.trusted)}
 

@@ -45,7 +45,7 @@ class Actor:
                 self._seen.put(kind, await apply_child(self._api, manifest, namespace, holder_in(body)))
                 log.info("applied", kind=kind, namespace=namespace, name=manifest["metadata"]["name"])
             case Delete(ref):
-                # Only that very object: one that the operator never saw may belong to somebody else.
+                # Only that very object: one that the operator never saw may belong to another owner.
                 if (known := self._seen.get(ref.kind, namespace, ref.name)) is not None:
                     await self._api.delete(ref.kind, namespace, ref.name, known["metadata"]["uid"])
                     log.info("deleted", kind=ref.kind, namespace=namespace, name=ref.name)
@@ -80,14 +80,14 @@ class Actor:
             await self._api.create(event, body["metadata"]["namespace"])
         except ApiError as error:
             # The status says the same; and no event can be made in a namespace that is being deleted.
-            log.warning("an event could not be posted", reason=emit.reason, error=str(error))
+            log.warning("could not post an event", reason=emit.reason, error=str(error))
         level = log.warning if emit.type == "Warning" else log.info
         about = {"kind": body["kind"], "namespace": body["metadata"]["namespace"], "name": body["metadata"]["name"]}
         level("event", reason=emit.reason, message=emit.message, **about)
 
     async def _set_finalizers(self, body: Manifest, finalizers: Sequence[str]) -> None:
         metadata = body["metadata"]
-        # A list is replaced as a whole, so check that nobody else has changed it.
+        # A list is replaced as a whole, so check that no other client has changed it.
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata["resourceVersion"]}}
         try:
             answer = await self._api.merge(body["kind"], metadata["namespace"], metadata["name"], patch)

@@ -81,7 +81,7 @@ class Api:
         while True:
             query = [(name, value) for name, value in {**asked, "continue": token}.items() if value]
             answer = await self._request("list", kind, namespace, query=query, accept=METADATA_ONLY)
-            found += [_small(body) for body in answer.get("items") or ()]  # `null` if there are none
+            found += [_without_managed_fields(body) for body in answer.get("items") or ()]  # `null` if there are none
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
                 return found
@@ -185,7 +185,7 @@ def yaml_of(body: Mapping[str, Any]) -> bytes:
     return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
-def _small(body: Manifest) -> Manifest:
+def _without_managed_fields(body: Manifest) -> Manifest:
     """An object without its managed fields, which are most of its metadata."""
     body["metadata"].pop("managedFields", None)
     return body
@@ -207,7 +207,7 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
     said = (
         answer.get("message", "")
         if kind != "Secret" or status in (0, 403, 404, 409)
-        else "its words are left out, for they may repeat a value"
+        else "the message is left out, because it may repeat a value"
     )
     message = f"{target}: {status or 'failed'}: {said}"
     if status == 404:
@@ -216,7 +216,7 @@ def _failure(target: str, kind: str, status: int, answer: Mapping[str, Any]) -> 
         return ApiConflict(message, status)
     if "field not declared in schema" in said:
         # An apply of a field that the server does not know: the server reports that as an internal error, 500.
-        return ApiRefused(f"{message}; the definitions there are older than this operator: apply crds/", status)
+        return ApiRefused(f"{message}; the cluster's definitions are older than this operator: apply crds/", status)
     if "failed calling webhook" in said:
         # Also an error 500, of a healthy server: some webhook does not work, and everything else continues without it.
         return ApiRefused(message, status)
@@ -241,7 +241,7 @@ async def connect(count: Count = lambda _verb, _kind, _status: None) -> Api:
             await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
         except kubernetes_config.ConfigException as error:
             raise InvalidOption(
-                "there is no cluster to work for: this is no pod with a service account, and "
-                f"{path or '~/.kube/config'} does not work: {error}"
+                "found no cluster: this process is not in a pod with a service account, and "
+                f"{path or '~/.kube/config'} cannot be used: {error}"
             ) from error
     return Api(kubernetes.ApiClient(configuration), count)

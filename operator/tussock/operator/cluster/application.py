@@ -1,7 +1,7 @@
 """Creates and changes children, and never an object that only has the name of one.
 
 Server-side apply creates an object or takes it over, and cannot be limited to one of the two. So an object that is not
-known to be ours is looked up by its name. If it is missing, it is created, which fails if somebody else was faster; if
+known to be ours is looked up by its name. If it is missing, it is created, which fails if another client was faster; if
 it exists, it must be ours (`planning/words/ownership.py`) and is applied with its uid, so that no other object is
 touched.
 
@@ -15,7 +15,7 @@ from typing import Any
 from tussock.operator.cluster.api import FIELD_MANAGER, Api
 from tussock.operator.cluster.errors import NameInUse
 from tussock.operator.planning.words.model import Manifest, ref_of
-from tussock.operator.planning.words.ownership import Holder, belongs, is_of_former, name_in_use
+from tussock.operator.planning.words.ownership import Holder, belongs, is_of_former, name_in_use_message
 
 __all__ = ["apply_child"]
 
@@ -29,24 +29,24 @@ async def apply_child(api: Api, manifest: Manifest, namespace: str, holder: Hold
     # Asked each time: watches see only objects with our labels, and a moment late.
     known = await api.look(ref.kind, namespace, ref.name)
     if known is None:
-        return await _owned(api, ref.kind, namespace, await api.create(manifest, namespace))
+        return await _take_ownership(api, ref.kind, namespace, await api.create(manifest, namespace))
     if not belongs(known, holder):
-        raise NameInUse(name_in_use(ref, namespace, holder), ref, passes=is_of_former(known, holder))
-    await _owned(api, ref.kind, namespace, known)
+        raise NameInUse(name_in_use_message(ref, namespace, holder), ref, passes=is_of_former(known, holder))
+    await _take_ownership(api, ref.kind, namespace, known)
     metadata = {**manifest["metadata"], "uid": known["metadata"]["uid"]}
     return await api.apply({**manifest, "metadata": metadata}, namespace)
 
 
-async def _owned(api: Api, kind: str, namespace: str, body: Manifest) -> Manifest:
-    """The object, with the fields of our create declared as applied by us."""
-    fields = _as_applied(body)
+async def _take_ownership(api: Api, kind: str, namespace: str, body: Manifest) -> Manifest:
+    """Declare the fields of our create as applied by us; returns the object."""
+    fields = _applied_fields(body)
     if fields == body["metadata"].get("managedFields"):
         return body
     about = {"managedFields": fields, "uid": body["metadata"]["uid"]}
     return await api.merge(kind, namespace, body["metadata"]["name"], {"metadata": about})
 
 
-def _as_applied(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _applied_fields(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The managed fields of an object, with those of our create as fields of an apply."""
     fields: list[dict[str, Any]] = body["metadata"].get("managedFields") or []
     if any(_is_ours(entry) and entry["operation"] == "Apply" for entry in fields):

@@ -25,7 +25,7 @@ class ApiUnavailable(ApiError):
 
 
 class ApiConflict(ApiError):
-    """Somebody else changed or created the object: read it again, then decide again."""
+    """Another client changed or created the object: read it again, then decide again."""
 
 
 class ApiNotFound(ApiError):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tussock.operator.manifests.labels import MANAGED_BY
 from tussock.operator.resources.common import API_VERSION
 
-__all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "Watched", "path_of", "watched"]
+__all__ = ["CHILDREN", "FINALIZER", "KINDS", "OURS", "RESOURCES", "Kind", "Watched", "path_of", "selectors_of"]
 
 OURS = f"app.kubernetes.io/managed-by={MANAGED_BY}"
 """Selects every child, and the pods that children make: watches ask the server only for those."""
@@ -78,7 +78,7 @@ class Watched(NamedTuple):
     fields: str = ""
 
 
-def watched(kind: str) -> Watched:
+def selectors_of(kind: str) -> Watched:
     """The selectors of a kind for watches and sweeps: the same, or a sweep would find objects that no watch reports.
 
     Users name their secrets, so labels do not tell these apart. But Helm's releases, each up to a megabyte and many in

@@ -70,7 +70,7 @@ class Lease:
                 renewed = self._system.monotonic()
             elif self._holder not in ("", self._identity):
                 break
-        log.error("the lease was lost", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+        log.error("lost the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def release(self) -> None:
         """Give the Lease back at once, so that another replica need not wait; a failure is only logged."""
@@ -80,7 +80,7 @@ class Lease:
                 body["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._api.replace(body, self._namespace)
         except ApiError as error:
-            log.warning("the lease was not given back; others wait for its end", error=str(error))
+            log.warning("could not release the lease; other replicas wait until it expires", error=str(error))
 
     async def _try(self) -> bool:
         """Take or renew the Lease if possible; returns whether this replica holds it now."""
@@ -88,15 +88,15 @@ class Lease:
             try:
                 body = await self._api.get("Lease", self._namespace, self._name)
             except ApiNotFound:
-                await self._api.create(self._renewed({}), self._namespace)
+                await self._api.create(self._renewal({}), self._namespace)
                 return True
             if not self._may_take(body):
                 return False
-            await self._api.replace(self._renewed(body), self._namespace)
+            await self._api.replace(self._renewal(body), self._namespace)
         except ApiConflict:
             return False
         except ApiError as error:
-            log.warning("the lease could not be taken or renewed", error=str(error))
+            log.warning("could not take or renew the lease", error=str(error))
             return False
         finally:
             self._turned()
@@ -111,7 +111,7 @@ class Lease:
             return True
         return self._system.monotonic() - self._seen[1] >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
-    def _renewed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _renewal(self, body: dict[str, Any]) -> dict[str, Any]:
         now = datetime.fromtimestamp(self._system.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = body.get("spec") or {}
         ours = old.get("holderIdentity") == self._identity

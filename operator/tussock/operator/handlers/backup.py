@@ -10,7 +10,7 @@ from tussock.operator.handlers.world import Controller, World
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.transport_security import server_name
 from tussock.operator.planning.backup import RETRY_SECONDS, TEND_BACKUPS, BackupFacts, plan_backup
-from tussock.operator.planning.store import of_store
+from tussock.operator.planning.store import resources_of_store
 from tussock.operator.planning.words.facts import BackupsFact
 from tussock.operator.planning.words.model import Manifest, Observed
 from tussock.operator.probes.backups import NewBackup, tend
@@ -20,15 +20,15 @@ from tussock.operator.resources.store import StoreResource
 __all__ = ["STATE_STORE_BACKUP"]
 
 LIST_SECONDS = 60.0
-"""Backups are listed this often even if nothing is due, since somebody may delete one in the store."""
+"""Backups are listed this often even if nothing is due, since a user may delete one in the store."""
 
 
 def _observe(world: World, backup: StateStoreBackup, body: Manifest) -> Observed[BackupFacts]:
     key, store = key_of(body), store_of(world, backup.namespace, backup.spec.store_ref.name)
     meta = _serving_meta(world, store)
-    tended: BackupsFact | None = world.probes.latest(key, _about(backup))
+    tended: BackupsFact | None = world.probes.latest_fact(key, _subject(backup))
     if store is not None and meta and not backup.is_being_deleted:
-        tended = world.probes.fact(key, _about(backup), _tending(world, store, meta), LIST_SECONDS)
+        tended = world.probes.fact(key, _subject(backup), _tend_call(world, store, meta), LIST_SECONDS)
     others = world.refs(backup.namespace, "StateStore")
     return Observed(BackupFacts(store, bool(meta), tended), world.seen.children(key), others)
 
@@ -37,7 +37,7 @@ def _serving_meta(world: World, store: StoreResource | None) -> str:
     """A `Meta` of the store with a serving node; empty if there is none."""
     if store is None:
         return ""
-    metas = of_store(world.refs(store.namespace, "Meta"), "Meta", store)
+    metas = resources_of_store(world.refs(store.namespace, "Meta"), "Meta", store)
     serving = [body["metadata"]["name"] for body in metas if (body.get("status") or {}).get("readyReplicas")]
     return min(serving, default="")
 
@@ -52,28 +52,28 @@ async def _tend(world: World, backup: StateStoreBackup, arguments: Mapping[str, 
     meta = _serving_meta(world, store)
     if store is None or not meta:
         return
-    about = _about(backup)
+    about = _subject(backup)
     key = Key(backup.kind, backup.namespace, backup.name)
-    last: BackupsFact | None = world.probes.latest(key, about)
+    last: BackupsFact | None = world.probes.latest_fact(key, about)
     pause = RETRY_SECONDS if last is not None and last.problem else 0.0
     make = [NewBackup(*wanted) for wanted in arguments["make"]]
-    run = _tending(world, store, meta, make=make, drop=arguments["drop"], leaving=arguments["leaving"])
+    run = _tend_call(world, store, meta, make=make, drop=arguments["drop"], leaving=arguments["leaving"])
     world.probes.fact(key, about, run, pause)
 
 
-def _tending(world: World, store: StoreResource, meta: str, **wishes: Any) -> Callable[[], Awaitable[BackupsFact]]:
+def _tend_call(world: World, store: StoreResource, meta: str, **wishes: Any) -> Callable[[], Awaitable[BackupsFact]]:
     async def run() -> BackupsFact:
         try:
             certificates = await certificates_of(world, store, "client-admin")
         except CertificatesUnreadable as error:
             return BackupsFact(None, str(error), bool(wishes.get("leaving")))
         address = meta_address(meta, store.namespace)
-        return await world.probes.in_thread(tend, address, certificates, server_name(store), **wishes)
+        return await world.probes.call_in_thread(tend, address, certificates, server_name(store), **wishes)
 
     return run
 
 
-def _about(backup: StateStoreBackup) -> tuple[str, str]:
+def _subject(backup: StateStoreBackup) -> tuple[str, str]:
     return "backups", backup.metadata.uid
 
 

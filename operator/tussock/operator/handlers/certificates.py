@@ -7,7 +7,13 @@ one has changed, and once an hour.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tussock.operator.certificates.renewal import first_end, is_due, is_due_for_job, renewed, renewed_for_job
+from tussock.operator.certificates.renewal import (
+    first_end,
+    is_due,
+    is_due_for_job,
+    renew_certificates,
+    renew_job_certificate,
+)
 from tussock.operator.cluster.application import apply_child
 from tussock.operator.cluster.errors import ApiNotFound
 from tussock.operator.cluster.seen import Key
@@ -59,12 +65,12 @@ async def issue_certificates(world: World, store: StoreResource, arguments: Mapp
     """Make and renew what is due for the `Meta` objects named in `metas`; writes the CA's secret first."""
     wanted = desired_certificates(store, arguments["metas"], world.defaults)
     secrets = await _secrets(world, store.namespace, _names(store, wanted))
-    for manifest in renewed(store, wanted, secrets, world.now()):
+    for manifest in renew_certificates(store, wanted, secrets, world.now()):
         world.seen.put("Secret", await apply_child(world.api, manifest, store.namespace, holder_of(store)))
 
 
 def is_job_certificate_due(world: World, compute: Compute, store: StoreResource) -> bool:
-    """Whether to issue the certificate of a job; false if somebody else issues it, or before the first look."""
+    """Whether to issue the certificate of a job; false if the operator does not issue it, or before the first look."""
     if store.spec.tls.mode != "managed":
         return False
     wanted = job_certificate(compute, store)
@@ -85,7 +91,7 @@ async def issue_job_certificate(world: World, compute: Compute, _: Mapping[str, 
         return
     wanted = job_certificate(compute, store)
     secrets = await _secrets(world, compute.namespace, _names(store, (wanted,)))
-    manifest = renewed_for_job(compute, store, wanted, secrets, world.now())
+    manifest = renew_job_certificate(compute, store, wanted, secrets, world.now())
     if manifest is not None:
         made = await apply_child(world.api, manifest, compute.namespace, holder_of(compute))
         world.seen.put("Secret", made)

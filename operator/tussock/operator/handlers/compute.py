@@ -44,7 +44,7 @@ def _observe(world: World, compute: Compute, body: Manifest) -> Observed[Compute
         application=application,
         missing=missing,
         driver=_driver(world, key, children),
-        settled=_settled(world, compute),
+        settled=_settled_parts(world, compute),
         certificate_due=_is_certificate_due(world, compute),
         has_cert_manager=world.has_cert_manager,
     )
@@ -56,7 +56,7 @@ def _is_certificate_due(world: World, compute: Compute) -> bool:
     return store is not None and not compute.is_being_deleted and is_job_certificate_due(world, compute, store)
 
 
-def _settled(world: World, compute: Compute) -> dict[Ref, bool]:
+def _settled_parts(world: World, compute: Compute) -> dict[Ref, bool]:
     """Whether the workload of each Meta and Compactor of the job's store matches its spec and has rolled out."""
     store = store_of(world, compute.namespace, compute.spec.store_ref.name)
     if store is None:

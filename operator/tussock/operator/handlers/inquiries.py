@@ -24,7 +24,7 @@ from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason, is_serving
 from tussock.operator.planning.words.facts import LASTING_TIMES, BucketFact, PlatformFact
 from tussock.operator.planning.words.model import Ref
-from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use
+from tussock.operator.planning.words.ownership import belongs, holder_of, name_in_use_message
 from tussock.operator.probes.bucket import S3Target, check, check_readers, clean
 from tussock.operator.probes.claim import claim_problem
 from tussock.operator.probes.cloud import CloudTarget, check_cloud, clean_cloud
@@ -66,7 +66,7 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
         # It would not answer now, and the next question would come some seconds after it could.
         return None
     owner, about = _key(store), ("bucket", *_place(world, store))
-    last: BucketFact | None = world.probes.latest(owner, about)
+    last: BucketFact | None = world.probes.latest_fact(owner, about)
     # Only a write shows that a bucket is full; and a missing leader may be a sign of that.
     good = last is not None and last.reason is None and not _is_leaderless(world, store)
 
@@ -74,16 +74,16 @@ def bucket_fact(world: World, store: StoreResource) -> BucketFact | None:
         try:
             target = await _target(world, store)
         except ApiError as error:
-            return BucketFact(Reason.SECRET_NOT_FOUND, f"The secret of the bucket cannot be read: {error}")
+            return BucketFact(Reason.SECRET_NOT_FOUND, f"The operator cannot read the secret of the bucket: {error}")
         if isinstance(target, CloudTarget):
-            return await world.probes.in_thread(
+            return await world.probes.call_in_thread(
                 check_cloud, target, _owner(store), store.spec.adopt, world.system, write=not good
             )
-        fact = await world.probes.in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
+        fact = await world.probes.call_in_thread(check, target, _owner(store), store.spec.adopt, write=not good)
         if fact.reason is not None or good:
             return fact
         readers = await _readers_target(world, store, target)
-        return fact if readers is None else await world.probes.in_thread(check_readers, readers, _owner(store))
+        return fact if readers is None else await world.probes.call_in_thread(check_readers, readers, _owner(store))
 
     bad_seconds = OWN_BAD_SECONDS if isinstance(backend, ManagedStore) else BAD_SECONDS
     return world.probes.fact(owner, about, run, GOOD_SECONDS if good else bad_seconds)
@@ -101,7 +101,7 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
     """Clean up in the bucket of a store that is being deleted, and return the progress."""
 
     async def run() -> EmptiedFact:
-        ends = await _namespace_ends(world, store.namespace)
+        ends = await _is_namespace_ending(world, store.namespace)
         if ends and isinstance(store.spec.object_store.backend, ManagedStore):
             # Server and disk go with the namespace, whatever the deletion policy is.
             return EmptiedFact(done=True)
@@ -111,14 +111,16 @@ def emptied_fact(world: World, store: StoreResource) -> EmptiedFact | None:
             told = f"The secret of the bucket is gone: {error}"
             return EmptiedFact(done=False, message=told, stuck=True, hopeless=ends)
         except ApiError as error:
-            return EmptiedFact(done=False, message=f"The secret of the bucket cannot be read: {error}", stuck=True)
+            return EmptiedFact(
+                done=False, message=f"The operator cannot read the secret of the bucket: {error}", stuck=True
+            )
         delete = store.spec.deletion_policy == "Delete"
         if isinstance(target, CloudTarget):
-            return await world.probes.in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
-        return await world.probes.in_thread(clean, target, _owner(store), world.system, delete=delete)
+            return await world.probes.call_in_thread(clean_cloud, target, _owner(store), world.system, delete=delete)
+        return await world.probes.call_in_thread(clean, target, _owner(store), world.system, delete=delete)
 
     if not _has_credentials(store):
-        return _left_as_it_is(store)
+        return _untouched_fact(store)
     return world.probes.fact(_key(store), ("emptied", *_place(world, store)), run, CLEANING_SECONDS)
 
 
@@ -133,13 +135,13 @@ def _has_credentials(store: StoreResource) -> bool:
     return bucket_secret(store) is not None
 
 
-def _left_as_it_is(store: StoreResource) -> EmptiedFact:
+def _untouched_fact(store: StoreResource) -> EmptiedFact:
     """The fact for a bucket that the operator never reached: nothing to clean up, and no marker either."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
     told = (
-        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, and so there is no marker that "
-        "shows whose its objects are. They stay; remove them by hand."
+        f"the operator has no credentials for {bucket_url(store.spec.object_store)}, so there is no marker that "
+        "shows which store its objects belong to. They stay; delete them by hand."
     )
     return EmptiedFact(done=False, message=told, stuck=True, hopeless=True)
 
@@ -157,17 +159,19 @@ def _claim_fact(world: World, store: StoreResource, volume: VolumeStore) -> Buck
             told = f"There is no PersistentVolumeClaim {name} in namespace {store.namespace}; create it."
             return BucketFact(Reason.BUCKET_NOT_FOUND, told)
         except ApiError as error:
-            return BucketFact(Reason.BUCKET_UNREACHABLE, f"PersistentVolumeClaim {name} cannot be read: {error}")
+            return BucketFact(
+                Reason.BUCKET_UNREACHABLE, f"The operator cannot read PersistentVolumeClaim {name}: {error}"
+            )
         if found is None or belongs(found, holder_of(store)):
             return BucketFact(None)
         # Nodes are pods of other plans, and would mount whatever has the name.
-        told = name_in_use(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
+        told = name_in_use_message(Ref("PersistentVolumeClaim", name), store.namespace, holder_of(store))
         return BucketFact(Reason.NAME_IN_USE, told)
 
     return world.probes.fact(_key(store), ("claim", store.metadata.uid, name), run, BAD_SECONDS)
 
 
-async def _namespace_ends(world: World, name: str) -> bool:
+async def _is_namespace_ending(world: World, name: str) -> bool:
     """Whether a namespace is being deleted, so that nothing more can be made in it."""
     try:
         return bool((await world.api.get("Namespace", None, name))["metadata"].get("deletionTimestamp"))
@@ -187,10 +191,10 @@ def platform_fact(world: World, store: StoreResource, meta: str) -> PlatformFact
             certificates = await certificates_of(world, store, "client-reader")
         except CertificatesUnreadable as error:
             return PlatformFact(problem=str(error))
-        found = await world.probes.in_thread(ask, address, certificates, server_name(store))
+        found = await world.probes.call_in_thread(ask, address, certificates, server_name(store))
         if found.leader:
             return found
-        before: PlatformFact | None = world.probes.latest(owner, about)
+        before: PlatformFact | None = world.probes.latest_fact(owner, about)
         return found._replace(times=min((before.times if before is not None else 0) + 1, LASTING_TIMES))
 
     return world.probes.fact(owner, about, run, PLATFORM_SECONDS)
@@ -208,7 +212,7 @@ async def certificates_of(world: World, store: StoreResource, identity: Identity
         data = (await world.api.get("Secret", store.namespace, secret)).get("data") or {}
         return Certificates(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key")))
     except ApiError as error:
-        raise CertificatesUnreadable(f"The certificate to ask them with cannot be read: {error}") from error
+        raise CertificatesUnreadable(f"The operator cannot read the certificate for its requests: {error}") from error
     except KeyError as error:
         raise CertificatesUnreadable(f"Secret {secret} has no key {error.args[0]}.") from error
 
@@ -256,7 +260,7 @@ def _serves(world: World, store: StoreResource) -> bool:
 def _place(world: World, store: StoreResource) -> tuple[Hashable, ...]:
     """Everything that an answer of the bucket depends on: its place, the version of its secret, and what is adopted."""
     backend = store.spec.object_store.backend
-    versions = tuple(_version(world, store.namespace, name) for name, _ in secrets_of_bucket(store))
+    versions = tuple(_version(world, store.namespace, secret.name) for secret in secrets_of_bucket(store))
     # Structs that contain lists cannot be hashed; their text can.
     return store.metadata.uid, repr(backend), versions, store.spec.adopt
 

@@ -11,15 +11,15 @@ from tussock.operator.manifests.bucket_access import volume_claim
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.minio import minio_secret
 from tussock.operator.planning.certificates import first_end_of
-from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining, untouched
+from tussock.operator.planning.deletion import is_over, leaves_bucket, remaining_pods, untouched_fact
 from tussock.operator.planning.store import (
     ISSUE_CERTIFICATES,
     MAKE_MINIO_SECRET,
     StoreFacts,
     is_prefix_held,
     meta_names,
-    of_store,
     plan_store,
+    resources_of_store,
 )
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Manifest, Observed
@@ -40,9 +40,9 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
     others = world.refs(store.namespace, "Meta", "Compactor", "Compute", "Secret", "StateStore", "StateStoreBackup")
     leaving = store.is_being_deleted
     rivals = _rivals(world, store)
-    empties = leaving and not leaves_bucket(store) and (not remaining(pods) or is_over(store, world.now()))
+    empties = leaving and not leaves_bucket(store) and (not remaining_pods(pods) or is_over(store, world.now()))
     sections = {"Meta": spec.get("meta"), "Compactor": spec.get("compactor")}
-    metas = meta_names(store, of_store(others, "Meta", store), sections)
+    metas = meta_names(store, resources_of_store(others, "Meta", store), sections)
     certificates = None if leaving or rivals else certificates_fact(world, store, metas)
     children = seen.children(key_of(body))
     # A store that starts nothing must not mark the prefix as its own, either.
@@ -60,7 +60,7 @@ def _observe(world: World, store: StoreResource, body: Manifest) -> Observed[Sto
         certificates_expire=certificates.expire if certificates is not None else first_end_of(children),
         has_cert_manager=world.has_cert_manager,
         # While another store has the place, not even our own marker justifies touching anything there.
-        emptied=None if not empties else untouched(store, rivals) if rivals else emptied_fact(world, store),
+        emptied=None if not empties else untouched_fact(store, rivals) if rivals else emptied_fact(world, store),
     )
     return Observed(facts, children, others)
 
@@ -76,7 +76,7 @@ def _rivals(world: World, store: StoreResource) -> tuple[str, ...]:
             continue
         try:
             other = parse_store(body)
-            overlaps = _overlap(ours, _place(other))
+            overlaps = _do_overlap(ours, _place(other))
         except InvalidResource:
             continue
         if overlaps and not _is_shut_out(world, other) and _turn(world, other) < _turn(world, store):
@@ -133,7 +133,7 @@ def _server(endpoint: str) -> str:
     return "" if host.endswith((".amazonaws.com", ".amazonaws.com.cn")) else host
 
 
-def _overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
+def _do_overlap(left: tuple[str, str], right: tuple[str, str]) -> bool:
     if left[0] != right[0]:
         return False
     shorter, longer = sorted((left[1].rstrip("/") + "/", right[1].rstrip("/") + "/"), key=len)

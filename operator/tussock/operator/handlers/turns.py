@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from tussock.operator.handlers.world import World
 from tussock.operator.manifests.labels import STORE_LABEL
 from tussock.operator.manifests.meta import meta_manifests
-from tussock.operator.planning.turns import StoreTurn, asked_by_operator, before, is_changing, is_pending
+from tussock.operator.planning.turns import StoreTurn, is_asked_by_operator, is_changing, is_pending, predecessors
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import InvalidResource
 from tussock.operator.resources.meta import Meta, parse_meta
@@ -20,9 +20,9 @@ def stores_before(world: World, meta: Meta, store: StoreResource, children: Mapp
         wanted = meta_manifests(meta, store, world.defaults).manifests
     except InvalidResource:
         return ()
-    if not asked_by_operator(wanted, children):
+    if not is_asked_by_operator(wanted, children):
         return ()
-    return before(f"{store.namespace}/{store.name}", list(_turns(world)), world.rollout_parallel)
+    return predecessors(f"{store.namespace}/{store.name}", list(_turns(world)), world.rollout_parallel)
 
 
 def _turns(world: World) -> Iterator[StoreTurn]:

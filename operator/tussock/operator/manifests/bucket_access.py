@@ -8,7 +8,7 @@ other processes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tussock.operator.resources.object_store import (
     VOLUME_PATH,
@@ -25,6 +25,7 @@ __all__ = [
     "MINIO_PORT",
     "READER_FOLDER",
     "BucketAccess",
+    "BucketSecret",
     "bucket_secret",
     "client_access",
     "managed_name",
@@ -100,9 +101,23 @@ def reader_secret(store: StoreResource) -> tuple[str, dict[str, str]] | None:
     return None if found is None else (found.name, _pair_in(found))
 
 
-def secrets_of_bucket(store: StoreResource) -> list[tuple[str, dict[str, str]]]:
-    """All secrets that meta nodes mount to reach the bucket, or to hand out, each with its keys by setting."""
-    return [found for found in (bucket_secret(store), reader_secret(store)) if found is not None]
+class BucketSecret(NamedTuple):
+    """A secret that meta nodes mount to reach the bucket, or to hand out."""
+
+    field: str
+    """The field of the `StateStore` that names it; for a managed object store, the one that asks for that."""
+    name: str
+    keys: dict[str, str]
+    """By setting."""
+
+
+def secrets_of_bucket(store: StoreResource) -> list[BucketSecret]:
+    """All secrets that meta nodes mount for the bucket, that of the bucket itself first."""
+    by_field = {
+        "spec.objectStore": bucket_secret(store),
+        "spec.objectStore.s3.readerCredentialsSecret": reader_secret(store),
+    }
+    return [BucketSecret(field, *secret) for field, secret in by_field.items() if secret is not None]
 
 
 def _pair_in(secret: S3Credentials) -> dict[str, str]:

@@ -7,7 +7,7 @@ issuer of cert-manager does, into the same secrets. With `secret` the user bring
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tussock.operator.manifests.labels import Component, Manifest, encoded, labels, metadata
+from tussock.operator.manifests.labels import Component, Manifest, labels, metadata, secret_data
 from tussock.operator.manifests.meta import meta_name
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import (
@@ -119,7 +119,7 @@ def certificate_secret(owner: Resource, store: str, wanted: Certificate, files: 
         "kind": "Secret",
         "metadata": metadata(owner, wanted.secret, store, wanted.component),
         "type": "kubernetes.io/tls",
-        "data": encoded(files),
+        "data": secret_data(files),
     }
 
 

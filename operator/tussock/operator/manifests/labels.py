@@ -22,10 +22,10 @@ __all__ = [
     "Component",
     "Manifest",
     "digest",
-    "encoded",
     "labels",
     "metadata",
     "owner_reference",
+    "secret_data",
     "selector",
 ]
 
@@ -90,7 +90,7 @@ def metadata(
     return meta
 
 
-def encoded(texts: Mapping[str, str]) -> dict[str, str]:
+def secret_data(texts: Mapping[str, str]) -> dict[str, str]:
     """Texts as the `data` of a Secret: the API server keeps this field, so it can be compared."""
     return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
 

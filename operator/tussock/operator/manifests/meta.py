@@ -9,7 +9,7 @@ from tussock.operator.manifests.pod.deployments import deployment, service_accou
 from tussock.operator.manifests.pod.disruption import disruption_budget
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.settings import Defaults, node_image
-from tussock.operator.manifests.transport_security import has_tls, mounted
+from tussock.operator.manifests.transport_security import has_tls, node_identity
 from tussock.operator.resources.meta import Meta
 from tussock.operator.resources.store import StoreResource
 
@@ -54,7 +54,7 @@ def meta_manifests(meta: Meta, store: StoreResource, defaults: Defaults) -> Rend
         resources=requirements(meta.spec.resources, _RESOURCES),
         drain_seconds=float(config["drain_seconds"]),
         access=access,
-        tls=mounted(store, "meta"),
+        tls=node_identity(store, "meta"),
         volumes=({"name": "config", "configMap": {"name": name}}, *volumes),
         mounts=({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}, *mounts),
         annotations={CONFIG_HASH: digest(text)},

@@ -1,6 +1,6 @@
 """The configuration file of meta nodes: the store's part, the user's part, and settings that must hold.
 
-`docs/meta-service.md` lists the settings. The file is in a ConfigMap, which everybody in the namespace may read, so a
+`docs/meta-service.md` lists the settings. The file is in a ConfigMap, which every user of the namespace may read, so a
 secret in it is refused; credentials come as files.
 """
 
@@ -31,7 +31,7 @@ def meta_config(meta: Meta, store: StoreResource) -> dict[str, Any]:
     _check_credentials(meta, store)
     # If the service can, it hands credentials out: then no other process needs a secret.
     suggested = {"credentials": {"mode": _credentials_mode(store)}, "drain_seconds": 10.0}
-    return strategic_merge(strategic_merge(suggested, given), _insisted(store))
+    return strategic_merge(strategic_merge(suggested, given), _fixed_config(store))
 
 
 def _check_credentials(meta: Meta, store: StoreResource) -> None:
@@ -40,24 +40,24 @@ def _check_credentials(meta: Meta, store: StoreResource) -> None:
     for name in _SECRETS:
         if name in given:
             raise InvalidResource(
-                f"Meta {meta.name}: config.credentials.{name} does not belong into a ConfigMap; name a secret in "
+                f"Meta {meta.name}: config.credentials.{name} does not belong in a ConfigMap; name a secret in "
                 f"objectStore of StateStore {store.name}"
             )
     has_pair = isinstance(store.spec.object_store.backend, S3Store | ManagedStore) and bucket_secret(store)
     if given.get("mode", "none") != "none" and not has_pair:
         raise InvalidResource(
-            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, and there is no key pair to hand out: "
+            f"Meta {meta.name}: config.credentials.mode is {given['mode']!r}, but there is no key pair to hand out: "
             "only objectStore.managed, and s3 with a credentialsSecret, have one. Leave the mode out"
         )
     if meta.spec.config.get("tls") and not has_tls(store):
         raise InvalidResource(
-            f"Meta {meta.name}: config.tls.revoked is about certificates, and spec.tls.mode of StateStore {store.name} "
+            f"Meta {meta.name}: config.tls.revoked is about certificates, but spec.tls.mode of StateStore {store.name} "
             "is none. Leave it out"
         )
     mode = given.get("mode", "static")
     if mode != "static" and reader_secret(store):
         raise InvalidResource(
-            f"Meta {meta.name}: config.credentials.mode is {mode!r}, and only the mode static hands out the pair of "
+            f"Meta {meta.name}: config.credentials.mode is {mode!r}, but only the mode static hands out the pair of "
             f"objectStore.s3.readerCredentialsSecret of StateStore {store.name}. Leave one of the two out"
         )
 
@@ -70,7 +70,7 @@ def _credentials_mode(store: StoreResource) -> str:
     return "static" if isinstance(backend, S3Store) and bucket_secret(store) else "none"
 
 
-def _insisted(store: StoreResource) -> dict[str, Any]:
+def _fixed_config(store: StoreResource) -> dict[str, Any]:
     config: dict[str, Any] = {
         "store": bucket_url(store.spec.object_store),
         "listen": f"0.0.0.0:{GRPC_PORT}",
@@ -92,7 +92,7 @@ def _insisted(store: StoreResource) -> dict[str, Any]:
         }
     if reader_secret(store):
         config["credentials"] = {"reader_folder": READER_FOLDER}
-    return _without_nothing(config)
+    return _without_empty(config)
 
 
 def _bucket(store: StoreResource) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def _bucket(store: StoreResource) -> dict[str, Any]:
     return {}
 
 
-def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     """`tree` without empty options, and without groups in which none is left."""
-    cleaned = {name: _without_nothing(value) if isinstance(value, dict) else value for name, value in tree.items()}
+    cleaned = {name: _without_empty(value) if isinstance(value, dict) else value for name, value in tree.items()}
     return {name: value for name, value in cleaned.items() if value is not None and value != {}}
 
 

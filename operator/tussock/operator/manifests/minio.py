@@ -3,7 +3,7 @@
 from typing import Any
 
 from tussock.operator.manifests.bucket_access import MINIO_PORT, BucketAccess, managed_name
-from tussock.operator.manifests.labels import Manifest, encoded, metadata, selector
+from tussock.operator.manifests.labels import Manifest, metadata, secret_data, selector
 from tussock.operator.manifests.pod.pods import Main, Rendered, http_probe, node_template, requirements
 from tussock.operator.manifests.pod.volumes import claim
 from tussock.operator.manifests.settings import Defaults, minio_image
@@ -35,7 +35,7 @@ def minio_secret(store: StoreResource, user: str, password: str) -> Manifest:
         "kind": "Secret",
         "metadata": metadata(store, managed_name(store), store.name, "minio"),
         "type": "Opaque",
-        "data": encoded(dict(zip(MINIO_KEYS, (user, password), strict=True))),
+        "data": secret_data(dict(zip(MINIO_KEYS, (user, password), strict=True))),
     }
 
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | meta | gRPC | pods of the store, pods with the label `tussock.dev/client: STORE`, the operator |
 | meta | HTTP | the operator, Prometheus if its namespace is known, pods with that label (for the console) |
-| compactor | | nobody: it opens connections itself, and accepts none |
+| compactor | | no pod: it opens connections itself, and accepts none |
 | minio | S3 | pods of the store, pods with that label, the operator |
 
 Only incoming traffic is limited. The addresses of the bucket, its STS and the issuers of identities are not known here,
@@ -49,16 +49,16 @@ def network_policies(store: StoreResource, defaults: Defaults) -> tuple[Manifest
 
 def operator_peer(defaults: Defaults) -> Peer:
     """The operator's pods: in its namespace; anywhere with its label if it runs outside the cluster and names none."""
-    return _elsewhere(defaults.namespace or ANY_NAMESPACE, "tussock-operator")
+    return _peer(defaults.namespace or ANY_NAMESPACE, "tussock-operator")
 
 
 def prometheus_peers(defaults: Defaults) -> tuple[Peer, ...]:
     """The pods of Prometheus, if their namespace is configured: anybody may set a label."""
     namespace = defaults.prometheus_namespace
-    return (_elsewhere(namespace, "prometheus"),) if namespace else ()
+    return (_peer(namespace, "prometheus"),) if namespace else ()
 
 
-def _elsewhere(namespace: str, name: str) -> Peer:
+def _peer(namespace: str, name: str) -> Peer:
     where = {} if namespace == ANY_NAMESPACE else {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return {"namespaceSelector": where, "podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
 

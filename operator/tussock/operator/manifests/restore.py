@@ -10,7 +10,7 @@ from typing import Any
 from tussock.operator.manifests.bucket_access import bucket_secret, meta_access, minio_endpoint, volume_claim
 from tussock.operator.manifests.labels import Manifest, metadata
 from tussock.operator.manifests.network import CLIENT_LABEL
-from tussock.operator.manifests.pod.pods import Main, node_template, placing
+from tussock.operator.manifests.pod.pods import Main, node_template, placement_fields
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import InvalidResource
@@ -50,7 +50,9 @@ def restore_manifests(
         image=image,
         args=("backup", "restore", backup, _url(store), "--store", url, *folder, "--json"),
         env=tuple(
-            {"name": key, "value": value} for key, value in _settings(store).items() if key not in _given(access)
+            {"name": key, "value": value}
+            for key, value in _settings(store).items()
+            if key not in _variable_names(access)
         ),
         ports={},
         probes={},
@@ -64,7 +66,7 @@ def restore_manifests(
     )
     # It can run where the meta nodes will run.
     user = store.spec.meta.pod_template.get("spec") or {} if store.spec.meta is not None else {}
-    template, _ = node_template(store, store, main, {"spec": placing(user)})
+    template, _ = node_template(store, store, main, {"spec": placement_fields(user)})
     return (
         {
             "apiVersion": "v1",
@@ -96,7 +98,7 @@ def _url(store: StoreResource) -> str:
     return bucket_url(store.spec.object_store)
 
 
-def _given(access: Any) -> set[str]:
+def _variable_names(access: Any) -> set[str]:
     return {variable["name"] for variable in access.env}
 
 

@@ -28,22 +28,22 @@ class Defaults(NamedTuple):
 def node_image(resource: Meta | Compactor, store: StoreResource, defaults: Defaults) -> str:
     """The image of meta or compactor nodes; `InvalidResource` if no image is configured."""
     image = resource.spec.image or store.spec.images.node or defaults.node_image
-    return image or _missing(resource.kind, resource.name, "node")
+    return image or _refuse_missing_image(resource.kind, resource.name, "node")
 
 
 def spark_image(compute: Compute, store: StoreResource, defaults: Defaults) -> str:
     """The image of a job's driver and executors; `InvalidResource` if no image is configured."""
     image = compute.spec.image or store.spec.images.spark or defaults.spark_image
-    return image or _missing(compute.kind, compute.name, "spark")
+    return image or _refuse_missing_image(compute.kind, compute.name, "spark")
 
 
 def minio_image(managed: ManagedStore, store: StoreResource, defaults: Defaults) -> str:
     """The image of a managed object store; `InvalidResource` if no image is configured."""
     image = managed.image or store.spec.images.minio or defaults.minio_image
-    return image or _missing(store.kind, store.name, "minio")
+    return image or _refuse_missing_image(store.kind, store.name, "minio")
 
 
-def _missing(kind: str, name: str, which: str) -> str:
+def _refuse_missing_image(kind: str, name: str, which: str) -> str:
     raise InvalidResource(
         f"{kind} {name} has no image: set spec.image, or images.{which} of its StateStore, or the operator's default"
     )

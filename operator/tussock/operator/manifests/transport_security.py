@@ -16,7 +16,7 @@ __all__ = [
     "job_identity",
     "job_secret",
     "job_uri",
-    "mounted",
+    "node_identity",
     "role_patterns",
     "role_uri",
     "server_name",
@@ -95,7 +95,7 @@ def job_uri(store: StoreResource, compute: str) -> str:
 
 
 def job_common_name(compute: str) -> str:
-    """For people. No pattern fits it, whatever the job is called, so a common name makes nobody a job or an admin."""
+    """For people. No pattern fits it, whatever the job is called, so it makes no client a job or an admin."""
     return f"tussock-job-{compute}"
 
 
@@ -104,29 +104,29 @@ def common_name(role: str) -> str:
     return f"tussock-{role}"
 
 
-def mounted(store: StoreResource, identity: Identity) -> Mounted:
+def node_identity(store: StoreResource, identity: Identity) -> Mounted:
     """The certificate of `identity` as files, renewed under a running process; nothing without TLS."""
-    return _mounted(tls_secret(store, identity)) if has_tls(store) else Mounted()
+    return _secret_mount(tls_secret(store, identity)) if has_tls(store) else Mounted()
 
 
 def client_identity(store: StoreResource, identity: Identity) -> Mounted:
     """The same with the variables in which every client finds it (`docs/security.md`)."""
-    return _client(store, tls_secret(store, identity))
+    return _client_mount(store, tls_secret(store, identity))
 
 
 def job_identity(store: StoreResource, compute: str) -> Mounted:
     """The same for the job of that name, for its driver and its executors."""
-    return _client(store, job_secret(store, compute))
+    return _client_mount(store, job_secret(store, compute))
 
 
-def _mounted(name: str) -> Mounted:
+def _secret_mount(name: str) -> Mounted:
     secret = {"secretName": name, "defaultMode": 0o440}
     return Mounted(
         volumes=({"name": "tls", "secret": secret},), mounts=({"name": "tls", "mountPath": MOUNT, "readOnly": True},)
     )
 
 
-def _client(store: StoreResource, secret: str) -> Mounted:
+def _client_mount(store: StoreResource, secret: str) -> Mounted:
     if not has_tls(store):
         return Mounted()
     values = {
@@ -135,4 +135,4 @@ def _client(store: StoreResource, secret: str) -> Mounted:
         "TUSSOCK_TLS_KEY": f"{MOUNT}/tls.key",
         "TUSSOCK_TLS_SERVER_NAME": server_name(store),
     }
-    return _mounted(secret)._replace(env=tuple({"name": name, "value": value} for name, value in values.items()))
+    return _secret_mount(secret)._replace(env=tuple({"name": name, "value": value} for name, value in values.items()))

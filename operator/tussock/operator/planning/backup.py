@@ -5,7 +5,7 @@ had asked for one asks for the same again, and finds it made; and the id shows w
 whatever else the store has.
 
 Of the missed times of a schedule, only the newest is made up for. The status remembers up to which time the schedule
-was followed, so that a backup which somebody deleted in the store is not made again.
+was followed, so that a backup which a user deleted in the store is not made again.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from tussock.operator.planning.schedules import parse_schedule
-from tussock.operator.planning.words.components import last_verdict, status_conditions, waits_for_store
-from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.words.components import last_verdict, status_conditions, store_wait_verdict
+from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import BackupsFact, HeldBackup
 from tussock.operator.planning.words.model import Action, Hold, Observed, Plan, Ref, Release, Work, seconds_since
 from tussock.operator.resources.backup import Retention, StateStoreBackup
 from tussock.operator.resources.object_store import bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired", "plan_backup"]
+__all__ = ["TEND_BACKUPS", "BackupFacts", "backup_id", "backup_name", "expired_backups", "plan_backup"]
 
 TEND_BACKUPS = "tend-backups"
 RETRY_SECONDS = 10.0
@@ -66,7 +66,7 @@ def backup_id(backup: StateStoreBackup, name: str) -> str:
     return hashlib.sha256(f"{backup.metadata.uid}/{name}".encode()).hexdigest()[:32]
 
 
-def expired(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> list[HeldBackup]:
+def expired_backups(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> list[HeldBackup]:
     """Those of a schedule's backups that no rule keeps, oldest first; none without a rule.
 
     The newest always stays: if backups fail for a long time, age must not remove the last one.
@@ -83,32 +83,32 @@ def expired(held: Sequence[HeldBackup], retention: Retention, now: datetime) -> 
 
 def plan_backup(backup: StateStoreBackup, observed: Observed[BackupFacts], now: datetime) -> Plan:
     """The plan for a `StateStoreBackup`."""
-    own = _own(backup, observed.facts.tended)
+    own = _own_backups(backup, observed.facts.tended)
     if backup.is_being_deleted:
         return _depart(backup, observed, own or (), now)
     schedule = parse_schedule(backup.spec.schedule, "UTC") if backup.spec.schedule else None
-    due = _due(backup, own or (), schedule.latest(now) if schedule else None)
-    upcoming = schedule.next(now) if schedule and not backup.spec.suspend else None
-    gone = [] if backup.spec.suspend or own is None else expired(own, backup.spec.retention, now)[:DROPS_MAX]
-    waits = _waits(backup, observed, own)
+    due = _due_backup(backup, own or (), schedule.latest_time(now) if schedule else None)
+    upcoming = schedule.next_time(now) if schedule and not backup.spec.suspend else None
+    gone = [] if backup.spec.suspend or own is None else expired_backups(own, backup.spec.retention, now)[:DROPS_MAX]
+    waits = _wait_verdict(backup, observed, own)
     actions: tuple[Work, ...] = ()
     if backup.spec.suspend and (due or schedule):
-        verdict = idle(Reason.SUSPENDED, "No backups are made until spec.suspend is false.")
+        verdict = idle_verdict(Reason.SUSPENDED, "The operator makes no backups until spec.suspend is false.")
     elif waits is not None and due is not None:
         verdict = waits
     else:
         verdict = _verdict(backup, observed.facts.tended, own, due, gone, upcoming)
         actions = _work(backup, due, gone) if waits is None else ()
-    verdict = _orphaned(backup, observed) or verdict._replace(ready=_count(backup, own) > 0)
+    verdict = _orphan_verdict(backup, observed) or verdict._replace(ready=_count(backup, own) > 0)
     pending = due is not None or bool(gone) or observed.facts.tended is None or bool(observed.facts.tended.problem)
     after = [RETRY_SECONDS] if pending and not backup.spec.suspend else []
     after += [(upcoming - now).total_seconds()] if upcoming else []
     status = _status(backup, observed.facts.store, own, verdict, now)
-    status |= _times(backup, own or (), due, upcoming, schedule.latest(now) if schedule else None)
+    status |= _times(backup, own or (), due, upcoming, schedule.latest_time(now) if schedule else None)
     return Plan((Hold(), *actions), status, min(after, default=None))
 
 
-def _own(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[HeldBackup, ...] | None:
+def _own_backups(backup: StateStoreBackup, tended: BackupsFact | None) -> tuple[HeldBackup, ...] | None:
     """The backups that this object has made, newest first; `None` before the first list."""
     if tended is None or tended.backups is None:
         return None
@@ -120,7 +120,7 @@ def _age(held: HeldBackup) -> tuple[int, str]:
     return held.created_ms, held.name
 
 
-def _due(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime | None) -> _Due | None:
+def _due_backup(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime | None) -> _Due | None:
     name = backup_name(backup, latest)
     if any(found.name == name for found in own):
         return None
@@ -131,41 +131,46 @@ def _due(backup: StateStoreBackup, own: Sequence[HeldBackup], latest: datetime |
     return _Due(name, latest) if latest > since else None
 
 
-def _waits(
+def _wait_verdict(
     backup: StateStoreBackup, observed: Observed[BackupFacts], own: Sequence[HeldBackup] | None
 ) -> Verdict | None:
     """What prevents asking the store; `None` if nothing does."""
     name, facts = backup.spec.store_ref.name, observed.facts
-    waits = waits_for_store(observed.others.get(Ref("StateStore", name)), name)
+    waits = store_wait_verdict(observed.others.get(Ref("StateStore", name)), name)
     if facts.store is None:
-        return waits or progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} cannot be understood.")
+        return waits or progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {name} is invalid; see its status.")
     if facts.store.is_being_deleted:
-        return progressing(Reason.WAITING_FOR_STORE, f"StateStore {name} is being deleted.")
+        return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {name} is being deleted.")
     if facts.store.spec.paused:
-        return idle(Reason.PAUSED, f"StateStore {name} is paused: no backups are made until spec.paused is false.")
+        return idle_verdict(
+            Reason.PAUSED, f"StateStore {name} is paused: the operator makes no backups until spec.paused is false."
+        )
     if not facts.serves:
         # Meta nodes that serve make backups, even if the store cannot be changed.
-        return waits or progressing(Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves.")
+        return waits or progress_verdict(
+            Reason.WAITING_FOR_META, f"Waiting until a meta node of StateStore {name} serves."
+        )
     if own is None and not (facts.tended and facts.tended.problem):
         # After its start, the operator keeps the object as it was until the store has been asked.
-        return last_verdict(backup) or progressing(
-            Reason.RECONCILING, f"The backups of StateStore {name} are being listed."
+        return last_verdict(backup) or progress_verdict(
+            Reason.RECONCILING, f"The operator is listing the backups of StateStore {name}."
         )
     return None
 
 
-def _orphaned(backup: StateStoreBackup, observed: Observed[BackupFacts]) -> Verdict | None:
+def _orphan_verdict(backup: StateStoreBackup, observed: Observed[BackupFacts]) -> Verdict | None:
     """The verdict on an object whose store is going or gone; `None` if it exists, or was never backed up."""
     name, store = backup.spec.store_ref.name, observed.facts.store
     is_gone = Ref("StateStore", name) not in observed.others
     if not backup.status.get("backupName") or not (is_gone or (store is not None and store.is_being_deleted)):
         return None
     where = str(backup.status.get("storeUrl", "")) or "its bucket"
-    return wrong(
+    return problem_verdict(
         Reason.STORE_GONE,
-        f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, and nobody else can tell whether backup "
-        f"{backup.status['backupName']} is still there. In a bucket it stays ({where}): restoreFrom takes it from "
-        "there with backupName and objectStore. The disk of a managed object store goes by the store's deletionPolicy.",
+        f"StateStore {name} {'is gone' if is_gone else 'is being deleted'}, so the operator cannot check whether "
+        f"backup {backup.status['backupName']} still exists. A backup in a bucket stays there ({where}): restore it "
+        "with restoreFrom.backupName and restoreFrom.objectStore. On the disk of a managed object store, the store's "
+        "deletionPolicy decides.",
     )
 
 
@@ -187,16 +192,20 @@ def _verdict(
     when = f" The next one is due at {_stamp(upcoming)}." if upcoming else ""
     if problem and (due or gone):
         what = f"Backup {due.name} could not be made" if due else f"Backup {gone[0].name} could not be deleted"
-        return wrong(Reason.BACKUP_FAILED, f"{what} in StateStore {store}: {problem} It is tried again.{when}")
+        return problem_verdict(
+            Reason.BACKUP_FAILED, f"{what} in StateStore {store}: {problem} The operator tries again.{when}"
+        )
     if due is not None:
-        return progressing(Reason.RUNNING, f"Backup {due.name} of StateStore {store} is being made.")
+        return progress_verdict(Reason.RUNNING, f"StateStore {store} is making backup {due.name}.")
     if upcoming is not None:
         count = _count(backup, own)
-        return idle(Reason.SCHEDULED, f"Backups of StateStore {store} that are there: {count}.{when}")
+        return idle_verdict(Reason.SCHEDULED, f"Backups of this object in StateStore {store}: {count}.{when}")
     name = own[0].name if own else backup.status.get("backupName", "")
     if own is not None and not own:
-        return wrong(Reason.BACKUP_FAILED, f"Backup {name} is not in StateStore {store} any more; make another object.")
-    return idle(Reason.COMPLETED, f"Backup {name} of StateStore {store} is made.")
+        return problem_verdict(
+            Reason.BACKUP_FAILED, f"Backup {name} is no longer in StateStore {store}; create another StateStoreBackup."
+        )
+    return idle_verdict(Reason.COMPLETED, f"Backup {name} of StateStore {store} is complete.")
 
 
 def _work(backup: StateStoreBackup, due: _Due | None, gone: Sequence[HeldBackup]) -> tuple[Work, ...]:
@@ -216,18 +225,23 @@ def _depart(
         return Plan(actions, _status(backup, facts.store, own or None, verdict, now), RETRY_SECONDS / 2)
 
     if backup.spec.deletion_policy == "Retain":
-        return plan(progressing(Reason.DELETING, "Its backups stay in the store."), Release())
+        return plan(progress_verdict(Reason.DELETING, "Its backups stay in the store."), Release())
     tended = facts.tended
     if tended is not None and tended.leaving and tended.backups is not None and not own:
-        return plan(progressing(Reason.DELETING, "Its backups are deleted."), Release())
+        return plan(progress_verdict(Reason.DELETING, "Its backups are deleted."), Release())
     if facts.store is None or facts.store.is_being_deleted:
-        told = f"StateStore {backup.spec.store_ref.name} is gone or goes, so the backups in its bucket stay."
-        return plan(progressing(Reason.DELETING, told), Release())
+        told = (
+            f"StateStore {backup.spec.store_ref.name} is gone or is being deleted, so the backups in its bucket stay."
+        )
+        return plan(progress_verdict(Reason.DELETING, told), Release())
     named = ", ".join(found.name for found in own[:5]) or backup.status.get("backupName", "if there are any")
-    problem = (tended.problem if tended else "") or "no meta node of the store can be asked."
+    problem = (tended.problem if tended else "") or "no meta node of the store serves."
     if seconds_since(backup.metadata.deletion_timestamp, now) >= facts.store.spec.deletion_deadline_seconds:
-        return plan(wrong(Reason.DELETION_GAVE_UP, f"Backups were not deleted ({named}): {problem}"), Release())
-    waiting = progressing(Reason.DELETING, f"Deleting its backups ({named}).")
+        return plan(
+            problem_verdict(Reason.DELETION_GAVE_UP, f"The operator could not delete the backups ({named}): {problem}"),
+            Release(),
+        )
+    waiting = progress_verdict(Reason.DELETING, f"Deleting its backups ({named}).")
     if not facts.serves:
         return plan(waiting)
     return plan(

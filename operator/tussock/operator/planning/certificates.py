@@ -1,4 +1,4 @@
-"""Checks whether a store has the certificates that it needs and, if somebody else issues them, what is missing.
+"""Checks whether a store has the certificates that it needs and, if the operator does not issue them, what is missing.
 
 cert-manager says in the conditions of a `Certificate` how far it is, but not why: the reason is in the
 `CertificateRequest` and the issuer, which the operator has no right to read. So a message says where to look.
@@ -12,20 +12,20 @@ from tussock.operator.manifests.bucket_access import managed_name
 from tussock.operator.manifests.certificates import ca_secret, desired_certificates
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, tls_secret
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Manifest, Ref, seconds_since
 from tussock.operator.planning.words.ownership import belongs, holder_of, uses
 from tussock.operator.resources.object_store import ManagedStore
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["first_end_of", "foreign_secrets", "missing_certificates", "not_issued", "writes_into"]
+__all__ = ["certificate_obstacle", "first_end_of", "foreign_secrets", "issuing_obstacle", "writes_into"]
 
 SLOW_SECONDS = 60.0
 """An issuer in the cluster takes a second or two; one far away may take longer, and then the message disappears."""
 _FILES = ("ca.crt", "tls.crt", "tls.key")
 
 
-def missing_certificates(
+def certificate_obstacle(
     store: StoreResource,
     children: Mapping[Ref, Manifest],
     others: Mapping[Ref, Manifest],
@@ -38,19 +38,19 @@ def missing_certificates(
     if not has_tls(store):
         return None
     if store.spec.tls.mode == "secret":
-        return _of_the_user(store, others)
+        return _user_secret_obstacle(store, others)
     wanted = sorted(certificate.secret for certificate in desired_certificates(store, (), defaults))
     absent = [name for name in wanted if Ref("Secret", name) not in others]
     if store.spec.tls.mode == "certManager":
         if not has_cert_manager:
-            return wrong(
+            return problem_verdict(
                 Reason.CERTIFICATES_NOT_ISSUED,
-                "spec.tls asks cert-manager for certificates, and the operator sees none of its Certificates. Install "
-                "cert-manager, which is noticed within a minute, or take another spec.tls.mode.",
+                "spec.tls.mode is certManager, but the operator cannot list Certificates of cert-manager. Install "
+                "cert-manager, which the operator notices within a minute, or set another spec.tls.mode.",
             )
-        return not_issued(store, wanted, children, others, now)
+        return issuing_obstacle(store, wanted, children, others, now)
     if absent:
-        return progressing(Reason.RECONCILING, f"Waiting until the operator has issued {', '.join(absent)}.")
+        return progress_verdict(Reason.RECONCILING, f"Waiting until the operator has issued {', '.join(absent)}.")
     return None
 
 
@@ -59,8 +59,8 @@ def foreign_secrets(
 ) -> list[Ref]:
     """Secrets that have the names of those drawn or issued for a store, but do not belong to it.
 
-    The operator neither reads nor writes them: with somebody else's CA another party would issue for us, and somebody
-    else's password would become that of our server. `others` has the secrets of the namespace.
+    The operator neither reads nor writes them: with a CA of another owner that owner would issue for us, and another
+    owner's password would become that of our server. `others` has the secrets of the namespace.
     """
     names = [one.secret for one in desired_certificates(store, metas, defaults)]
     if names and store.spec.tls.mode == "managed":
@@ -84,19 +84,19 @@ def first_end_of(children: Mapping[Ref, Manifest]) -> str:
     return min((str(status["notAfter"]) for status in found if "notAfter" in status), default="")
 
 
-def _of_the_user(store: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
+def _user_secret_obstacle(store: StoreResource, others: Mapping[Ref, Manifest]) -> Verdict | None:
     name = tls_secret(store, "meta")
     secret = others.get(Ref("Secret", name))
     if secret is None:
         told = f"There is no Secret {name} in namespace {store.namespace}; create it (spec.tls.secretName)."
-        return wrong(Reason.SECRET_NOT_FOUND, told)
-    if lacking := _lacking(secret):
+        return problem_verdict(Reason.SECRET_NOT_FOUND, told)
+    if lacking := _missing_keys(secret):
         told = f"Secret {name}, which spec.tls names, has no key {', '.join(lacking)}. Add it."
-        return wrong(Reason.SECRET_KEY_MISSING, told)
+        return problem_verdict(Reason.SECRET_KEY_MISSING, told)
     return None
 
 
-def not_issued(
+def issuing_obstacle(
     store: StoreResource,
     wanted: Sequence[str],
     children: Mapping[Ref, Manifest],
@@ -110,30 +110,30 @@ def not_issued(
     by = f"{issuer.kind} {issuer.name}"
     if absent:
         child = children.get(Ref("Certificate", absent[0]))
-        told = f"Waiting until cert-manager has issued {', '.join(absent)} by {by}."
+        told = f"Waiting until cert-manager has issued {', '.join(absent)} with {by}."
         if child is None or seconds_since(child["metadata"]["creationTimestamp"], now) < SLOW_SECONDS:
-            return progressing(Reason.RECONCILING, told)
-        says = _says(child)
-        return wrong(
+            return progress_verdict(Reason.RECONCILING, told)
+        says = _issuing_reason(child)
+        return problem_verdict(
             Reason.CERTIFICATES_NOT_ISSUED,
-            f"cert-manager has not issued {', '.join(absent)} by {by}{says}. Look whether there is this issuer "
-            f"(spec.tls.issuerRef) and it is ready; `kubectl describe certificaterequests` has more.",
+            f"cert-manager has not issued {', '.join(absent)} with {by}{says}. Check that this issuer exists "
+            f"(spec.tls.issuerRef) and is ready; see `kubectl describe certificaterequests` for more.",
         )
     for name in wanted:
-        if lacking := _lacking(others[Ref("Secret", name)]):
-            return wrong(
+        if lacking := _missing_keys(others[Ref("Secret", name)]):
+            return problem_verdict(
                 Reason.CERTIFICATES_NOT_ISSUED,
-                f"Secret {name} has no key {', '.join(lacking)}: {by} does not tell which CA its certificates are of, "
-                "so nodes could not check each other. Take an issuer that does, such as one of the type `ca`.",
+                f"Secret {name} has no key {', '.join(lacking)}: {by} does not provide the CA of its certificates, "
+                "so nodes could not check each other. Use an issuer that does, such as one of type `ca`.",
             )
     return None
 
 
-def _lacking(secret: Manifest) -> list[str]:
+def _missing_keys(secret: Manifest) -> list[str]:
     return [key for key in _FILES if key not in (secret.get("data") or {})]
 
 
-def _says(certificate: Mapping[str, Any]) -> str:
+def _issuing_reason(certificate: Mapping[str, Any]) -> str:
     """cert-manager's reason for a missing certificate, to be put into a sentence."""
     found = (certificate.get("status") or {}).get("conditions") or ()
     told = {condition["type"]: str(condition.get("message", "")).strip().rstrip(".") for condition in found}

@@ -18,13 +18,13 @@ from tussock.operator.manifests.transport_security import has_tls, tls_secret
 from tussock.operator.planning.words.comparison import applies, differences, prunes
 from tussock.operator.planning.words.components import (
     image_of,
-    no_meta,
+    no_meta_message,
     stamps,
     status_conditions,
-    torn_down,
-    waits_for_store,
+    store_wait_verdict,
+    workload_deletes,
 )
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.words.conditions import Reason, Verdict, progress_verdict
 from tussock.operator.planning.words.facts import PlatformFact
 from tussock.operator.planning.words.model import Action, Emit, Manifest, Observed, Plan, Ref
 from tussock.operator.planning.words.rollout import rollout, verdict_of
@@ -55,18 +55,20 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
     store = facts.store
     workload = observed.children.get(Ref("Deployment", compactor_name(compactor.name)))
     store_body = observed.others.get(Ref("StateStore", store_name))
-    waits = waits_for_store(store_body, store_name)
+    waits = store_wait_verdict(store_body, store_name)
     if store is None or (waits and workload is None):
-        missing = progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood.")
+        missing = progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} is invalid; see its status.")
         return Plan((), _status(compactor, observed, workload, waits or missing, now))
     if compactor.is_being_deleted or store.is_being_deleted:
-        verdict = progressing(Reason.DELETING, "The compactors go with what is being deleted.")
-        return Plan(torn_down(store_body, workload), _status(compactor, observed, workload, verdict, now))
+        verdict = progress_verdict(
+            Reason.DELETING, "The compactors stop, because this Compactor or its StateStore is being deleted."
+        )
+        return Plan(workload_deletes(store_body, workload), _status(compactor, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, compactor.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            f"StateStore {store_name} is paused: the operator changes nothing until spec.paused is false.",
             ready=found.done,
             progressing=False,
             degraded=False,
@@ -74,33 +76,41 @@ def plan_compactor(compactor: Compactor, observed: Observed[CompactorFacts], now
         return Plan((), _status(compactor, observed, workload, verdict, now))
     settled = bool(facts.metas) and all(facts.metas.values())
     if workload is None and not settled:
-        return Plan((), _status(compactor, observed, workload, _waits_for_meta(facts, store_body, store_name), now))
+        return Plan((), _status(compactor, observed, workload, _meta_wait_verdict(facts, store_body, store_name), now))
     addresses = [meta_address(name, compactor.namespace) for name in sorted(facts.metas)]
     rendered = compactor_manifests(compactor, store, addresses, facts.defaults)
-    wanted, held = _held_back(rendered.manifests, workload, settled=settled)
+    wanted, held = _hold_back(rendered.manifests, workload, settled=settled)
     applied = applies(wanted, observed.children)
     changes = any(action.manifest["kind"] == "Deployment" for action in applied)
     actions: list[Action] = [*applied, *prunes(rendered.manifests, observed.children)]
     if rendered.kept and changes:
         told = ", ".join(rendered.kept)
-        actions.append(Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."))
+        actions.append(
+            Emit(
+                "Warning",
+                "PodTemplateKept",
+                f"The operator sets or forbids, and so ignored, these fields of spec.podTemplate: {told}.",
+            )
+        )
     secrets = [tls_secret(store, "compactor")] if has_tls(store) else []
     actions += stamps(observed.pods(), secrets, observed.others)
     image = node_image(compactor, store, facts.defaults)
     verdict = verdict_of(found, "compactors", image)
     if verdict.reason is Reason.READY and held:
-        verdict = _waits_for_meta(facts, store_body, store_name)._replace(ready=True)
+        verdict = _meta_wait_verdict(facts, store_body, store_name)._replace(ready=True)
     elif verdict.reason is Reason.READY and changes:
-        verdict = progressing(Reason.ROLLING_OUT, f"The compactors are being changed to image {image}.", serving=True)
+        verdict = progress_verdict(
+            Reason.ROLLING_OUT, f"The operator is changing the compactors to image {image}.", serving=True
+        )
     return Plan(
         tuple(actions), _status(compactor, observed, workload, verdict, now), None if found.done else ROLLING_SECONDS
     )
 
 
-def _held_back(
+def _hold_back(
     wanted: tuple[Manifest, ...], workload: Manifest | None, *, settled: bool
 ) -> tuple[tuple[Manifest, ...], bool]:
-    """The manifests to apply now, and whether a new pod template waits until the meta nodes have rolled."""
+    """Hold back a new pod template until the meta nodes have rolled; returns what to apply, and whether it waits."""
     if settled or workload is None:
         return wanted, False
     found, held = [], False
@@ -112,13 +122,13 @@ def _held_back(
     return tuple(found), held
 
 
-def _waits_for_meta(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:
+def _meta_wait_verdict(facts: CompactorFacts, store: Manifest | None, store_name: str) -> Verdict:
     if not facts.metas:
-        text = no_meta(store, store_name)
+        text = no_meta_message(store, store_name)
     else:
         names = ", ".join(name for name, settled in sorted(facts.metas.items()) if not settled)
-        text = f"Waiting until Meta {names} serves as asked."
-    return progressing(Reason.WAITING_FOR_META, text)
+        text = f"Waiting until Meta {names} matches its spec."
+    return progress_verdict(Reason.WAITING_FOR_META, text)
 
 
 def _status(

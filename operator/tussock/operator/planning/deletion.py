@@ -10,7 +10,7 @@
 A bucket that is gone, or a node that never answers, must not keep a namespace alive. After `deletionDeadlineSeconds`
 the plan waits for no more pods: the bucket is cleaned up, since a pod on a lost node writes nothing, and then the store
 goes, with an event that names what was left. It goes at once if waiting is useless: when a namespace is deleted, the
-credentials go with it, and nobody can put them back.
+credentials go with it, and no user can put them back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,21 @@ from typing import NamedTuple
 
 from tussock.operator.manifests.labels import COMPONENT_LABEL
 from tussock.operator.manifests.restore import restore_name
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Delete, Emit, Manifest, Ref, Release, seconds_since
 from tussock.operator.resources.object_store import ManagedStore, VolumeStore, bucket_url
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["Departure", "EmptiedFact", "depart", "is_over", "leaves_bucket", "lost_backups", "remaining", "untouched"]
+__all__ = [
+    "Departure",
+    "EmptiedFact",
+    "depart",
+    "is_over",
+    "leaves_bucket",
+    "lost_backups_event",
+    "remaining_pods",
+    "untouched_fact",
+]
 
 POLL_SECONDS = 5.0
 """Ending pods wake the plan; the bucket and the deadline are checked at this interval."""
@@ -39,9 +48,9 @@ class EmptiedFact(NamedTuple):
     message: str = ""
     """If it is not done: what was left and why."""
     stuck: bool = False
-    """It made no progress; somebody may repair that before the deadline."""
+    """It made no progress; a user may repair that before the deadline."""
     hopeless: bool = False
-    """It can never be done: nobody can remove the obstacle."""
+    """It can never be done: no user can remove the obstacle."""
 
 
 class Departure(NamedTuple):
@@ -63,7 +72,7 @@ def leaves_bucket(store: StoreResource) -> bool:
     return isinstance(backend, ManagedStore) and (backend.ephemeral or store.spec.deletion_policy == "Delete")
 
 
-def lost_backups(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+def lost_backups_event(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
     """The event that names the backups that go with a store's disk; none if the disk stays, or holds none."""
     backend = store.spec.object_store.backend
     goes = store.spec.deletion_policy == "Delete" or (isinstance(backend, ManagedStore) and backend.ephemeral)
@@ -75,10 +84,11 @@ def lost_backups(store: StoreResource, others: Mapping[Ref, Manifest]) -> tuple[
         if ref.kind == "StateStoreBackup" and body["spec"]["storeRef"]["name"] == store.name
         for found in (body.get("status") or {}).get("backups") or ()
     ]
-    return (Emit("Warning", "BackupsGo", f"With the disk of this store go its backups: {_told(found)}."),) * bool(found)
+    told = f"The disk of this store is deleted, and with it these backups: {_first_names(found)}."
+    return (Emit("Warning", "BackupsGo", told),) if found else ()
 
 
-def remaining(pods: Sequence[Manifest]) -> dict[str, list[str]]:
+def remaining_pods(pods: Sequence[Manifest]) -> dict[str, list[str]]:
     """The names of the remaining pods, by component; those of the object store are last of all, by themselves."""
     found: dict[str, list[str]] = {}
     for pod in pods:
@@ -93,11 +103,12 @@ def is_over(store: StoreResource, now: datetime) -> bool:
     return seconds_since(store.metadata.deletion_timestamp, now) >= store.spec.deletion_deadline_seconds
 
 
-def untouched(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
+def untouched_fact(store: StoreResource, rivals: Sequence[str]) -> EmptiedFact:
     """The result of a deletion in a place that other stores had before."""
     if store.spec.deletion_policy == "Retain":
         return EmptiedFact(done=True)
-    told = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}, and nothing was touched."
+    owner = f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(rivals)}"
+    told = f"{owner}, and the operator changed nothing there."
     return EmptiedFact(done=False, message=told, hopeless=True)
 
 
@@ -110,43 +121,51 @@ def depart(
 ) -> Departure:
     """The next step of the deletion of `store`; `pods` are all that belong to it, whatever their owner."""
     over = is_over(store, now)
-    left = remaining(pods)
+    left = remaining_pods(pods)
     if not over and (jobs := left.get("compute")):
-        return Departure((), progressing(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_told(jobs)}."))
+        return Departure(
+            (), progress_verdict(Reason.DRAINING, f"Waiting until pods of jobs have ended: {_first_names(jobs)}.")
+        )
     nodes: tuple[Action, ...] = tuple(Delete(ref) for ref in sorted(children) if ref in _nodes(store, children))
     if not over and (others := [name for names in left.values() for name in names]):
-        return Departure(nodes, progressing(Reason.DELETING, f"Waiting until pods have ended: {_told(others)}."))
+        return Departure(
+            nodes, progress_verdict(Reason.DELETING, f"Waiting until pods have ended: {_first_names(others)}.")
+        )
     if leaves_bucket(store):
         emptied = EmptiedFact(done=True)
-    if emptied is None and seconds_since(store.metadata.deletion_timestamp, now) >= _blind_after(store):
-        emptied = EmptiedFact(done=False, message="nobody could look into the bucket.", stuck=True)
+    if emptied is None and seconds_since(store.metadata.deletion_timestamp, now) >= _blind_seconds(store):
+        emptied = EmptiedFact(done=False, message="the operator could not check the bucket.", stuck=True)
     if emptied is None or not (emptied.done or emptied.hopeless or (over and emptied.stuck)):
         url, problem = bucket_url(store.spec.object_store), emptied.message if emptied is not None else ""
-        policy = "Cleaning up in" if store.spec.deletion_policy == "Delete" else "Giving back"
-        return Departure(nodes, progressing(Reason.DELETING, f"{policy} {url}. {problem}".strip()))
-    return Departure((*nodes, Release()), _end(store, left, emptied))
+        policy = (
+            "Deleting the objects of this store in"
+            if store.spec.deletion_policy == "Delete"
+            else "Removing the marker from"
+        )
+        return Departure(nodes, progress_verdict(Reason.DELETING, f"{policy} {url}. {problem}".strip()))
+    return Departure((*nodes, Release()), _end_verdict(store, left, emptied))
 
 
-def _blind_after(store: StoreResource) -> float:
+def _blind_seconds(store: StoreResource) -> float:
     """Seconds after which a store goes even if no check of its bucket has ended."""
     return store.spec.deletion_deadline_seconds + _LOOK_SECONDS
 
 
-def _end(store: StoreResource, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
+def _end_verdict(store: StoreResource, left: Mapping[str, Sequence[str]], emptied: EmptiedFact) -> Verdict:
     """The verdict at the end of a deletion."""
     still = sorted(name for names in left.values() for name in names)
     if emptied.done and not still:
-        return progressing(Reason.DELETING, "Everything is cleaned up.")
+        return progress_verdict(Reason.DELETING, "The cleanup is complete.")
     told = "" if emptied.done else f" It ends without cleaning up: {emptied.message}"
     if still:
         told = (
-            f" Pods have not ended: {_told(still)}; should their node come back, they may still write into "
+            f" Pods have not ended: {_first_names(still)}; if their nodes come back, they may still write to "
             f"{bucket_url(store.spec.object_store)}.{told}"
         )
     if emptied.hopeless and not still:
-        return wrong(Reason.DELETION_GAVE_UP, f"The deletion ends without cleaning up: {emptied.message}")
+        return problem_verdict(Reason.DELETION_GAVE_UP, f"The deletion ends without cleaning up: {emptied.message}")
     after = f"The deletion has taken more than {store.spec.deletion_deadline_seconds:g} s."
-    return wrong(Reason.DELETION_GAVE_UP, f"{after}{told}")
+    return problem_verdict(Reason.DELETION_GAVE_UP, f"{after}{told}")
 
 
 def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> set[Ref]:
@@ -155,6 +174,6 @@ def _nodes(store: StoreResource, children: Mapping[Ref, Manifest]) -> set[Ref]:
     return {ref for ref in children if ref.kind in ("Compactor", "Meta") or ref == restores}
 
 
-def _told(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

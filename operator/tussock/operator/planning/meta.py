@@ -21,10 +21,10 @@ from tussock.operator.planning.words.components import (
     last_verdict,
     stamps,
     status_conditions,
-    torn_down,
-    waits_for_store,
+    store_wait_verdict,
+    workload_deletes,
 )
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import LASTING_TIMES, PlatformFact
 from tussock.operator.planning.words.model import Action, Annotate, Apply, Emit, Manifest, Observed, Plan, Ref, ref_of
 from tussock.operator.planning.words.rollout import Rollout, rollout, verdict_of
@@ -59,17 +59,19 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     store, store_name = observed.facts.store, meta.spec.store_ref.name
     workload = observed.children.get(Ref("Deployment", meta_name(meta.name)))
     store_body = observed.others.get(Ref("StateStore", store_name))
-    waits = waits_for_store(store_body, store_name)
+    waits = store_wait_verdict(store_body, store_name)
     if store is None or (waits and workload is None):
-        return Plan((), _status(meta, store, observed, workload, waits or _missing(store_name), now))
+        return Plan((), _status(meta, store, observed, workload, waits or _invalid_store_verdict(store_name), now))
     if meta.is_being_deleted or store.is_being_deleted:
-        verdict = progressing(Reason.DELETING, "The meta nodes go with what is being deleted.")
-        return Plan(torn_down(store_body, workload), _status(meta, store, observed, workload, verdict, now))
+        verdict = progress_verdict(
+            Reason.DELETING, "The meta nodes stop, because this Meta or its StateStore is being deleted."
+        )
+        return Plan(workload_deletes(store_body, workload), _status(meta, store, observed, workload, verdict, now))
     found = rollout(workload, observed.pods(), now, meta.spec.replicas)
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            f"StateStore {store_name} is paused: nothing is changed until spec.paused is false.",
+            f"StateStore {store_name} is paused: the operator changes nothing until spec.paused is false.",
             ready=found.ready > 0,
             progressing=False,
             degraded=False,
@@ -79,15 +81,17 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     applied = applies(rendered.manifests, observed.children)
     if observed.facts.before:
         applied = tuple(action for action in applied if action.manifest["kind"] not in ("ConfigMap", "Deployment"))
-    actions: list[Action] = [*applied, *_kept(applied, rendered.kept)]
+    actions: list[Action] = [*applied, *_kept_event(applied, rendered.kept)]
     actions += prunes(rendered.manifests, observed.children)
     actions += stamps(observed.pods(), _secrets(store), observed.others)
     actions += _deletion_costs(observed.pods(), observed.facts.platform)
     image = node_image(meta, store, observed.facts.defaults)
     changes = [action.manifest for action in applied if action.manifest["kind"] == "Deployment"]
-    verdict = _verdict(meta, found, image, observed.facts.platform, store_body, _changing(changes, workload, image))
+    verdict = _verdict(
+        meta, found, image, observed.facts.platform, store_body, _change_message(changes, workload, image)
+    )
     if observed.facts.before and verdict.reason is Reason.READY:
-        told = f"An upgrade of the operator changes them {_when(observed.facts.before)}."
+        told = f"An upgrade of the operator changes them {_turn_message(observed.facts.before)}."
         verdict = verdict._replace(message=f"{verdict.message} {told}")
     status = _status(meta, store, observed, workload, verdict, now)
     fresh = status.get("committedEpoch") != meta.status.get("committedEpoch")
@@ -96,13 +100,13 @@ def plan_meta(meta: Meta, observed: Observed[MetaFacts], now: datetime) -> Plan:
     return Plan(tuple(actions), status, TURN_SECONDS if observed.facts.before else again)
 
 
-def _when(stores: Sequence[str]) -> str:
+def _turn_message(stores: Sequence[str]) -> str:
     """Names a single store; a list of many would change after each, and each change is a write of the status."""
-    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "when other stores have been changed"
+    return f"after those of StateStore {stores[0]}" if len(stores) == 1 else "after those of other stores"
 
 
-def _missing(store_name: str) -> Verdict:
-    return progressing(Reason.WAITING_FOR_STORE, f"StateStore {store_name} cannot be understood; see its status.")
+def _invalid_store_verdict(store_name: str) -> Verdict:
+    return progress_verdict(Reason.WAITING_FOR_STORE, f"StateStore {store_name} is invalid; see its status.")
 
 
 def _verdict(
@@ -111,11 +115,11 @@ def _verdict(
     if bucket := _bucket_obstacle(found, platform, store):
         return bucket
     if changing and found.done:
-        return progressing(Reason.ROLLING_OUT, changing, serving=True)
+        return progress_verdict(Reason.ROLLING_OUT, changing, serving=True)
     verdict = verdict_of(found, "meta nodes", image)
     if verdict.ready and verdict.reason is not Reason.READY and platform is not None and _is_out(meta, platform):
         if verdict.reason in (Reason.ROLLING_OUT, Reason.PROBE_FAILED):
-            return _silent(meta, verdict, platform) if platform.problem else _leaderless(meta, platform)
+            return _silence_verdict(meta, verdict, platform) if platform.problem else _no_leader_verdict(meta, platform)
         return verdict_of(found._replace(ready=0), "meta nodes", image)
     if verdict.reason is not Reason.READY:
         return verdict
@@ -125,8 +129,8 @@ def _verdict(
     if platform.problem and platform.is_blind:
         return verdict._replace(message=f"{verdict.message} The operator could not ask them: {platform.problem}")
     if platform.problem:
-        return _silent(meta, verdict, platform)
-    return verdict if platform.leader else _leaderless(meta, platform)
+        return _silence_verdict(meta, verdict, platform)
+    return verdict if platform.leader else _no_leader_verdict(meta, platform)
 
 
 _ASKED = (Reason.READY, Reason.PROBE_FAILED, Reason.NO_LEADER)
@@ -155,7 +159,9 @@ def _bucket_obstacle(found: Rollout, platform: PlatformFact | None, store: Manif
     unknown = found.ready > 0 if platform is None else platform.is_blind
     if unknown or (platform is not None and platform.leader and found.ready > 0):
         return None
-    return wrong(Reason(held[0]["reason"]), f"No meta node leads, for want of the bucket: {status['obstacle']}")
+    return problem_verdict(
+        Reason(held[0]["reason"]), f"No meta node leads, because of the bucket: {status['obstacle']}"
+    )
 
 
 def _is_out(meta: Meta, platform: PlatformFact) -> bool:
@@ -174,50 +180,56 @@ def _was_ready(meta: Meta) -> bool:
     return any(found["type"] == "Ready" and found["status"] == "True" for found in held)
 
 
-def _silent(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
+def _silence_verdict(meta: Meta, verdict: Verdict, platform: PlatformFact) -> Verdict:
     """The verdict on nodes that run and do not answer; for a moment the network may be the cause."""
     if platform.times >= LASTING_TIMES:
-        told = f"The meta nodes run and do not answer: {platform.problem} Clients cannot use them either."
-        return wrong(Reason.PROBE_FAILED, told)
+        told = f"The meta nodes run but do not answer: {platform.problem} Clients cannot use them either."
+        return problem_verdict(Reason.PROBE_FAILED, told)
     if "term" in meta.status and _was_ready(meta):
         return verdict
-    told = f"The meta nodes run and have not answered yet: {platform.problem}"
-    return progressing(Reason.ROLLING_OUT, told)
+    told = f"The meta nodes run but have not answered yet: {platform.problem}"
+    return progress_verdict(Reason.ROLLING_OUT, told)
 
 
-def _leaderless(meta: Meta, platform: PlatformFact) -> Verdict:
+def _no_leader_verdict(meta: Meta, platform: PlatformFact) -> Verdict:
     if platform.times >= LASTING_TIMES:
-        told = "The meta nodes run and none leads, so nothing is committed. Their logs say why: kubectl logs"
-        return wrong(Reason.NO_LEADER, f"{told} deployment/{meta_name(meta.name)}.")
+        told = "The meta nodes run but none of them leads, so no epoch is committed. Their logs say why: kubectl logs"
+        return problem_verdict(Reason.NO_LEADER, f"{told} deployment/{meta_name(meta.name)}.")
     if "term" in meta.status:
-        return progressing(Reason.NO_LEADER, "The leader is gone; the meta nodes elect another one.")
-    return progressing(Reason.ROLLING_OUT, "The meta nodes run, and elect a leader.")
+        return progress_verdict(Reason.NO_LEADER, "The leader is gone; the meta nodes elect another one.")
+    return progress_verdict(Reason.ROLLING_OUT, "The meta nodes run and elect a leader.")
 
 
-def _changing(changes: Sequence[Manifest], workload: Manifest | None, image: str) -> str:
+def _change_message(changes: Sequence[Manifest], workload: Manifest | None, image: str) -> str:
     """A message about the change that an apply of the Deployment makes; empty without one."""
     if not changes:
         return ""
     if image_of(workload) != image:
-        return f"The meta nodes are being changed to image {image}."
-    return "The meta nodes are being changed as their spec asks."
+        return f"The operator is changing the meta nodes to image {image}."
+    return "The operator is changing the meta nodes to match their spec."
 
 
 def _changes_workload(applied: Sequence[Apply]) -> bool:
     return any(action.manifest["kind"] == "Deployment" for action in applied)
 
 
-def _kept(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
+def _kept_event(applied: Sequence[Apply], kept: Sequence[str]) -> tuple[Emit, ...]:
     """An event about the parts of a pod template that could not hold, each time the template is applied."""
     if not kept or not _changes_workload(applied):
         return ()
     told = ", ".join(kept)
-    return (Emit("Warning", "PodTemplateKept", f"Of spec.podTemplate these were not taken over: {told}."),)
+    return (
+        Emit(
+            "Warning",
+            "PodTemplateKept",
+            f"The operator sets or forbids, and so ignored, these fields of spec.podTemplate: {told}.",
+        ),
+    )
 
 
 def _secrets(store: StoreResource) -> list[str]:
     """The secrets that meta nodes mount."""
-    names = [name for name, _ in secrets_of_bucket(store)]
+    names = [secret.name for secret in secrets_of_bucket(store)]
     return [*names, tls_secret(store, "meta")] if has_tls(store) else names
 
 

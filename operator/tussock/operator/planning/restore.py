@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from tussock.operator.manifests.bucket_access import bucket_secret
 from tussock.operator.manifests.restore import BACKUP_KEY, restore_manifests, restore_name
 from tussock.operator.manifests.settings import Defaults
-from tussock.operator.planning.words.comparison import marked
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.comparison import mark
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.backup import parse_backup
@@ -63,22 +63,22 @@ def plan_restore(
     if pod is not None:
         watched = _watch(pod, begun, refs, now)
         obstacle = watched.obstacle
-        return watched._replace(obstacle=_hinted(store, obstacle)) if obstacle is not None else watched
+        return watched._replace(obstacle=_add_hint(store, obstacle)) if obstacle is not None else watched
     source = _source(store, wanted, begun, others)
     if isinstance(source, _Source) and (gap := _missing_secret(source.store, others)):
         source = gap
     if isinstance(source, Verdict):
-        return Restoring(_hinted(store, source), keeps=refs)
+        return Restoring(_add_hint(store, source), keeps=refs)
     made = restore_manifests(store, source.store, source.backup, defaults)
-    verdict = progressing(Reason.RESTORING, f"Backup {source.backup} is about to be restored.")
-    return Restoring(verdict, tuple(Apply(marked(manifest)) for manifest in made), refs)
+    verdict = progress_verdict(Reason.RESTORING, f"The operator is starting to restore backup {source.backup}.")
+    return Restoring(verdict, tuple(Apply(mark(manifest)) for manifest in made), refs)
 
 
-def _hinted(store: StoreResource, found: Verdict) -> Verdict:
+def _add_hint(store: StoreResource, found: Verdict) -> Verdict:
     """Adds the way out if a manifest still has `restoreFrom` though its restore was done long ago."""
     if found.reason is not Reason.RESTORE_FAILED:
         return found
-    way_out = f"If the data of this store are there already, set spec.adopt: {store.metadata.uid}."
+    way_out = f"If the data there are already those of this store, set spec.adopt: {store.metadata.uid}."
     return found._replace(message=f"{found.message} {way_out}")
 
 
@@ -89,18 +89,18 @@ def _watch(pod: Manifest, backup: str, refs: tuple[Ref, ...], now: datetime) -> 
         return Restoring(keeps=refs, done=backup)
     if phase == "Failed" and not pod["metadata"].get("deletionTimestamp"):
         # The kubelet restarts its container, so the pod as a whole was lost, as with its node.
-        told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one goes on."
-        return Restoring(progressing(Reason.RESTORING, told), (Delete(refs[1]),), refs)
-    if said := _said(status):
+        told = f"Pod {name} was lost ({status.get('reason', 'no reason given')}); another one continues."
+        return Restoring(progress_verdict(Reason.RESTORING, told), (Delete(refs[1]),), refs)
+    if said := _last_message(status):
         told = f"Backup {backup} cannot be restored: {said} Pod {name} tries again."
-        return Restoring(wrong(Reason.RESTORE_FAILED, told, progressing=True), keeps=refs)
+        return Restoring(problem_verdict(Reason.RESTORE_FAILED, told, progressing=True), keeps=refs)
     problem = pod_problem(pod, now)
     if problem is not None and problem.reason is not Reason.PROBE_FAILED:
-        return Restoring(wrong(problem.reason, problem.message, progressing=True), keeps=refs)
-    return Restoring(progressing(Reason.RESTORING, f"Backup {backup} is being restored by pod {name}."), keeps=refs)
+        return Restoring(problem_verdict(problem.reason, problem.message, progressing=True), keeps=refs)
+    return Restoring(progress_verdict(Reason.RESTORING, f"Pod {name} is restoring backup {backup}."), keeps=refs)
 
 
-def _said(status: Mapping[str, Any]) -> str:
+def _last_message(status: Mapping[str, Any]) -> str:
     """The termination message of the last failed attempt; empty if none has failed."""
     for container in status.get("containerStatuses") or ():
         for state in (container.get("state") or {}, container.get("lastState") or {}):
@@ -117,23 +117,23 @@ def _source(store: StoreResource, wanted: RestoreFrom, begun: str, others: Mappi
         return _Source(_bucket_of(store, wanted), wanted.backup_name)
     body = others.get(Ref("StateStoreBackup", wanted.backup))
     if body is None:
-        return wrong(
+        return problem_verdict(
             Reason.RESTORE_FAILED,
             f"There is no StateStoreBackup {wanted.backup} in namespace {store.namespace}, which spec.restoreFrom "
-            "names. Where it is gone, give restoreFrom.backupName and objectStore.",
+            "names. If it was deleted, set restoreFrom.backupName and restoreFrom.objectStore.",
         )
     backup = parse_backup(body)
     source = others.get(Ref("StateStore", backup.spec.store_ref.name))
     if source is None:
-        return wrong(
+        return problem_verdict(
             Reason.RESTORE_FAILED,
-            f"StateStore {backup.spec.store_ref.name}, of which StateStoreBackup {backup.name} is, is gone. Make this "
-            "StateStore anew with restoreFrom.backupName and objectStore.",
+            f"StateStoreBackup {backup.name} is a backup of StateStore {backup.spec.store_ref.name}, which is gone. "
+            "Create this StateStore again with restoreFrom.backupName and restoreFrom.objectStore.",
         )
     name = wanted.backup_name or begun or str(backup.status.get("backupName", ""))
     if not name:
         told = f"Waiting until StateStoreBackup {backup.name} has made a backup."
-        return progressing(Reason.RESTORING, told)
+        return progress_verdict(Reason.RESTORING, told)
     return _Source(parse_store(source), name)
 
 
@@ -146,13 +146,15 @@ def _missing_secret(source: StoreResource, others: Mapping[Ref, Manifest]) -> Ve
     secret = others.get(Ref("Secret", name))
     if secret is None:
         told = (
-            f"There is no Secret {name} in namespace {source.namespace}, with which the bucket of the backup is read."
+            f"There is no Secret {name} in namespace {source.namespace}, from which the restore takes its credentials."
         )
-        return wrong(Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}.")
+        return problem_verdict(
+            Reason.SECRET_NOT_FOUND, f"{told} Create it with the keys {', '.join(sorted(keys.values()))}."
+        )
     absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
     if absent:
-        told = f"Secret {name}, with which the bucket of the backup is read, has no key {', '.join(absent)}; add it."
-        return wrong(Reason.SECRET_KEY_MISSING, told)
+        told = f"Secret {name}, from which the restore takes its credentials, has no key {', '.join(absent)}; add it."
+        return problem_verdict(Reason.SECRET_KEY_MISSING, told)
     return None
 
 

@@ -9,7 +9,7 @@ A schedule follows the clock on the wall, and twice a year that clock is put for
 
 `croniter` finds times on a calendar without zones, and this module places them in the zone, since a step of an hour on
 the wall is not always an hour. Missed runs, for whatever reason, are made up for once, however many there were:
-`latest` returns only the newest time.
+`latest_time` returns only the newest time.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Schedule:
         hours = croniter(text).expanded[1]
         self._is_hourly = hours == ["*"] or len(hours) == 24
 
-    def latest(self, now: datetime) -> datetime:
+    def latest_time(self, now: datetime) -> datetime:
         """The newest time of the schedule that is not after `now`; both in UTC."""
         best: datetime | None = None
         for wall in self._walls(now, -1):
@@ -47,7 +47,7 @@ class Schedule:
         assert best is not None  # `parse_schedule` has found one, and they recur
         return best
 
-    def next(self, now: datetime) -> datetime:
+    def next_time(self, now: datetime) -> datetime:
         """The first time of the schedule after `now`; both in UTC."""
         best: datetime | None = None
         for wall in self._walls(now, +1):

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.manifests.bucket_access import bucket_secret, managed_name, reader_secret
+from tussock.operator.manifests.bucket_access import managed_name, secrets_of_bucket
 from tussock.operator.manifests.labels import Component, metadata
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.store import store_manifests
-from tussock.operator.planning.certificates import foreign_secrets, missing_certificates, writes_into
-from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups
+from tussock.operator.planning.certificates import certificate_obstacle, foreign_secrets, writes_into
+from tussock.operator.planning.deletion import POLL_SECONDS, EmptiedFact, depart, lost_backups_event
 from tussock.operator.planning.restore import plan_restore
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import last_verdict, status_conditions
@@ -26,13 +26,24 @@ from tussock.operator.planning.words.conditions import (
     is_current,
     is_ready,
     is_serving,
-    progressing,
-    ready,
-    wrong,
+    problem_verdict,
+    progress_verdict,
+    ready_verdict,
 )
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.planning.words.model import Action, Emit, Hold, Manifest, Observed, Plan, Ref, Release, Work
-from tussock.operator.planning.words.ownership import holder_of, in_the_way
+from tussock.operator.planning.words.model import (
+    Action,
+    Apply,
+    Emit,
+    Hold,
+    Manifest,
+    Observed,
+    Plan,
+    Ref,
+    Release,
+    Work,
+)
+from tussock.operator.planning.words.ownership import foreign_object_verdict, holder_of
 from tussock.operator.planning.words.rollout import rollout, verdict_of
 from tussock.operator.resources.common import API_VERSION
 from tussock.operator.resources.object_store import ManagedStore, bucket_url
@@ -44,8 +55,8 @@ __all__ = [
     "StoreFacts",
     "is_prefix_held",
     "meta_names",
-    "of_store",
     "plan_store",
+    "resources_of_store",
 ]
 
 ISSUE_CERTIFICATES = "issue-certificates"
@@ -85,14 +96,17 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
     facts = observed.facts
     if store.is_being_deleted:
         step = depart(store, facts.pods, observed.children, facts.emptied, now)
-        lost = lost_backups(store, observed.others) if Release() in step.actions else ()
+        lost = lost_backups_event(store, observed.others) if Release() in step.actions else ()
         status = _status(store, observed, step.verdict, now, step.verdict.message)
         return Plan((*lost, *step.actions), status, POLL_SECONDS)
-    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
+    metas, compactors = (
+        resources_of_store(observed.others, "Meta", store),
+        resources_of_store(observed.others, "Compactor", store),
+    )
     if store.spec.paused:
         verdict = Verdict(
             Reason.PAUSED,
-            "Nothing of this store is changed until spec.paused is false; what runs goes on running.",
+            "This store is paused: the operator changes nothing until spec.paused is false; running pods continue.",
             ready=bool(metas) and all(map(is_serving, metas)),
             progressing=False,
             degraded=False,
@@ -114,7 +128,7 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         obstacle = _obstacle(store, observed, now)
         if obstacle is None and not is_prefix_held(store):
             # The status first, so that it is known if the operator dies now and another store wants the prefix.
-            obstacle = progressing(Reason.RECONCILING, "The prefix is being taken for this store.")
+            obstacle = progress_verdict(Reason.RECONCILING, "The operator is reserving the prefix for this store.")
         if obstacle is None:
             actions += restoring.actions
             obstacle = restoring.obstacle
@@ -129,16 +143,14 @@ def plan_store(store: StoreResource, observed: Observed[StoreFacts], now: dateti
         ]
         applied = applies([*due, *started], observed.children)
         actions += applied
-        if kept and any(action.manifest["kind"] == "StatefulSet" for action in applied):
-            told = f"Of objectStore.managed.podTemplate these were not taken over: {', '.join(kept)}."
-            actions.append(Emit("Warning", "PodTemplateKept", told))
+        actions += _kept_event(kept, applied)
     spared = {ref: child for ref, child in observed.children.items() if ref not in restoring.keeps}
     actions += prunes([*wanted, *_sections(store, facts)], spared)
     serving = bool(metas) and all(map(is_serving, metas))
     if obstacle is not None:
         verdict = obstacle._replace(ready=serving)
     elif not metas and facts.sections.get("Meta") is not None:
-        verdict = progressing(Reason.WAITING_FOR_META, f"Meta {store.name} is being made.")
+        verdict = progress_verdict(Reason.WAITING_FOR_META, f"The operator is creating Meta {store.name}.")
     else:
         verdict = _verdict(store, metas, compactors, serving=serving)
     again = (OWN_RETRY_SECONDS if managed else RETRY_SECONDS) if obstacle else None
@@ -178,23 +190,31 @@ def _works(store: StoreResource, observed: Observed[StoreFacts], metas: Sequence
     return found
 
 
+def _kept_event(kept: Sequence[str], applied: Sequence[Apply]) -> list[Action]:
+    """An event about the parts of the server's pod template that could not hold, each time the template is applied."""
+    if not kept or not any(action.manifest["kind"] == "StatefulSet" for action in applied):
+        return []
+    fields = f"these fields of objectStore.managed.podTemplate: {', '.join(kept)}"
+    return [Emit("Warning", "PodTemplateKept", f"The operator sets or forbids, and so ignored, {fields}.")]
+
+
 def _rivalry(store: StoreResource, facts: StoreFacts) -> Verdict | None:
     if not facts.rivals:
         return None
-    return wrong(
+    return problem_verdict(
         Reason.PREFIX_IN_USE,
         f"{bucket_url(store.spec.object_store)} belongs to StateStore {', '.join(facts.rivals)}, whose prefix is the "
-        "same, or within this one, or around it. Take another prefix: a StateStore of another name with a prefix of "
-        "its own. This one starts nothing, and its deletion touches nothing there.",
+        "same, lies within this one or contains it. Create a StateStore of another name with another prefix. This one "
+        "starts nothing, and its deletion touches nothing there.",
     )
 
 
 def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetime) -> Verdict | None:
     """The first obstacle to starting anything; `None` if there is none."""
     facts = observed.facts
-    metas = meta_names(store, of_store(observed.others, "Meta", store), facts.sections)
+    metas = meta_names(store, resources_of_store(observed.others, "Meta", store), facts.sections)
     if foreign := foreign_secrets(store, observed.others, metas, facts.defaults):
-        return in_the_way(foreign[0], observed.others[foreign[0]], store.namespace, holder_of(store))
+        return foreign_object_verdict(foreign[0], observed.others[foreign[0]], store.namespace, holder_of(store))
     if isinstance(store.spec.object_store.backend, ManagedStore):
         name = managed_name(store)
         pods = [pod for pod in observed.pods() if pod["metadata"]["name"].startswith(f"{name}-")]
@@ -206,13 +226,13 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
     if facts.bucket is None:
         known = store.status.get("obstacle")
         if known is None:
-            return progressing(Reason.RECONCILING, "The bucket is being looked at for the first time.")
+            return progress_verdict(Reason.RECONCILING, "The operator is checking the bucket for the first time.")
         # The operator has just started, or the secret has changed: until the next probe, the last verdict holds.
         if known:
-            return (last_verdict(store) or progressing(Reason.RECONCILING, known))._replace(message=known)
+            return (last_verdict(store) or progress_verdict(Reason.RECONCILING, known))._replace(message=known)
     elif facts.bucket.reason is not None:
-        return wrong(facts.bucket.reason, facts.bucket.message)
-    return missing_certificates(
+        return problem_verdict(facts.bucket.reason, facts.bucket.message)
+    return certificate_obstacle(
         store,
         observed.children,
         observed.others,
@@ -223,24 +243,17 @@ def _obstacle(store: StoreResource, observed: Observed[StoreFacts], now: datetim
 
 
 def _missing_secret(store: StoreResource, observed: Observed[StoreFacts]) -> Verdict | None:
-    named = {
-        "spec.objectStore": bucket_secret(store),
-        "spec.objectStore.s3.readerCredentialsSecret": reader_secret(store),
-    }
-    for field, found in named.items():
-        if found is None:
-            continue
-        name, keys = found
+    for field, name, keys in secrets_of_bucket(store):
         secret = observed.others.get(Ref("Secret", name))
         if secret is None:
-            return wrong(
+            return problem_verdict(
                 Reason.SECRET_NOT_FOUND,
                 f"There is no Secret {name} in namespace {store.namespace}, which {field} names. Create it with the "
                 f"keys {', '.join(sorted(keys.values()))}.",
             )
         absent = sorted(key for key in keys.values() if key not in (secret.get("data") or {}))
         if absent:
-            return wrong(
+            return problem_verdict(
                 Reason.SECRET_KEY_MISSING,
                 f"Secret {name} has no key {', '.join(absent)}. Add it, or name the key that it has in {field}.",
             )
@@ -267,7 +280,7 @@ def _may_start(manifest: Manifest, observed: Observed[StoreFacts], obstacle: Ver
     return obstacle is None or exists
 
 
-def of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
+def resources_of_store(others: Mapping[Ref, Manifest], kind: str, store: StoreResource) -> list[Manifest]:
     """All resources of a kind that refer to the store, by name."""
     found = [body for ref, body in sorted(others.items(), key=lambda item: item[0]) if ref.kind == kind]
     return [body for body in found if body["spec"].get("storeRef", {}).get("name") == store.name]
@@ -278,27 +291,29 @@ def _verdict(
 ) -> Verdict:
     """The verdict on a store without obstacles: that of its first part that is not ready."""
     if not metas:
-        told = "There is no Meta of this store yet; create one, or give spec.meta."
-        return progressing(Reason.WAITING_FOR_META, told)
+        told = "There is no Meta of this store yet; create one, or set spec.meta."
+        return progress_verdict(Reason.WAITING_FOR_META, told)
     for body in [*metas, *compactors]:
         kind, name = body["kind"], body["metadata"]["name"]
         held = {found["type"]: found for found in (body.get("status") or {}).get("conditions") or ()}
         if not held:
-            return progressing(_waiting(kind), f"{kind} {name} is being looked at for the first time.", serving=serving)
+            return progress_verdict(
+                _waiting_reason(kind), f"The operator is checking {kind} {name} for the first time.", serving=serving
+            )
         if not is_current(body) and held["Degraded"]["status"] != "True":
-            told = f"{kind} {name} has changed, and is being looked at."
-            return progressing(_waiting(kind), told, serving=serving)
+            told = f"{kind} {name} has changed; the operator is checking it."
+            return progress_verdict(_waiting_reason(kind), told, serving=serving)
         told = f"{kind} {name}: {held['Ready']['message']}"
         if held["Degraded"]["status"] == "True":
-            return wrong(Reason(held["Ready"]["reason"]), told, serving=serving)
+            return problem_verdict(Reason(held["Ready"]["reason"]), told, serving=serving)
         if not is_ready(body) or held["Progressing"]["status"] == "True":
             rolling = held["Ready"]["reason"] in (Reason.ROLLING_OUT, Reason.UNSCHEDULABLE)
-            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting(kind)
-            return progressing(reason, told, serving=serving)
-    return ready(f"The store serves at {_endpoint(store, metas)}.")
+            reason = Reason(held["Ready"]["reason"]) if rolling else _waiting_reason(kind)
+            return progress_verdict(reason, told, serving=serving)
+    return ready_verdict(f"The store serves at {_endpoint(store, metas)}.")
 
 
-def _waiting(kind: str) -> Reason:
+def _waiting_reason(kind: str) -> Reason:
     return Reason.WAITING_FOR_META if kind == "Meta" else Reason.WAITING_FOR_COMPACTORS
 
 
@@ -310,8 +325,11 @@ def _status(
     store: StoreResource, observed: Observed[StoreFacts], verdict: Verdict, now: datetime, obstacle: str | None
 ) -> dict[str, Any]:
     """The status; `obstacle` keeps all others from starting: empty for none, `None` before the first probe."""
-    metas, compactors = of_store(observed.others, "Meta", store), of_store(observed.others, "Compactor", store)
-    computes = of_store(observed.others, "Compute", store)
+    metas, compactors = (
+        resources_of_store(observed.others, "Meta", store),
+        resources_of_store(observed.others, "Compactor", store),
+    )
+    computes = resources_of_store(observed.others, "Compute", store)
     status: dict[str, Any] = {
         "observedGeneration": store.metadata.generation,
         "conditions": status_conditions(store, verdict, now),

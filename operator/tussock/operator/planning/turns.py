@@ -3,7 +3,7 @@
 A new operator may bring other images or another configuration for every store of the cluster. Changes by users happen
 at once; changes by the operator alone wait until it is the store's turn. A store begins with its meta nodes, and
 compactors and jobs follow by themselves, so only the meta nodes take turns. Healthy stores come first, in the order of
-their names; a store whose change makes no progress any more (Kubernetes gives a Deployment ten minutes) holds up no
+their names; a store whose change makes no progress any more (Kubernetes gives a Deployment five minutes) holds up no
 other: its own status says what is wrong.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tussock.operator.manifests.meta import SPEC_ANNOTATION
-from tussock.operator.planning.words.comparison import APPLIED, marked
+from tussock.operator.planning.words.comparison import APPLIED, mark
 from tussock.operator.planning.words.model import Manifest, Ref
 
-__all__ = ["StoreTurn", "asked_by_operator", "before", "is_changing", "is_pending"]
+__all__ = ["StoreTurn", "is_asked_by_operator", "is_changing", "is_pending", "predecessors"]
 
 
 class StoreTurn(NamedTuple):
@@ -30,7 +30,7 @@ class StoreTurn(NamedTuple):
     """It has no problems."""
 
 
-def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, ...]:
+def predecessors(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, ...]:
     """The stores to change before `mine`; none if it is its turn. At most `parallel` change at a time."""
     own = [store for store in stores if store.name == mine]
     if any(store.changing for store in own):
@@ -44,10 +44,10 @@ def before(mine: str, stores: Sequence[StoreTurn], parallel: int) -> tuple[str, 
     return () if len(changing) + len(ahead) < parallel else (*changing, *ahead)
 
 
-def asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
-    """Whether running meta nodes would change although nobody has changed a spec.
+def is_asked_by_operator(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> bool:
+    """Whether running meta nodes would change although no spec has changed.
 
-    Not if somebody has edited the Deployment by hand: that is repaired at once.
+    Not if a client has edited the Deployment: the operator repairs that at once.
     """
     [config] = [one for one in wanted if one["kind"] == "ConfigMap"]
     [workload] = [one for one in wanted if one["kind"] == "Deployment"]
@@ -64,8 +64,8 @@ def is_pending(wanted: Manifest, found: Manifest | None) -> bool:
     """Whether an existing workload was made from something else than the wanted one."""
     if found is None:
         return False
-    mark = marked(wanted)["metadata"]["annotations"][APPLIED]
-    return bool((found["metadata"].get("annotations") or {}).get(APPLIED) != mark)
+    digest = mark(wanted)["metadata"]["annotations"][APPLIED]
+    return bool((found["metadata"].get("annotations") or {}).get(APPLIED) != digest)
 
 
 def is_changing(found: Manifest | None) -> bool:

@@ -58,10 +58,10 @@ def run(arguments: Sequence[str]) -> None:
             lines = release(kubectl, given.store or "", everywhere=given.all_namespaces)
             if given.store and not lines:
                 raise KubectlFailed(
-                    f"nothing of StateStore {given.store} waits to go: what has not been deleted is left alone, and "
-                    "another namespace is given by --namespace"
+                    f"StateStore {given.store} has nothing to release: only deleted objects are released; use "
+                    "--namespace to look in another namespace"
                 )
-            sys.stdout.write("\n".join([*lines, f"{len(lines)} objects were let go.\n"]))
+            sys.stdout.write("\n".join([*lines, f"{len(lines)} objects were released.\n"]))
         case "logs":
             chosen = f"tussock.dev/store={given.store}"
             if given.component:
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     backing.add_argument("--comment", default="", help="for people")
     for waits in (compacting, backing):
         waits.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="300 if left out")
-    releasing = command("release", "let go of what was deleted, where no operator is left to clean up after it")
+    releasing = command("release", "release deleted objects if no operator is left to clean up after them")
     releasing.add_argument("store", nargs="?", help="and its parts; all if left out")
     releasing.add_argument("-A", "--all-namespaces", action="store_true", help="in all namespaces")
     logs = command("logs", "the logs of all pods of a store")
@@ -131,10 +131,10 @@ def _compact(kubectl: Kubectl, name: str, table: str, seconds: int) -> None:
     body = _store(kubectl, name)
     leader = (body.get("status") or {}).get("leader", "")
     if not leader:
-        raise KubectlFailed(f"nobody leads StateStore {name}; see kubectl tussock status {name}")
+        raise KubectlFailed(f"StateStore {name} has no leader; see kubectl tussock status {name}")
     store = parse_store(body)
     certificates = _certificates(kubectl, store) if has_tls(store) else None
-    with kubectl.forwarded(f"pod/{leader}", GRPC_PORT) as address:
+    with kubectl.forward(f"pod/{leader}", GRPC_PORT) as address:
         compact(address, certificates, server_name(store), table, seconds, RealSystem())
     sys.stdout.write(f"Table {table} of {name} is compacted.\n")
 

@@ -44,8 +44,8 @@ def compact(
             if system.monotonic() > deadline:
                 paused = ", and compaction is paused" if answer.paused else ""
                 raise WaitTimeout(
-                    f"table {table} was not compacted within {seconds:g} s; compactors that are connected: "
-                    f"{answer.compactors}{paused}. It goes on; ask again later"
+                    f"table {table} was not compacted within {seconds:g} s; connected compactors: "
+                    f"{answer.compactors}{paused}. The compaction continues; ask again later"
                 )
             system.sleep(PAUSE_SECONDS)
     finally:

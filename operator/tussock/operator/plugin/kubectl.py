@@ -57,7 +57,7 @@ class Kubectl:
         os.execv(command[0], command)  # noqa: S606 - as above
 
     @contextmanager
-    def forwarded(self, target: str, port: int) -> Iterator[str]:
+    def forward(self, target: str, port: int) -> Iterator[str]:
         """Forward a port of a pod (`pod/NAME`) while the context lasts; yields the local address, `host:port`."""
         command = [*self._command, "port-forward", target, f":{port}"]
         with subprocess.Popen(  # noqa: S603 - as above

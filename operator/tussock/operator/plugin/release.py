@@ -12,10 +12,10 @@ from tussock.operator.planning.words.model import Manifest
 from tussock.operator.plugin.kubectl import Kubectl
 from tussock.operator.resources.common import GROUP
 
-__all__ = ["held", "release"]
+__all__ = ["held_resources", "release"]
 
 
-def held(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
+def held_resources(bodies: Sequence[Manifest], store: str) -> list[Manifest]:
     """The resources that are being deleted and wait for the operator, of the named store; of all if it is empty."""
     return [
         body
@@ -34,14 +34,14 @@ def release(kubectl: Kubectl, store: str, *, everywhere: bool) -> list[str]:
     told = []
     for kind, (_, plural) in RESOURCES.items():
         resource = f"{plural}.{GROUP}"
-        for body in held(kubectl.objects(resource, everywhere=everywhere), store):
+        for body in held_resources(kubectl.objects(resource, everywhere=everywhere), store):
             metadata = body["metadata"]
             finalizers = [name for name in metadata["finalizers"] if name != FINALIZER]
-            # A list is replaced as a whole, so check that nobody else has changed it.
+            # A list is replaced as a whole, so check that no other client has changed it.
             patch = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
             where = f"--namespace={metadata['namespace']}"
             kubectl.run("patch", resource, metadata["name"], where, "--type=merge", f"--patch={json.dumps(patch)}")
-            told.append(_told(kind, body))
+            told.append(_release_line(kind, body))
     return told
 
 
@@ -51,10 +51,10 @@ def _store_of(body: Manifest) -> str:
     return str(body["spec"]["storeRef"]["name"])
 
 
-def _told(kind: str, body: Manifest) -> str:
+def _release_line(kind: str, body: Manifest) -> str:
     metadata, url = body["metadata"], (body.get("status") or {}).get("url", "")
-    what = f"{kind} {metadata['namespace']}/{metadata['name']} is let go"
+    what = f"{kind} {metadata['namespace']}/{metadata['name']} is released"
     if kind == "StateStore" and url:
-        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} goes on with it"
+        way_on = f"a StateStore with spec.adopt: {json.dumps(metadata['uid'])} can continue with it"
         return f"{what}; {url} stays as it is, with the object tussock-owner; {way_on}."
     return f"{what}."

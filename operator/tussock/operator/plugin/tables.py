@@ -22,13 +22,13 @@ def status_text(stores: Sequence[Manifest], parts: Iterable[Manifest]) -> str:
 def epochs_text(store: Manifest, parts: Sequence[Manifest]) -> str:
     """The newest epoch of a store, those that its jobs have committed, and those in its backups."""
     status = store.get("status") or {}
-    rows = [("StateStore", _name(store), *_told(status, "committedEpoch", "committedTime"))]
+    rows = [("StateStore", _name(store), *_cells(status, "committedEpoch", "committedTime"))]
     for part in parts:
         about = part.get("status") or {}
         if part["kind"] == "Compute":
-            rows.append(("Compute", _name(part), *_told(about, "committedEpoch", "committedTime")))
+            rows.append(("Compute", _name(part), *_cells(about, "committedEpoch", "committedTime")))
         if part["kind"] == "StateStoreBackup":
-            rows += [("Backup", found["name"], *_told(found, "epoch", "time")) for found in about.get("backups", ())]
+            rows += [("Backup", found["name"], *_cells(found, "epoch", "time")) for found in about.get("backups", ())]
     return _grid(("WHAT", "NAME", "EPOCH", "SINCE"), rows)
 
 
@@ -36,20 +36,18 @@ def _status_row(body: Manifest) -> tuple[str, ...]:
     status = body.get("status") or {}
     ready: Manifest = next((found for found in status.get("conditions", ()) if found["type"] == "Ready"), {})
     pods = f"{status.get('readyReplicas', 0)}/{status['replicas']}" if "replicas" in status else _EMPTY
-    (when,) = _told(status, "lastBackupTime" if body["kind"] == "StateStoreBackup" else "committedTime")
-    message = ready.get("message", "nobody has looked at it yet; does an operator run?")
+    (when,) = _cells(status, "lastBackupTime" if body["kind"] == "StateStoreBackup" else "committedTime")
+    message = ready.get("message", "no operator has reported on it yet; check that one runs")
     leaving = body["metadata"].get("deletionTimestamp")
     if leaving and ready.get("reason") not in ("Deleting", "Draining", "DeletionGaveUp"):
         # The status is outdated if no operator handles the deletion.
-        message = (
-            f"It is to be deleted since {leaving}, and waits for an operator; without one: kubectl tussock release."
-        )
+        message = f"It waits since {leaving} for an operator to delete it; if there is none: kubectl tussock release."
         ready = {"status": "False", "reason": "Deleting"}
     kind = body["kind"] if body["kind"] == "StateStore" else f"  {body['kind']}"
-    return kind, _name(body), *_told(ready, "status", "reason"), pods, when, message
+    return kind, _name(body), *_cells(ready, "status", "reason"), pods, when, message
 
 
-def _told(body: Manifest, *fields: str) -> tuple[str, ...]:
+def _cells(body: Manifest, *fields: str) -> tuple[str, ...]:
     return tuple(str(body.get(field, _EMPTY)) for field in fields)
 
 

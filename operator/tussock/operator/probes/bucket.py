@@ -41,7 +41,7 @@ _DENIED = {
     "ExpiredToken": "the credentials have expired; renew the secret",
 }
 _OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
-"""Somebody else has written the object since it was read."""
+"""Another client has written the object since it was read."""
 _FULL = {"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "SlowDownWrite"}
 
 
@@ -88,12 +88,12 @@ def check(target: S3Target, owner: Owner, adopt: str, *, write: bool) -> BucketF
             pool.check()
             return found
     except S3Error as error:
-        return _refused(target, error)
+        return _refusal(target, error)
     except _UNREACHABLE as error:
         return BucketFact(
             Reason.BUCKET_UNREACHABLE,
-            f"{target!r} does not answer: {_words(error, pool)}. Correct spec.objectStore, or see to it that its "
-            "server runs and can be reached from the cluster.",
+            f"{target!r} does not answer: {_words(error, pool)}. Correct spec.objectStore, or make sure that "
+            "its server runs and is reachable from the cluster.",
         )
 
 
@@ -113,16 +113,17 @@ def check_readers(target: S3Target, owner: Owner) -> BucketFact:
             may_write = _S3Place(client, target).may_put(Marker(owner))
             pool.check()
     except S3Error as error:
-        fact = _refused(target, error)
-        words = "For the key pair of spec.objectStore.s3.readerCredentialsSecret, which reads below sst/ and log/:"
+        fact = _refusal(target, error)
+        words = "With the key pair of spec.objectStore.s3.readerCredentialsSecret, which must read sst/ and log/:"
         return BucketFact(fact.reason, f"{words} {fact.message}")
     except _UNREACHABLE as error:
         return BucketFact(Reason.BUCKET_UNREACHABLE, f"{target!r} does not answer: {_words(error, pool)}.")
     if may_write:
         return BucketFact(
             Reason.READERS_MAY_WRITE,
-            f"The key pair of spec.objectStore.s3.readerCredentialsSecret may write to {target!r}, and clients that "
-            "may read the store get it. Give it a policy to get objects below sst/ and log/ and to list, no more.",
+            f"The key pair of spec.objectStore.s3.readerCredentialsSecret may write to {target!r}, and "
+            "clients that may read the store get it. Limit its policy to getting objects below sst/ and log/ and to "
+            "listing them.",
         )
     return BucketFact(None)
 
@@ -147,7 +148,7 @@ def clean(target: S3Target, owner: Owner, system: System, *, delete: bool) -> Em
     except S3Error as error:
         if error.code == "NoSuchBucket":
             return EmptiedFact(done=True)
-        return EmptiedFact(done=False, message=_refused(target, error).message, stuck=True)
+        return EmptiedFact(done=False, message=_refusal(target, error).message, stuck=True)
     except _UNREACHABLE as error:
         return EmptiedFact(done=False, message=f"{target!r} does not answer: {_words(error, pool)}.", stuck=True)
 
@@ -216,7 +217,7 @@ class _S3Place:
     def delete(self, names: Sequence[str]) -> None:
         paths = [DeleteObject(self.path(name)) for name in names]
         for failed in self._client.remove_objects(self._target.bucket, paths):
-            raise NotRemoved(f"{failed.name} cannot be removed: {failed.code}")
+            raise NotRemoved(f"{failed.name} cannot be deleted: {failed.code}")
 
     def _put(self, marker: Marker, condition: dict[str, str]) -> None:
         headers: dict[str, str | list[str] | tuple[str]] = {"Content-Type": "application/json", **condition}
@@ -240,7 +241,7 @@ def _client(target: S3Target, pool: BoundedPool) -> Minio:
     )
 
 
-def _refused(target: S3Target, error: S3Error) -> BucketFact:
+def _refusal(target: S3Target, error: S3Error) -> BucketFact:
     if error.code == "NoSuchBucket":
         told = f"There is no bucket {target.bucket} at {target.endpoint}. Create it, or correct spec.objectStore."
         return BucketFact(Reason.BUCKET_NOT_FOUND, told)

@@ -66,7 +66,7 @@ class Probes:
             self._forget(now)
         return entry.fact
 
-    async def in_thread(self, call: Callable[..., Fact], *arguments: Any, **named: Any) -> Fact:
+    async def call_in_thread(self, call: Callable[..., Fact], *arguments: Any, **named: Any) -> Fact:
         """Make a blocking call in a thread of the probes; it should end by itself within `PROBE_SECONDS`.
 
         One that does not keeps its probe's place until it ends: a thread cannot be stopped, and another one beside it
@@ -80,7 +80,7 @@ class Probes:
                 await asyncio.wait({running})
             raise
 
-    def latest(self, owner: Key, about: Hashable) -> Any:
+    def latest_fact(self, owner: Key, about: Hashable) -> Any:
         """The newest fact, however old; `None` if there is none yet."""
         entry = self._entries.get((owner, about))
         return None if entry is None else entry.fact

@@ -11,7 +11,7 @@ def claim_problem(claim: Manifest) -> BucketFact:
     """The problem of a claim; one that waits for its first pod is in order."""
     name, modes = claim["metadata"]["name"], claim["spec"].get("accessModes") or []
     if claim["metadata"].get("deletionTimestamp"):
-        told = f"PersistentVolumeClaim {name} is being deleted. Make another one, and another StateStore on it."
+        told = f"PersistentVolumeClaim {name} is being deleted. Create another claim, and another StateStore on it."
         return BucketFact(Reason.BUCKET_NOT_FOUND, told)
     if (claim.get("status") or {}).get("phase") == "Lost":
         told = f"PersistentVolumeClaim {name} has lost its volume. Restore the volume, or start with another claim."
@@ -19,7 +19,7 @@ def claim_problem(claim: Manifest) -> BucketFact:
     if not {"ReadWriteOnce", "ReadWriteMany"} & set(modes):
         return BucketFact(
             Reason.BUCKET_NOT_WRITABLE,
-            f"PersistentVolumeClaim {name} has the access modes {', '.join(modes)}: all nodes of a store mount it and "
-            "write. Take one with ReadWriteMany, or with ReadWriteOnce, which keeps them on one node.",
+            f"PersistentVolumeClaim {name} has the access modes {', '.join(modes)}, but all nodes of a store mount it "
+            "and write to it. Use one with ReadWriteMany, or with ReadWriteOnce, which keeps them on one node.",
         )
     return BucketFact(None)

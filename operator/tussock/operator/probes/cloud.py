@@ -49,7 +49,7 @@ def check_cloud(target: CloudTarget, owner: Owner, adopt: str, system: System, *
     try:
         return take(_CloudPlace(target.open(system), target), owner, adopt, write=write)
     except TussockError as error:
-        return _refused(target, error)
+        return _refusal(target, error)
 
 
 def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bool) -> EmptiedFact:
@@ -57,7 +57,7 @@ def clean_cloud(target: CloudTarget, owner: Owner, system: System, *, delete: bo
     try:
         return give_back(_CloudPlace(target.open(system), target), owner, system, delete=delete)
     except TussockError as error:
-        fact = _refused(target, error)
+        fact = _refusal(target, error)
         if fact.reason is Reason.BUCKET_NOT_FOUND:
             return EmptiedFact(done=True)
         return EmptiedFact(done=False, message=fact.message, stuck=True)
@@ -106,7 +106,7 @@ class _CloudPlace:
         self._bucket.delete(names)
 
 
-def _refused(target: CloudTarget, error: TussockError) -> BucketFact:
+def _refusal(target: CloudTarget, error: TussockError) -> BucketFact:
     said = _MEASURED.sub("", str(error))
     if isinstance(error, InvalidOption):
         return BucketFact(
@@ -121,6 +121,5 @@ def _refused(target: CloudTarget, error: TussockError) -> BucketFact:
         return BucketFact(Reason.BUCKET_ACCESS_DENIED, f"{target.url} refuses access: {told}.")
     return BucketFact(
         Reason.BUCKET_UNREACHABLE,
-        f"{target.url} does not answer: {said}. Correct spec.objectStore, or see to it that it can be reached from the "
-        "cluster.",
+        f"{target.url} does not answer: {said}. Correct spec.objectStore, or make it reachable from the cluster.",
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
 
-__all__ = ["FOLDERS", "Marker", "Owner", "claimed", "in_use", "is_of_store", "marker_in", "marker_of"]
+__all__ = ["FOLDERS", "Marker", "Owner", "in_use_fact", "is_of_store", "marker_in", "marker_of", "owner_marker"]
 
 FOLDERS = ("leader", "log", "snapshot", "pins", "backup", "tmp", "sst")
 """All folders of a store (`docs/formats.md`), the log first: what an interrupted deletion leaves is garbage to the next
@@ -52,7 +52,7 @@ class Owner:
 
     def __str__(self) -> str:
         if not self.is_known:
-            return "somebody whose marker cannot be read"
+            return "an owner whose marker cannot be read"
         return f"StateStore {self.namespace}/{self.name} (uid {self.uid})"
 
 
@@ -91,7 +91,7 @@ def marker_in(data: bytes, version: str = "") -> Marker:
     return Marker(owner, found if found in get_args(Found) else "store", version)
 
 
-def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
+def owner_marker(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool) -> Marker | None:
     """The marker with which `owner` has the prefix; `None` if it is another's.
 
     `adopt` is the uid of a StateStore whose data `owner` takes over: a former one, or itself, for a store that it found
@@ -111,10 +111,10 @@ def claimed(marker: Marker | None, owner: Owner, adopt: str, *, has_store: bool)
     return None
 
 
-def in_use(place: str, path: str, owner: Owner) -> BucketFact:
+def in_use_fact(place: str, path: str, owner: Owner) -> BucketFact:
     """The fact that a place belongs to another owner, whose marker is the object `path`."""
     return BucketFact(
         Reason.PREFIX_IN_USE,
-        f"{place} belongs to {owner}: the object {path} there. Take another prefix; or, if that StateStore is "
-        f"gone for good and this one is to go on with its data, set spec.adopt: {json.dumps(owner.uid)}.",
+        f"{place} belongs to {owner}, as the object {path} there says. Use another prefix; or, if that StateStore is "
+        f"gone for good and this one is to continue with its data, set spec.adopt: {json.dumps(owner.uid)}.",
     )

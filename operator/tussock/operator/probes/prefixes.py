@@ -13,7 +13,7 @@ from typing import Protocol
 from tussock.operator.planning.deletion import EmptiedFact
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.facts import BucketFact
-from tussock.operator.probes.marker import FOLDERS, Marker, Owner, claimed, in_use, is_of_store
+from tussock.operator.probes.marker import FOLDERS, Marker, Owner, in_use_fact, is_of_store, owner_marker
 from tussock.statestore.base.system import System
 from tussock.statestore.contract.object_store import OWNER_MARKER
 
@@ -24,7 +24,7 @@ CLEAN_SECONDS = 12.0
 DELETED_AT_ONCE = 1000
 """The limit of a request of S3's protocol."""
 ATTEMPTS = 3
-"""Attempts if somebody else writes the marker at the same moment."""
+"""Attempts if another client writes the marker at the same moment."""
 _BACKUPS_TOLD = 3
 
 
@@ -68,10 +68,10 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
         found = place.marker()
         # Only asked for when it matters: a listing at each look would cost money.
         foreign = found is None or found.owner.uid != owner.uid
-        wanted = claimed(found, owner, adopt, has_store=foreign and _has_store(place))
+        wanted = owner_marker(found, owner, adopt, has_store=foreign and _has_store(place))
         if wanted is None:
             assert found is not None
-            return in_use(place.url, place.path(OWNER_MARKER), found.owner)
+            return in_use_fact(place.url, place.path(OWNER_MARKER), found.owner)
         has_store = wanted.found != "nothing"
         if wanted == found and not write:
             return BucketFact(None, has_store=has_store)
@@ -80,9 +80,10 @@ def take(place: Place, owner: Owner, adopt: str, *, write: bool) -> BucketFact:
                 return BucketFact(None, has_store=has_store)
         except NotWritable as error:
             return BucketFact(
-                Reason.BUCKET_NOT_WRITABLE, f"{place.url} can be read and not written: {str(error).rstrip('.')}."
+                Reason.BUCKET_NOT_WRITABLE,
+                f"The operator can read {place.url} but not write to it: {str(error).rstrip('.')}.",
             )
-    told = f"{place.url}: others write the object {place.path(OWNER_MARKER)} at the same moment; it is looked at again."
+    told = f"{place.url}: other clients write {place.path(OWNER_MARKER)} at the same time; the operator tries again."
     return BucketFact(Reason.BUCKET_UNREACHABLE, told)
 
 
@@ -95,11 +96,13 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
     if found is None:
         # Nothing shows whose the objects are. A deletion that had removed everything, with the marker last, finds none.
         if delete and any(_own_names(place)):
-            return _kept(f"{place.url}: its objects stay: no object {place.path(OWNER_MARKER)} shows whose they are")
+            return _kept_fact(
+                f"{place.url}: its objects stay, because no object {place.path(OWNER_MARKER)} shows whose they are"
+            )
         return EmptiedFact(done=True)
     if found.owner.uid != owner.uid:
-        told = f"{place.url} belongs to {found.owner}, and nothing was touched there"
-        return _kept(told) if delete else EmptiedFact(done=True)
+        told = f"{place.url} belongs to {found.owner}, and the operator changed nothing there"
+        return _kept_fact(told) if delete else EmptiedFact(done=True)
     keeps = _reason_to_keep(place, found) if delete else ""
     if delete and not keeps:
         try:
@@ -107,18 +110,18 @@ def give_back(place: Place, owner: Owner, system: System, *, delete: bool) -> Em
         except NotRemoved as error:
             return EmptiedFact(done=False, message=f"{place.url}: {error}.", stuck=True)
         if more:
-            told = f"{deleted} objects were removed just now, and more are left"
+            told = f"the operator has deleted {deleted} objects in this run, and more are left"
             return EmptiedFact(done=False, message=f"{place.url}: {told}.")
     place.delete([OWNER_MARKER])
-    return _kept(keeps) if keeps else EmptiedFact(done=True)
+    return _kept_fact(keeps) if keeps else EmptiedFact(done=True)
 
 
 def _reason_to_keep(place: Place, marker: Marker) -> str:
     """Why nothing may be deleted under the store's own marker; empty if nothing is in the way."""
     if marker.found == "store":
         return (
-            f"{place.url}: its objects stay, for there was a store already when this StateStore came, and nobody has "
-            f"said that it is this one's (spec.adopt: {marker.owner.uid})"
+            f"{place.url}: its objects stay, because a store was there before this StateStore, which does not "
+            f"adopt it (spec.adopt: {marker.owner.uid})"
         )
     backups = list(islice(filter(is_of_store, place.names("backup")), _BACKUPS_TOLD + 1))
     if not backups:
@@ -126,12 +129,12 @@ def _reason_to_keep(place: Place, marker: Marker) -> str:
     told = ", ".join(name.removeprefix("backup/").rpartition(".")[0] for name in backups[:_BACKUPS_TOLD])
     more = " and others" if len(backups) > _BACKUPS_TOLD else ""
     return (
-        f"{place.url}: its objects stay, for it holds backups or clones rest on it ({told}{more}), which need them; "
-        "where they are not needed any more, remove the objects by hand"
+        f"{place.url}: its objects stay, because backups in it or clones of it need them ({told}{more}); "
+        "delete the objects by hand once those are no longer needed"
     )
 
 
-def _kept(told: str) -> EmptiedFact:
+def _kept_fact(told: str) -> EmptiedFact:
     return EmptiedFact(done=False, message=f"{told}.", hopeless=True)
 
 

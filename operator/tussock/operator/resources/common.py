@@ -109,5 +109,5 @@ def parse(body: Mapping[str, Any], kind: type[AnyResource]) -> AnyResource:
         about = body.get("metadata") or {}
         raise InvalidResource(
             f"{kind.kind} {about.get('namespace', '')}/{about.get('name', '')} does not fit the schema of this "
-            f"operator: {error}; apply it again with that field put right"
+            f"operator: {error}; apply it again with that field corrected"
         ) from error

@@ -65,7 +65,7 @@ def test_a_secret_of_somebody_else_is_not_used() -> None:
     assert world.pods == []
     assert not [action for action in plan.actions if isinstance(action, Work)]
     assert world.reason() == ("False", "NameInUse")
-    assert "There is a Secret x-spark in namespace team that is not of Compute x" in world.message()
+    assert "There is a Secret x-spark in namespace team that does not belong to Compute x" in world.message()
 
 
 def test_the_same_inputs_give_the_same_plan() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, marked
+from tussock.operator.planning.words.comparison import APPLIED, applies, differences, digest, mark
 from tussock.operator.planning.words.model import Apply, Ref
 
 
@@ -68,16 +68,16 @@ def test_a_digest_does_not_depend_on_the_order_of_fields() -> None:
     ("child", "applied"),
     [
         pytest.param(None, True, id="missing"),
-        pytest.param(marked(deployment(replicas=1)), False, id="as-made"),
-        pytest.param(marked(deployment(replicas=2)), True, id="of-an-older-spec"),
-        pytest.param({**marked(deployment(replicas=1)), "spec": {"replicas": 3}}, True, id="edited"),
+        pytest.param(mark(deployment(replicas=1)), False, id="as-made"),
+        pytest.param(mark(deployment(replicas=2)), True, id="of-an-older-spec"),
+        pytest.param({**mark(deployment(replicas=1)), "spec": {"replicas": 3}}, True, id="edited"),
         pytest.param(deployment(replicas=1), True, id="made-by-somebody-else"),
     ],
 )
 def test_only_what_differs_is_applied(child: dict[str, Any] | None, applied: bool) -> None:
     wanted = deployment(replicas=1)
     children = {Ref("Deployment", "m-meta"): child} if child else {}
-    assert applies([wanted], children) == ((Apply(marked(wanted)),) if applied else ())
+    assert applies([wanted], children) == ((Apply(mark(wanted)),) if applied else ())
 
 
 def claim(size: str, **more: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def claim(size: str, **more: Any) -> dict[str, Any]:
 
 def observed_claim(size: str) -> dict[str, Any]:
     """The claim that was made for 10 GiB, with the size that it has now."""
-    made = marked(claim("10Gi"))
+    made = mark(claim("10Gi"))
     return {**made, "spec": claim(size)["spec"]}
 
 
@@ -113,10 +113,10 @@ def test_a_claim_of_which_else_something_differs_keeps_its_size() -> None:
 def test_a_field_that_we_no_longer_set_is_noticed() -> None:
     """The observed object still has all that we want and more, so only the digest tells."""
     before, after = deployment(replicas=1, paused=True), deployment(replicas=1)
-    assert applies([after], {Ref("Deployment", "m-meta"): marked(before)})
+    assert applies([after], {Ref("Deployment", "m-meta"): mark(before)})
 
 
 def test_annotations_of_our_own_stay_beside_the_digest() -> None:
     manifest = deployment()
     manifest["metadata"]["annotations"] = {"a": "b"}
-    assert marked(manifest)["metadata"]["annotations"] == {"a": "b", APPLIED: digest(manifest)}
+    assert mark(manifest)["metadata"]["annotations"] == {"a": "b", APPLIED: digest(manifest)}

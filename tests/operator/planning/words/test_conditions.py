@@ -9,12 +9,12 @@ from tussock.operator.planning.words.conditions import (
     Reason,
     Verdict,
     conditions,
-    idle,
+    idle_verdict,
     is_ready,
-    progressing,
-    ready,
+    problem_verdict,
+    progress_verdict,
+    ready_verdict,
     transitions,
-    wrong,
 )
 from tussock.operator.planning.words.model import Emit
 
@@ -22,12 +22,12 @@ THEN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = datetime(2026, 11, 21, 13, tzinfo=UTC)
 
 VERDICTS: dict[str, tuple[Verdict, str]] = {
-    "serving": (ready("x"), "True False False"),
-    "on its way": (progressing(Reason.ROLLING_OUT, "x"), "False True False"),
-    "serving and changing": (progressing(Reason.ROLLING_OUT, "x", serving=True), "True True False"),
-    "wrong": (wrong(Reason.BUCKET_NOT_FOUND, "x"), "False False True"),
-    "wrong and serving": (wrong(Reason.IMAGE_PULL_FAILED, "x", serving=True), "True False True"),
-    "at rest": (idle(Reason.SUSPENDED, "x"), "False False False"),
+    "serving": (ready_verdict("x"), "True False False"),
+    "on its way": (progress_verdict(Reason.ROLLING_OUT, "x"), "False True False"),
+    "serving and changing": (progress_verdict(Reason.ROLLING_OUT, "x", serving=True), "True True False"),
+    "wrong": (problem_verdict(Reason.BUCKET_NOT_FOUND, "x"), "False False True"),
+    "wrong and serving": (problem_verdict(Reason.IMAGE_PULL_FAILED, "x", serving=True), "True False True"),
+    "at rest": (idle_verdict(Reason.SUSPENDED, "x"), "False False False"),
 }
 
 
@@ -43,14 +43,14 @@ def test_three_conditions_follow_from_a_verdict(verdict: Verdict, expected: str)
 @pytest.mark.parametrize(
     ("after", "moved"),
     [
-        pytest.param(ready("x"), set(), id="nothing"),
-        pytest.param(ready("other words"), set(), id="words"),
-        pytest.param(progressing(Reason.ROLLING_OUT, "x", serving=True), {"Progressing"}, id="one-status"),
-        pytest.param(wrong(Reason.CRASH_LOOPING, "x"), {"Ready", "Degraded"}, id="two-statuses"),
+        pytest.param(ready_verdict("x"), set(), id="nothing"),
+        pytest.param(ready_verdict("other words"), set(), id="words"),
+        pytest.param(progress_verdict(Reason.ROLLING_OUT, "x", serving=True), {"Progressing"}, id="one-status"),
+        pytest.param(problem_verdict(Reason.CRASH_LOOPING, "x"), {"Ready", "Degraded"}, id="two-statuses"),
     ],
 )
 def test_a_time_moves_with_its_status_only(after: Verdict, moved: set[str]) -> None:
-    before = conditions((), ready("x"), 1, THEN)
+    before = conditions((), ready_verdict("x"), 1, THEN)
     found = conditions(before, after, 1, LATER)
     assert {condition["type"] for condition in found if condition["lastTransitionTime"] != THEN_TEXT} == moved
 
@@ -60,26 +60,26 @@ THEN_TEXT = "2026-11-21T12:00:00Z"
 
 def test_the_same_verdict_gives_the_same_bytes() -> None:
     """So a status in which nothing changed is not written."""
-    before = conditions((), ready("x"), 1, THEN)
-    assert conditions(before, ready("x"), 1, LATER) == before
+    before = conditions((), ready_verdict("x"), 1, THEN)
+    assert conditions(before, ready_verdict("x"), 1, LATER) == before
 
 
 EVENTS: dict[str, tuple[Verdict | None, Verdict, tuple[Emit, ...]]] = {
-    "first": (None, ready("x"), (Emit("Normal", "Ready", "x"),)),
-    "the same": (ready("x"), ready("x"), ()),
-    "other words": (progressing(Reason.ROLLING_OUT, "1 of 2"), progressing(Reason.ROLLING_OUT, "2 of 2"), ()),
+    "first": (None, ready_verdict("x"), (Emit("Normal", "Ready", "x"),)),
+    "the same": (ready_verdict("x"), ready_verdict("x"), ()),
+    "other words": (progress_verdict(Reason.ROLLING_OUT, "1 of 2"), progress_verdict(Reason.ROLLING_OUT, "2 of 2"), ()),
     "another reason": (
-        progressing(Reason.WAITING_FOR_META, "x"),
-        progressing(Reason.ROLLING_OUT, "y"),
+        progress_verdict(Reason.WAITING_FOR_META, "x"),
+        progress_verdict(Reason.ROLLING_OUT, "y"),
         (Emit("Normal", "RollingOut", "y"),),
     ),
-    "worse": (ready("x"), wrong(Reason.CRASH_LOOPING, "y"), (Emit("Warning", "CrashLooping", "y"),)),
+    "worse": (ready_verdict("x"), problem_verdict(Reason.CRASH_LOOPING, "y"), (Emit("Warning", "CrashLooping", "y"),)),
     "worse, and serving": (
-        wrong(Reason.CRASH_LOOPING, "y"),
-        wrong(Reason.CRASH_LOOPING, "y", serving=True),
+        problem_verdict(Reason.CRASH_LOOPING, "y"),
+        problem_verdict(Reason.CRASH_LOOPING, "y", serving=True),
         (Emit("Warning", "CrashLooping", "y"),),
     ),
-    "healed": (wrong(Reason.CRASH_LOOPING, "y"), ready("x"), (Emit("Normal", "Ready", "x"),)),
+    "healed": (problem_verdict(Reason.CRASH_LOOPING, "y"), ready_verdict("x"), (Emit("Normal", "Ready", "x"),)),
 }
 
 

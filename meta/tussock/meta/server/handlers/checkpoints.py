@@ -81,13 +81,13 @@ class Checkpoints(Part):
                 if wake_ms is not None and wake_ms <= now_ms:
                     self._take(name, barriers.tick(job, now_ms, self._commits.new_epoch()))
 
-    def subscribed(self, session: Session) -> None:
+    def greet_session(self, session: Session) -> None:
         """The session has subscribed: tell its participants where things stand, events may have been lost."""
         with self._lock:
             for name, participant in self._places(session):
                 self._act(name, greet(self._jobs[name], participant))
 
-    def ended(self, session: Session) -> None:
+    def end_session(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             for name, participant in self._places(session):
@@ -235,10 +235,10 @@ class Checkpoints(Part):
             job = self._jobs[name]
             now_ms, fresh = self._now_ms(), self._commits.new_epoch()
             if epoch is not None:
-                step = barriers.committed(job, epoch, now_ms, fresh)
+                step = barriers.confirm(job, epoch, now_ms, fresh)
             else:
                 log.warning("a checkpoint was refused", job=name, barrier=action.barrier, reason=reason)
-                step = barriers.refused(job, reason, self._newest(name)[0], now_ms, fresh)
+                step = barriers.reject(job, reason, self._newest(name)[0], now_ms, fresh)
             if not self._closed:
                 self._take(name, step)
         self._context.nudge()

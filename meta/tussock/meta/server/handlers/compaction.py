@@ -100,18 +100,18 @@ class Scheduler(Part):
             return
         version = self._context.meta.version()
         with self._lock:
-            due = bool(self._schedule.overdue(version, now, self._context.system.now_ms()))
-            due = due or self._context.meta.claims.lapsing(self._schedule.in_hand())
+            due = bool(self._schedule.overdue_tasks(version, now, self._context.system.now_ms()))
+            due = due or self._context.meta.claims.lapsing(self._schedule.live_task_ids())
             # The most that a watermark can be: whether there is work is found out without listing the pins.
             due = due or self._choose(version, version.max_committed_epoch, ()) is not None
         if due:
             self._working, self._missed = True, False
             self._context.system.spawn("tussock-scheduler", self._round)
 
-    def subscribed(self, session: Session) -> None:
+    def greet_session(self, session: Session) -> None:
         """The session has subscribed: send again what it was given, an event may have been lost."""
         with self._lock:
-            tasks = self._schedule.handed_out(worker_name(session))
+            tasks = self._schedule.tasks_of(worker_name(session))
         self._send(session, tasks)
 
     def progress(self, session: Session, tasks: Iterable[pb.TaskProgress]) -> list[str]:
@@ -124,7 +124,7 @@ class Scheduler(Part):
                 worker_name(session), session.slots, session.progress, self._context.meta.version(), self._now()
             )
 
-    def ended(self, session: Session) -> None:
+    def end_session(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             self._schedule.leave(worker_name(session))
@@ -171,22 +171,22 @@ class Scheduler(Part):
     def _take_back(self) -> None:
         version = self._context.meta.version()
         with self._lock:
-            overdue = self._schedule.overdue(version, self._now(), self._context.system.now_ms())
+            overdue = self._schedule.overdue_tasks(version, self._now(), self._context.system.now_ms())
         if not overdue:
             return
         self._context.meta.claims.release([(found.task.id, found.task.owner) for found in overdue])
         for found in overdue:
-            self._took_back(found, version)
+            self._forget_overdue(found, version)
 
     def _renew(self) -> None:
         with self._lock:
-            in_hand = self._schedule.in_hand()
+            in_hand = self._schedule.live_task_ids()
         self._context.meta.claims.renew(in_hand)
 
-    def _took_back(self, found: TakenBack, version: Version) -> None:
+    def _forget_overdue(self, found: TakenBack, version: Version) -> None:
         task = found.task
         with self._lock:
-            self._schedule.took_back(task)
+            self._schedule.take_back(task)
             self._forget_manual(task)
         state = version.tables.get(task.table_id)
         log.warning(
@@ -206,7 +206,7 @@ class Scheduler(Part):
         tasks = self._context.meta.claims.claim(choose)
         with self._lock:
             for task in tasks:
-                self._schedule.assigned(task, self._now())
+                self._schedule.assign(task, self._now())
                 if task.kind == "manual":
                     self._manual[task.table_id] = _Manual(task.id, self._decided_seq)
             tables = self._context.meta.version().tables
@@ -238,7 +238,7 @@ class Scheduler(Part):
         task = self._context.meta.version().tasks.get(request.task_id)
         outputs = [sst_from_message(sst) for sst in request.outputs]
         with self._lock:
-            self._schedule.reporting(request.task_id, self._now())
+            self._schedule.free_slot(request.task_id, self._now())
             manual = self._manual.get(task.table_id) if task is not None else None
             if manual is not None and manual.task_id == request.task_id:
                 manual.outputs = frozenset(sst.id for sst in outputs)
@@ -247,18 +247,18 @@ class Scheduler(Part):
             self._context.meta.claims.report(request.task_id, owner, request.watermark, outputs)
         except Fenced:
             with self._lock:
-                self._schedule.ended(request.task_id)
+                self._schedule.end(request.task_id)
             # The answer to an earlier report may have been lost, and the connection repeats its calls.
             live = self._context.meta.version().live_sst_ids()
             if not outputs or not all(sst.id in live for sst in outputs):
                 raise
         with self._lock:
             if task is not None:
-                self._schedule.succeeded(task)
+                self._schedule.note_success(task)
                 manual = self._manual.get(task.table_id)
                 if manual is not None and manual.task_id == task.id:
                     manual.done = True
-            self._schedule.ended(request.task_id)
+            self._schedule.end(request.task_id)
         self._context.nudge()
         return pb.ReportTaskResponse()
 
@@ -271,9 +271,9 @@ class Scheduler(Part):
         reason = request.reason[:_REASON_CHARACTERS_MAX]
         self._context.meta.claims.release([(task.id, owner)])
         with self._lock:
-            self._schedule.ended(task.id)
+            self._schedule.end(task.id)
             if request.HasField("error"):
-                pause = self._schedule.failed(task, self._now())
+                pause = self._schedule.note_failure(task, self._now())
                 manual = self._manual.get(task.table_id)
                 if manual is not None and manual.task_id == task.id:
                     manual.error = request.error

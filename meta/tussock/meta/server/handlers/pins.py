@@ -77,7 +77,7 @@ class Pinning(Part):
                 pin.abandon()
         return lost
 
-    def ended(self, session: Session) -> None:
+    def end_session(self, session: Session) -> None:
         """The session is over."""
         with self._lock:
             pins = list(session.pins.values())

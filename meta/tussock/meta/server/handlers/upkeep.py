@@ -48,13 +48,13 @@ class Upkeep(Part):
         try:
             report = self._run_vacuum(dry_run=False)
         except TussockError as error:
-            self._schedule.failed()
+            self._schedule.note_failure()
             self._last = VacuumStatus(
                 finished_ms=self._context.system.now_ms(), deleted=0, bytes_freed=0, kept_young=0, error=str(error)
             )
             log.warning("vacuum failed, the next one tries again", error=str(error))
         else:
-            self._schedule.succeeded()
+            self._schedule.note_success()
             log.info("vacuumed", deleted=len(report.deleted), bytes_freed=report.bytes_freed)
 
     def _run_vacuum(self, *, dry_run: bool) -> VacuumReport:

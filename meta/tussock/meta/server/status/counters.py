@@ -45,12 +45,12 @@ class CallMetrics:
         self._open_of = {name: self._open.labels(name) for name in METHODS}
         self._seconds_of = {name: self._seconds.labels(name) for name in METHODS if not METHODS[name].streams}
 
-    def began(self, method: Method) -> None:
-        """A call has come in."""
+    def begin(self, method: Method) -> None:
+        """Count a call that has come in."""
         self._open_of[method.name].inc()
 
-    def ended(self, method: Method, code: str, seconds: float) -> None:
-        """A call has ended with that gRPC status."""
+    def end(self, method: Method, code: str, seconds: float) -> None:
+        """Count a call that has ended with that gRPC status."""
         self._open_of[method.name].dec()
         (self._answered[method.name] if code == "OK" else self._calls.labels(method.name, code)).inc()
         if not method.streams:

@@ -78,7 +78,7 @@ class WireCall:
         asked = self._metadata.get(REQUEST_METADATA, "")
         self.request_id = asked if _REQUEST_ID.fullmatch(asked) else gate.system.random_bytes(8).hex()
         self.caller = ANYONE._replace(roles=ANYONE.roles & ~ANYONE.roles)
-        gate.metrics.began(method)
+        gate.metrics.begin(method)
 
     def admit(self) -> Caller:
         """The caller, if it may call this now; else `ProtocolMismatch`, `Unauthenticated`, `AccessDenied` and so on."""
@@ -124,26 +124,26 @@ class WireCall:
         """What takes turns with others: the caller's host, and its session where the call belongs to one."""
         return (*self.host, self._session)
 
-    def of_session(self, session_id: str) -> None:
-        """The call is one of this session, as it says; empty if it belongs to none."""
+    def set_session(self, session_id: str) -> None:
+        """Note the session that the call says it belongs to; empty if it belongs to none."""
         self._session = session_id[:_SESSION_DIGITS]
 
     def context(self) -> contextvars.Context:
         """A context to run the call's work in: log lines from there say which call they belong to."""
         context = contextvars.copy_context()
-        context.run(structlog.contextvars.bind_contextvars, **self._told())
+        context.run(structlog.contextvars.bind_contextvars, **self._log_fields())
         return context
 
-    def answered(self) -> None:
-        """The call ended well."""
+    def finish(self) -> None:
+        """Log and count that the call ended well."""
         self._end("OK", "")
 
-    def cancelled(self) -> None:
-        """The caller did not wait for the answer."""
+    def cancel(self) -> None:
+        """Log and count that the caller did not wait for the answer."""
         self._end("CANCELLED", "")
 
-    def refused(self, error: TussockError) -> str:
-        """The call ended with an error of the store; returns the name of its status."""
+    def refuse(self, error: TussockError) -> str:
+        """Log and count that the call ended with an error of the store; returns the name of its status."""
         code = status_of(error)
         if code in _FAULTS:
             with contextlib.suppress(RateLimited):
@@ -151,18 +151,18 @@ class WireCall:
         self._end(code, f"{type(error).__name__}: {error}")
         return code
 
-    def failed(self) -> None:
-        """The call ended with an error that nobody had thought of; call this while it is handled."""
+    def fail(self) -> None:
+        """Log and count that the call ended with an unforeseen error; call this while it is handled."""
         self._end("INTERNAL", "unexpected", trace=True)
 
     def _end(self, code: str, error: str, *, trace: bool = False) -> None:
         seconds = self._gate.system.monotonic() - self._began
-        self._gate.metrics.ended(self.method, code, seconds)
+        self._gate.metrics.end(self.method, code, seconds)
         # Lines cost more than the refusal that they tell of, so they are not made to be thrown away.
         is_quiet = code in _QUIET or error.startswith("NotLeader") or (not trace and not self._gate.may_tell(self.host))
         if is_quiet and not trace and not log.isEnabledFor(logging.DEBUG):
             return
-        told = {**self._told(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
+        told = {**self._log_fields(), "code": code, "ms": round(seconds * 1000, 1), "peer": self._peer}
         if error:
             told["error"] = clip(error, ERROR_BYTES_MAX)
         if trace:
@@ -174,7 +174,7 @@ class WireCall:
         else:
             log.info("call", **told)
 
-    def _told(self) -> dict[str, object]:
+    def _log_fields(self) -> dict[str, object]:
         told: dict[str, object] = {
             "method": self.method.name,
             "request_id": self.request_id,

@@ -152,7 +152,7 @@ class GrpcServer:
                 caller = call.admit()
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())
-                call.of_session(getattr(request, "session_id", ""))
+                call.set_session(getattr(request, "session_id", ""))
                 if node.answer_bytes(request) > LARGE_BYTES:
                     await self._wait_for_place(context)
                 async with lane.turns.turn(call.source):
@@ -163,14 +163,14 @@ class GrpcServer:
                 await self._hold(call, error)
                 return await _refuse(context, call, error)
             except asyncio.CancelledError:
-                call.cancelled()
+                call.cancel()
                 raise
             except Exception:  # noqa: BLE001  # told in the log, with its trace, and to the caller without
                 return await _fail(context, call)
             finally:
                 if body is not None:
                     body.release()
-            call.answered()
+            call.finish()
             return found
 
         return answer
@@ -188,7 +188,7 @@ class GrpcServer:
                 body = await self._intake.read(method, pieces, call.host)
                 request = await self._decode(method, body.whole())
                 assert isinstance(request, pb.SubscribeRequest)
-                call.of_session(request.session_id)
+                call.set_session(request.session_id)
                 async with lane.turns.turn(call.source):
                     mailbox = await asyncio.get_running_loop().run_in_executor(
                         lane.pool, call.context().run, node.subscribe, request, caller
@@ -198,7 +198,7 @@ class GrpcServer:
                 await _refuse(context, call, error)
                 return
             except asyncio.CancelledError:
-                call.cancelled()
+                call.cancel()
                 raise
             except Exception:  # noqa: BLE001  # as above
                 await _fail(context, call)
@@ -214,9 +214,9 @@ class GrpcServer:
                                 yield event
                         else:
                             yield event
-                call.answered()
+                call.finish()
             except (asyncio.CancelledError, GeneratorExit):
-                call.cancelled()
+                call.cancel()
                 raise
 
         return answer
@@ -303,7 +303,7 @@ def _wake(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
 
 async def _fail(context: Context, call: WireCall) -> Message:
     """End the call after an error that nobody had thought of."""
-    call.failed()
+    call.fail()
     await context.abort(
         grpc.StatusCode.INTERNAL,
         f"{FAILED}; its log tells how, under request id {call.request_id}",
@@ -314,7 +314,7 @@ async def _fail(context: Context, call: WireCall) -> Message:
 
 async def _refuse(context: Context, call: WireCall, error: TussockError) -> Message:
     """End the call with the error's status and its details."""
-    code = grpc.StatusCode[call.refused(error)]
+    code = grpc.StatusCode[call.refuse(error)]
     await context.abort(
         code,
         clip(str(error), DETAILS_BYTES_MAX),

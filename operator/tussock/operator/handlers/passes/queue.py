@@ -54,7 +54,7 @@ class Queue:
             heapq.heappush(self._heap, (due, key))
             self._changed.set()
 
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """The number of resources that are due and wait."""
         now = asyncio.get_running_loop().time()
         return sum(due <= now for due in self._due.values())
@@ -65,7 +65,7 @@ class Queue:
         async with asyncio.TaskGroup() as group:
             while True:
                 await free.acquire()
-                key = await self._next()
+                key = await self._next_key()
                 self._running.add(key)
                 group.create_task(self._pass(key)).add_done_callback(lambda _: free.release())
 
@@ -77,7 +77,7 @@ class Queue:
                 while self._running:
                     await asyncio.sleep(0.05)
 
-    async def _next(self) -> Key:
+    async def _next_key(self) -> Key:
         while True:
             self._changed.clear()
             now = asyncio.get_running_loop().time()
@@ -87,7 +87,7 @@ class Queue:
                 if self._due.get(key) == due and key not in self._running:
                     del self._due[key]
                     return key
-            self._metrics.queue.set(self.waiting())
+            self._metrics.queue.set(self.waiting_count())
             timeout = self._heap[0][0] - now if self._heap and not self._draining else None
             try:
                 async with asyncio.timeout(timeout):

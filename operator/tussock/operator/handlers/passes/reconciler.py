@@ -11,7 +11,7 @@ from tussock.operator.cluster.actions import Actor
 from tussock.operator.cluster.errors import ApiConflict, ApiNotFound, ApiRefused, NameInUse
 from tussock.operator.cluster.kinds import FINALIZER
 from tussock.operator.cluster.seen import Key, key_of
-from tussock.operator.handlers.passes.refusals import Refusals, told_of
+from tussock.operator.handlers.passes.refusals import Refusals, refusal_summary
 from tussock.operator.handlers.world import Controller, World
 from tussock.operator.planning.words.comparison import APPLIED
 from tussock.operator.planning.words.conditions import (
@@ -19,9 +19,9 @@ from tussock.operator.planning.words.conditions import (
     Verdict,
     conditions,
     is_ready,
-    progressing,
+    problem_verdict,
+    progress_verdict,
     transitions,
-    wrong,
 )
 from tussock.operator.planning.words.model import (
     Action,
@@ -75,26 +75,28 @@ class Reconciler:
                 # Nothing can be cleaned up for an invalid resource, and it must not stay for ever.
                 await self._actor.act(body, Release())
                 return None
-            plan = self._told(body, dict(body.get("status") or {}), wrong(Reason.INVALID_SPEC, str(error)))
+            plan = self._status_plan(
+                body, dict(body.get("status") or {}), problem_verdict(Reason.INVALID_SPEC, str(error))
+            )
         try:
             let_go, refused = await self._act(controller, resource, body, plan)
         except ApiConflict as error:
-            log.info("somebody else was faster; looking again", error=str(error))
+            log.info("another client changed the object first; the pass will be repeated", error=str(error))
             return 1.0
         self._refusals.keep(key, tuple(action for action, _ in refused))
         if let_go:
             return None
         if refused:
-            plan = self._refused(body, plan, [error for _, error in refused])
+            plan = self._refusal_plan(body, plan, [error for _, error in refused])
         await self._report(body, plan)
-        due = [RESYNC_SECONDS, plan.again_seconds, self._refusals.next(key, self._now())]
+        due = [RESYNC_SECONDS, plan.again_seconds, self._refusals.wait_seconds(key, self._now())]
         again = min(seconds for seconds in due if seconds is not None)
         return again if self._world.seen.get(*key) is not None else None
 
     def _now(self) -> float:
         return self._world.system.monotonic()
 
-    def _told(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Plan:
+    def _status_plan(self, body: Manifest, status: dict[str, Any], verdict: Verdict) -> Plan:
         """A plan that does nothing but set the status."""
         generation = body["metadata"].get("generation", 0)
         old = (body.get("status") or {}).get("conditions") or ()
@@ -102,17 +104,17 @@ class Reconciler:
         status["conditions"] = conditions(old, verdict, generation, self._world.now())
         return Plan((), status)
 
-    def _refused(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
+    def _refusal_plan(self, body: Manifest, plan: Plan, errors: Sequence[ApiRefused]) -> Plan:
         """The plan with the refusals in its status. Another problem stays the reason and comes first in the message."""
         held = {found["type"]: found for found in plan.status.get("conditions") or ()}
-        reason, told = told_of(errors)
+        reason, told = refusal_summary(errors)
         is_serving = bool(held) and held["Ready"]["status"] == "True"
         if held and held["Degraded"]["status"] == "True":
             reason, told = Reason(held["Ready"]["reason"]), f"{held['Ready']['message']} Besides: {told}"
-        verdict = wrong(reason, told, serving=is_serving)
+        verdict = problem_verdict(reason, told, serving=is_serving)
         if reason is Reason.RECONCILING:
-            verdict = progressing(reason, told, serving=is_serving)
-        return self._told(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
+            verdict = progress_verdict(reason, told, serving=is_serving)
+        return self._status_plan(body, dict(plan.status), verdict)._replace(again_seconds=plan.again_seconds)
 
     async def _act(
         self, controller: Controller[Any, Any], resource: Any, body: Manifest, plan: Plan
@@ -121,7 +123,7 @@ class Reconciler:
 
         A refusal stops only what depends on it: without our finalizer nothing is made; while a ConfigMap is refused,
         workloads stay as they are, since they would run with the old one and count as changed; and children that would
-        use an object of somebody else with the name of a child are not made either.
+        use a foreign object with the name of a child are not made either.
         """
         key, held = key_of(body), FINALIZER in (body["metadata"].get("finalizers") or [])
         refused: list[tuple[Action, ApiRefused]] = []
@@ -135,7 +137,7 @@ class Reconciler:
                 continue
             if isinstance(action, Apply) and any(uses(action.manifest, ref) for ref in foreign):
                 continue
-            error, told = self._refusals.of(key, action, self._now()), self._restored(body, action)
+            error, told = self._refusals.refusal_of(key, action, self._now()), self._repair(body, action)
             try:
                 if error is None and await self._do(controller, resource, body, action, plan, held=held):
                     return True, []
@@ -151,7 +153,7 @@ class Reconciler:
             if isinstance(action, Hold):
                 break
         if restored:
-            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Put right: {', '.join(restored)}."))
+            await self._actor.act(body, Emit("Normal", "ChildRestored", f"Restored: {', '.join(restored)}."))
         return False, refused
 
     async def _do(
@@ -174,8 +176,8 @@ class Reconciler:
                 await self._actor.act(body, action)
         return False
 
-    def _restored(self, body: Manifest, action: Action) -> str:
-        """What an apply repairs although nobody changed the resource; empty if it repairs nothing."""
+    def _repair(self, body: Manifest, action: Action) -> str:
+        """What an apply repairs although the resource has not changed; empty if it repairs nothing."""
         # A child without the mark does not last, such as the pod that tries an image.
         if not is_ready(body) or not isinstance(action, Apply) or _digest(action.manifest) is None:
             return ""
@@ -183,7 +185,7 @@ class Reconciler:
         known = self._world.seen.get(ref.kind, body["metadata"]["namespace"], ref.name)
         if known is None:
             return f"{ref.kind} {ref.name} was missing"
-        # The operator wanted the same before: somebody else has edited it.
+        # The operator wanted the same before: another client has edited it.
         return f"{ref.kind} {ref.name} was edited" if _digest(known) == _digest(action.manifest) else ""
 
     async def _report(self, body: Manifest, plan: Plan) -> None:

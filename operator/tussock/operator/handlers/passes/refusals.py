@@ -15,7 +15,7 @@ from tussock.operator.planning.words.comparison import digest
 from tussock.operator.planning.words.conditions import Reason
 from tussock.operator.planning.words.model import Action, Annotate, Apply, Delete, Work, ref_of
 
-__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "told_of"]
+__all__ = ["REFUSED_SECONDS", "Refusals", "advice", "refusal_summary"]
 
 _TOLD_MAX = 3
 """The number of refusals in a condition's message; most often they are all the same."""
@@ -37,7 +37,7 @@ class Refusals:
     def __init__(self) -> None:
         self._held: dict[Key, dict[str, _Refusal]] = {}
 
-    def of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
+    def refusal_of(self, key: Key, action: Action, now: float) -> ApiRefused | None:
         """Why this action is not worth a request yet; `None` to try it. `now` is in seconds of any clock."""
         found = self._held.get(key, {}).get(_name(action))
         if found is None or found.content != _content(action) or now >= found.until:
@@ -61,24 +61,27 @@ class Refusals:
         if left:
             self._held[key] = left
 
-    def next(self, key: Key, now: float) -> float | None:
+    def wait_seconds(self, key: Key, now: float) -> float | None:
         """The seconds until the first refused action of a resource is due again; `None` without one."""
         found = self._held.get(key)
         return max(0.0, min(refusal.until for refusal in found.values()) - now) if found else None
 
 
-def told_of(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
+def refusal_summary(errors: Sequence[ApiRefused]) -> tuple[Reason, str]:
     """The reason of some refusals, and a message: foreign objects first, which the operator itself refuses."""
     taken = [error for error in errors if isinstance(error, NameInUse)]
     if len(taken) == len(errors) and all(error.passes for error in taken):
         names = ", ".join(f"{error.ref.kind} {error.ref.name}" for error in taken)
-        return Reason.RECONCILING, f"Waiting until what a former resource of this name had is gone: {names}."
+        return (
+            Reason.RECONCILING,
+            f"Waiting until Kubernetes has deleted what a former resource of this name owned: {names}.",
+        )
     others = [error for error in errors if not isinstance(error, NameInUse)]
     parts = [str(error) for error in taken[:_TOLD_MAX]]
     if others[: _TOLD_MAX - len(parts)]:
         said = [f"{error}. {advice(error)}".replace(".. ", ". ") for error in others[: _TOLD_MAX - len(parts)]]
         parts.append(f"The API server refused a request: {'; '.join(said)}")
-    more = f" So were {len(errors) - _TOLD_MAX} others." if len(errors) > _TOLD_MAX else ""
+    more = f" Further refusals: {len(errors) - _TOLD_MAX}." if len(errors) > _TOLD_MAX else ""
     return Reason.NAME_IN_USE if taken else Reason.APPLY_REFUSED, f"{' '.join(parts)}{more}"
 
 
@@ -86,18 +89,18 @@ def advice(error: ApiRefused) -> str:
     """Advice for a person about a refusal, by its kind."""
     said = str(error).lower()
     if "exceeded quota" in said:
-        return "Raise the ResourceQuota of the namespace, or make room in it."
+        return "Raise the ResourceQuota of the namespace, or free some of it."
     if "being terminated" in said:
-        return "The namespace is being deleted, so nothing can be made in it."
+        return "The namespace is being deleted, so nothing can be created in it."
     if "failed calling webhook" in said:
         return "An admission webhook of the cluster does not answer: repair it, or remove its configuration."
     if "admission webhook" in said or "violates podsecurity" in said:
-        return "A policy of the cluster does not allow it: change the spec so that it does, or the policy."
+        return "A policy of the cluster does not allow it: change the spec to comply, or change the policy."
     if "can be resized" in said:
         return "Set allowVolumeExpansion in the StorageClass of the claim, or make the volume larger by other means."
     if error.status == 403 and " cannot " in said:
-        return "Give the operator's role the right that is missing."
-    return "Change what the message names: the spec, or an object that somebody else has made or edited."
+        return "Add the missing right to the operator's role."
+    return "Change what the message names: the spec, or an object that another client has created or edited."
 
 
 def _name(action: Action) -> str:

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from tussock.operator.cluster.errors import ApiError
-from tussock.operator.cluster.kinds import Kind, watched
-from tussock.operator.handlers.passes.wakeups import concerned
+from tussock.operator.cluster.kinds import Kind, selectors_of
+from tussock.operator.handlers.passes.wakeups import concerned_keys
 from tussock.operator.handlers.world import World
 from tussock.operator.health import Health
 from tussock.statestore.base.logs import get_logger
@@ -49,17 +49,17 @@ class Sweeper:
         """Compare the objects of one kind."""
         seen = self._world.seen
         before = seen.uids(kind)
-        listed = await self._world.api.list_metadata(kind, namespace, *watched(kind))
+        listed = await self._world.api.list_metadata(kind, namespace, *selectors_of(kind))
         found = seen.sweep(kind, namespace, listed, before)
         for body in found.gone:
-            log.warning("a deletion was missed", kind=kind, **_names(body["metadata"]))
-            for key in concerned(seen, kind, body):
+            log.warning("a watch missed a deletion", kind=kind, **_names(body["metadata"]))
+            for key in concerned_keys(seen, kind, body):
                 self._world.wake(key)
         # A change that was just made is on its way; one that is still missing after a sweep will never come.
         lost = found.stale & self._stale.get((kind, namespace), set())
         self._stale[kind, namespace] = found.stale
         if lost:
-            log.error("the watch of a kind is dead; the process has to begin anew", kind=kind, objects=len(lost))
+            log.error("a watch is dead; the process has to restart", kind=kind, objects=len(lost))
             self._health.fail(f"the watch of {kind} objects has missed changes of {len(lost)} of them")
 
 

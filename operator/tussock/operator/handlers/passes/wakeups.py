@@ -10,14 +10,14 @@ from typing import Any
 from tussock.operator.cluster.kinds import RESOURCES
 from tussock.operator.cluster.seen import Key, Seen, owner_of
 
-__all__ = ["concerned", "secrets_of"]
+__all__ = ["concerned_keys", "secrets_of"]
 
 
-def concerned(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
+def concerned_keys(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
     """The resources to look at after the object `body` of `kind` was added, changed or deleted."""
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     if kind in RESOURCES:
-        return {Key(kind, namespace, name), *_of_store(seen, namespace, _store_of(kind, body))}
+        return {Key(kind, namespace, name), *_keys_of_store(seen, namespace, _store_of(kind, body))}
     found = set()
     owner = owner_of(body)
     if owner is not None:
@@ -26,7 +26,7 @@ def concerned(seen: Seen, kind: str, body: Mapping[str, Any]) -> set[Key]:
         for key in seen.resources():
             resource = seen.get(*key)
             if key.namespace == namespace and resource and (key == owner or name in secrets_of(resource["spec"])):
-                found |= {key, *_of_store(seen, namespace, _store_of(key.kind, resource))}
+                found |= {key, *_keys_of_store(seen, namespace, _store_of(key.kind, resource))}
     return found
 
 
@@ -58,7 +58,7 @@ def _store_of(kind: str, body: Mapping[str, Any]) -> str:
     return str(((body.get("spec") or {}).get("storeRef") or {}).get("name", ""))
 
 
-def _of_store(seen: Seen, namespace: str, store: str) -> set[Key]:
+def _keys_of_store(seen: Seen, namespace: str, store: str) -> set[Key]:
     return {
         key
         for key in seen.resources()

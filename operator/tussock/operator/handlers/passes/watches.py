@@ -16,8 +16,8 @@ from typing import Any
 
 import kopf
 
-from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES, Kind, watched
-from tussock.operator.handlers.passes.wakeups import concerned
+from tussock.operator.cluster.kinds import CHILDREN, KINDS, RESOURCES, Kind, selectors_of
+from tussock.operator.handlers.passes.wakeups import concerned_keys
 from tussock.operator.handlers.world import World
 
 __all__ = ["kopf_settings", "registry_of", "watched_kinds"]
@@ -62,7 +62,7 @@ def kopf_settings(kinds: Mapping[str, Kind], *, clusterwide: bool) -> kopf.Opera
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 0.5
     for name, kind in kinds.items():
-        place, asked = (kind.group, kind.version, kind.plural), watched(name)
+        place, asked = (kind.group, kind.version, kind.plural), selectors_of(name)
         if asked.labels:
             settings.watching.label_selectors[place] = asked.labels
         if asked.fields:
@@ -86,7 +86,7 @@ def _register(registry: kopf.OperatorRegistry, world: World, name: str, kind: Ki
     async def hear(*, type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name for it
         if type == "DELETED":
             world.seen.drop(name, dict(body))
-        for key in concerned(world.seen, name, body):
+        for key in concerned_keys(world.seen, name, body):
             world.wake(key)
 
     index = kopf.index(

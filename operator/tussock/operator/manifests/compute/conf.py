@@ -84,10 +84,10 @@ def spark_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
     }
     asked = {key: value for key, value in compute.spec.spark_conf.items() if not key.startswith(OVERRULED)}
-    return {**suggested, **asked, **_insisted(compute, store, image), **security_conf()}
+    return {**suggested, **asked, **_fixed_conf(compute, store, image), **security_conf()}
 
 
-def _insisted(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:
+def _fixed_conf(compute: Compute, store: StoreResource, image: str) -> dict[str, str]:
     driver, executor = compute.spec.driver, compute.spec.executor
     conf = {
         "spark.master": MASTER,
@@ -148,10 +148,10 @@ def _allocation(executor: ExecutorSpec) -> dict[str, str]:
 
 def properties(conf: Mapping[str, str]) -> str:
     """The settings as a Java properties file, sorted."""
-    return "".join(f"{_escaped(key, ' =:#!')}={_escaped(conf[key], '')}\n" for key in sorted(conf))
+    return "".join(f"{_escape(key, ' =:#!')}={_escape(conf[key], '')}\n" for key in sorted(conf))
 
 
-def _escaped(text: str, special: str) -> str:
+def _escape(text: str, special: str) -> str:
     shown = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     for sign in special:
         shown = shown.replace(sign, "\\" + sign)

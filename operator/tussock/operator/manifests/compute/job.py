@@ -151,7 +151,7 @@ def _claim(compute: Compute, store: StoreResource) -> Manifest:
 
 
 def _network_policy(compute: Compute, store: StoreResource, name: str, defaults: Defaults) -> Manifest:
-    """Allows driver and executors each other; the status port for the operator and Prometheus; nobody the web page."""
+    """Lets driver and executors reach each other, operator and Prometheus the status port, and no pod the web page."""
     own = {"podSelector": {"matchLabels": selector(compute, "compute")}}
     among = [{"protocol": "TCP", "port": port} for port in (RPC_PORT, BLOCKS_PORT)]
     shown = [{"protocol": "TCP", "port": STATUS_PORT}]

@@ -18,7 +18,7 @@ from tussock.operator.manifests.compute.conf import (
 )
 from tussock.operator.manifests.compute.spark_security import spark_secret_volume, start_options
 from tussock.operator.manifests.labels import Manifest, metadata
-from tussock.operator.manifests.pod.pods import Main, http_probe, node_template, placing, requirements
+from tussock.operator.manifests.pod.pods import Main, http_probe, node_template, placement_fields, requirements
 from tussock.operator.manifests.pod.quantities import bytes_of
 from tussock.operator.manifests.pod.security import CONTAINER_SECURITY, POD_SECURITY
 from tussock.operator.manifests.pod.strategic_merge import strategic_merge
@@ -72,7 +72,7 @@ def driver_template(
     access = client_access(store)
     values = {
         **_store_values(compute, addresses),
-        # Spark's web page listens there and asks nobody for a password; `kubectl port-forward` connects from there.
+        # Spark's web page listens there and asks for no password; `kubectl port-forward` connects from there.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TUSSOCK_CHECKPOINT": CHECKPOINT_FOLDER,
         "TUSSOCK_COMPUTE_MODE": compute.spec.mode,
@@ -90,7 +90,7 @@ def driver_template(
         image=image,
         # The entrypoint of the image runs any command; no `spark-submit`, since the driver starts the JVM itself.
         args=("python", "-m", "tussock.compute.driver", application, *compute.spec.arguments),
-        env=_environment(compute, [*fields, *_named(values)]),
+        env=_environment(compute, [*fields, *_variables(values)]),
         ports={"rpc": RPC_PORT, "blocks": BLOCKS_PORT, "ui": UI_PORT, "status": STATUS_PORT},
         probes=_probes(),
         resources=requirements(compute.spec.driver.resources, _driver_resources(compute)),
@@ -109,7 +109,7 @@ def driver_template(
     user = strategic_merge(compute.spec.pod_template, compute.spec.driver.pod_template)
     template, kept = node_template(compute, store, main, user)
     # Spark in the driver makes executors, so only this pod has a token.
-    return _finished(template, "driver", automountServiceAccountToken=True), kept
+    return _finish(template, "driver", automountServiceAccountToken=True), kept
 
 
 def executor_template(
@@ -123,7 +123,7 @@ def executor_template(
         image=image,
         # Spark adds `executor` to these arguments.
         args=(),
-        env=_environment(compute, _named({**_store_values(compute, addresses), **start_options(MASTER)})),
+        env=_environment(compute, _variables({**_store_values(compute, addresses), **start_options(MASTER)})),
         ports={},
         probes={},
         resources={},
@@ -136,10 +136,10 @@ def executor_template(
     )
     user = strategic_merge(compute.spec.pod_template, compute.spec.executor.pod_template)
     template, kept = node_template(compute, store, main, user)
-    return {"apiVersion": "v1", "kind": "Pod", **_finished(template, "executor")}, kept
+    return {"apiVersion": "v1", "kind": "Pod", **_finish(template, "executor")}, kept
 
 
-def _finished(template: Manifest, role: str, **fields: Any) -> Manifest:
+def _finish(template: Manifest, role: str, **fields: Any) -> Manifest:
     """The template with what other nodes lack: a role, and an end after which the container is not started again."""
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"], ROLE_LABEL: role}}
     # Spark writes into its working directory, and the root file system is read-only. A container that ends without
@@ -157,7 +157,7 @@ def _store_values(compute: Compute, addresses: Sequence[str]) -> dict[str, str]:
     return {"TUSSOCK_STORE": f"tussock://{','.join(addresses)}", "TUSSOCK_WRITER_ID": compute.writer_id}
 
 
-def _named(values: Mapping[str, str]) -> list[dict[str, Any]]:
+def _variables(values: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -212,7 +212,7 @@ def image_trial(compute: Compute, store: StoreResource, template: Manifest, imag
     meta = metadata(compute, trial_name(compute.name), store.name, "compute", image=image)
     meta["labels"][ROLE_LABEL] = "image"
     spec: dict[str, Any] = {
-        **placing(template["spec"]),
+        **placement_fields(template["spec"]),
         **({"serviceAccountName": account} if (account := template["spec"].get("serviceAccountName")) else {}),
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,

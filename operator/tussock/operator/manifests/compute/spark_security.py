@@ -7,7 +7,7 @@ settings that Spark reads only in Kubernetes, so it is in no variable, argument,
 
 from typing import Any
 
-from tussock.operator.manifests.labels import Manifest, encoded, metadata
+from tussock.operator.manifests.labels import Manifest, metadata, secret_data
 from tussock.operator.resources.compute import Compute
 
 __all__ = [
@@ -41,7 +41,7 @@ def spark_secret(compute: Compute, value: str) -> Manifest:
         "kind": "Secret",
         "metadata": metadata(compute, spark_secret_name(compute.name), compute.spec.store_ref.name, "compute"),
         "type": "Opaque",
-        "data": encoded({_KEY: value}),
+        "data": secret_data({_KEY: value}),
     }
 
 

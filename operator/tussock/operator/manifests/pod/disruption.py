@@ -9,11 +9,11 @@ __all__ = ["disruption_budget"]
 
 
 def disruption_budget(owner: Resource, name: str, store: str, component: Component) -> Manifest:
-    """One pod at a time. A single pod may go too: a drain that waits for ever helps nobody, and nothing is lost."""
+    """One pod at a time. A single pod may go too: a drain that waits for ever does not help, and nothing is lost."""
     spec: dict[str, Any] = {
         "maxUnavailable": 1,
         "selector": {"matchLabels": selector(owner, component)},
-        # A pod that is not ready serves nobody, so it need not be spared.
+        # A pod that is not ready serves no client, so it need not be spared.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return {

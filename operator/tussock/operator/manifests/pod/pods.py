@@ -17,7 +17,7 @@ from tussock.operator.manifests.transport_security import Mounted
 from tussock.operator.resources.common import PodTemplate, Resource, ResourceRequirements
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["Main", "Rendered", "http_probe", "merged_template", "node_template", "placing", "requirements"]
+__all__ = ["Main", "Rendered", "http_probe", "merge_template", "node_template", "placement_fields", "requirements"]
 
 _GRACE_SECONDS = 5.0
 """Added to the time that a process takes to drain: for the start of its end, and for the kubelet."""
@@ -81,11 +81,11 @@ def node_template(
     if store.spec.images.pull_secrets:
         soft["imagePullSecrets"] = [{"name": name} for name in store.spec.images.pull_secrets]
     suggested = {"containers": [{"name": container["name"], "resources": dict(main.resources)}]}
-    return merged_template({"metadata": metadata, "spec": spec}, {"spec": {**soft, **suggested}}, user)
+    return merge_template({"metadata": metadata, "spec": spec}, {"spec": {**soft, **suggested}}, user)
 
 
-def merged_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
-    """`insisted` and `suggested` with a user's template over them, which can change only what is suggested.
+def merge_template(insisted: Manifest, suggested: Manifest, user: PodTemplate) -> tuple[Manifest, tuple[str, ...]]:
+    """Merge a user's template over `insisted` and `suggested`; it can change only what is suggested.
 
     The result fits the restricted security profile, whatever the user asked for.
     """
@@ -114,7 +114,7 @@ _PLACING = (
 )
 
 
-def placing(spec: Mapping[str, Any]) -> Manifest:
+def placement_fields(spec: Mapping[str, Any]) -> Manifest:
     """The part of a pod's spec that decides on which node it runs, and whether that node may pull its image."""
     return {name: spec[name] for name in _PLACING if name in spec}
 
@@ -165,8 +165,8 @@ def _placement(owner: Resource, store: StoreResource, main: Main) -> Manifest:
         return {}  # there is only one
     found = {"matchLabels": selector(owner, main.component)}
     if main.access.one_node:
-        everyone = {"matchLabels": {STORE_LABEL: store.name}}
-        term = {"labelSelector": everyone, "topologyKey": "kubernetes.io/hostname"}
+        own_pods = {"matchLabels": {STORE_LABEL: store.name}}
+        term = {"labelSelector": own_pods, "topologyKey": "kubernetes.io/hostname"}
         return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     apart = {"weight": 100, "podAffinityTerm": {"labelSelector": found, "topologyKey": "kubernetes.io/hostname"}}
     spread = {

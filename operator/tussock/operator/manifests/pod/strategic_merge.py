@@ -40,19 +40,19 @@ def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[s
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = _merged(name, merged.get(name), value)
+            merged[name] = _merge_value(name, merged.get(name), value)
     return merged
 
 
-def _merged(name: str, base: Any, value: Any) -> Any:
+def _merge_value(name: str, base: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return strategic_merge(base if isinstance(base, Mapping) else {}, value)
     if isinstance(value, Sequence) and name in _KEYS and _is_keyed(value, _KEYS[name]):
-        return _merged_list(base if isinstance(base, list) else [], value, _KEYS[name])
+        return _merge_list(base if isinstance(base, list) else [], value, _KEYS[name])
     return value
 
 
-def _merged_list(base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+def _merge_list(base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     """Ours first and in our order, then what is new."""
     left = {item[key]: item for item in patch}
     merged = [strategic_merge(item, left.pop(item[key], {})) for item in base]

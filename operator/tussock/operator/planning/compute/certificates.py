@@ -12,14 +12,14 @@ from tussock.operator.manifests.certificates import (
     issues_certificates,
     job_certificate,
 )
-from tussock.operator.planning.certificates import not_issued
-from tussock.operator.planning.compute.secrets import foreign_secret
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing
+from tussock.operator.planning.certificates import issuing_obstacle
+from tussock.operator.planning.compute.secrets import foreign_secret_verdict
+from tussock.operator.planning.words.conditions import Reason, Verdict, progress_verdict
 from tussock.operator.planning.words.model import Delete, Manifest, Observed, Ref, Work
 from tussock.operator.resources.compute import Compute
 from tussock.operator.resources.store import StoreResource
 
-__all__ = ["ISSUE_JOB_CERTIFICATE", "JobCertificate", "issued_to", "plan_certificate"]
+__all__ = ["ISSUE_JOB_CERTIFICATE", "JobCertificate", "certificate_deletes", "plan_certificate"]
 
 ISSUE_JOB_CERTIFICATE = "issue-job-certificate"
 
@@ -33,7 +33,7 @@ class JobCertificate(NamedTuple):
     missing: Verdict | None = None
     """Why no driver can start yet; a running one continues."""
     foreign: Verdict | None = None
-    """An object of somebody else has its name; the operator neither uses nor touches that."""
+    """An object that does not belong to the job has its name; the operator neither uses nor touches that."""
 
 
 def plan_certificate(
@@ -43,24 +43,24 @@ def plan_certificate(
     if not issues_certificates(store):
         return JobCertificate()
     wanted, others = job_certificate(compute, store), observed.others
-    foreign = foreign_secret(compute, wanted.secret, others)
+    foreign = foreign_secret_verdict(compute, wanted.secret, others)
     if foreign is not None:
         return JobCertificate(foreign=foreign)
     is_there = Ref("Secret", wanted.secret) in others
     if store.spec.tls.mode == "certManager":
         # Without cert-manager the store's status says so, and the server would refuse an object of an unknown kind.
         asked = cert_manager_manifests(store, (wanted,), compute) if has_cert_manager else ()
-        return JobCertificate(asked, missing=not_issued(store, [wanted.secret], observed.children, others, now))
+        return JobCertificate(asked, missing=issuing_obstacle(store, [wanted.secret], observed.children, others, now))
     issuing = Ref("Secret", ca_secret(store)) in others and (due or not is_there)
     told = f"Waiting until the operator has issued {wanted.secret}."
     return JobCertificate(
         actions=(Work(ISSUE_JOB_CERTIFICATE, {}),) if issuing else (),
-        missing=None if is_there else progressing(Reason.RECONCILING, told),
+        missing=None if is_there else progress_verdict(Reason.RECONCILING, told),
     )
 
 
-def issued_to(observed: Observed[Any]) -> tuple[Delete, ...]:
-    """Deletes the request to cert-manager, and its Secret, which cert-manager would leave. Others go with the job."""
+def certificate_deletes(observed: Observed[Any]) -> tuple[Delete, ...]:
+    """A `Delete` of the request to cert-manager, and of its Secret, which would stay. Others go with the job."""
     names = [ref.name for ref in sorted(observed.children) if ref.kind == "Certificate"]
     refs = [Ref(kind, name) for name in names for kind in ("Certificate", "Secret")]
     return tuple(Delete(ref) for ref in refs if ref in observed.children)

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.compute.job import Job
-from tussock.operator.planning.compute.failures import backing_off, failure, last_failure
+from tussock.operator.planning.compute.failures import backoff_verdict, failure_verdict, last_failure
 from tussock.operator.planning.compute.gates import Gates
 from tussock.operator.planning.compute.health import health_of, is_ready_pod
 from tussock.operator.planning.compute.runs import (
@@ -33,15 +33,15 @@ from tussock.operator.planning.compute.runs import (
     living_status,
     stamp,
 )
-from tussock.operator.planning.words.comparison import marked
-from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.words.comparison import mark
+from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Apply, Delete, Emit, Manifest, Ref
 from tussock.operator.resources.compute import Compute
 
 _LOOK_SECONDS = 15.0
 """The interval of looks at a driver: no event reports what it has committed, or that it does not come up."""
 
-__all__ = ["Driving", "completed", "drive", "ended_status", "start", "stop"]
+__all__ = ["Driving", "completion", "drive", "ended_status", "start", "stop"]
 
 
 @dataclass(frozen=True)
@@ -68,56 +68,58 @@ def drive(
     lost = [run for run in runs if is_lost(run, now)]
     run = next((run for run in runs if run not in lost), None)
     if run is None:
-        return _replacing(lost, _absent(compute, store, job, free_name(compute, lost), gates, now))
+        return _add_node_lost_event(lost, _drive_without_pod(compute, store, job, free_name(compute, lost), gates, now))
     if run.is_leaving:
         status = {"driverPod": run.name}
-        return Driving(_leaving(compute, job, run), status=status, again_seconds=_LOOK_SECONDS)
+        return Driving(_drain_verdict(compute, job, run), status=status, again_seconds=_LOOK_SECONDS)
     if run.has_ended:
-        return _ended(compute, job, run, gates, now)
-    return _living(compute, job, run, gates, now, executors)
+        return _drive_ended_pod(compute, job, run, gates, now)
+    return _drive_running_pod(compute, job, run, gates, now, executors)
 
 
-def _leaving(compute: Compute, job: Job, run: JobRun) -> Verdict:
-    """The verdict while a pod takes its time to go; it says so if somebody else has deleted the pod."""
+def _drain_verdict(compute: Compute, job: Job, run: JobRun) -> Verdict:
+    """The verdict while a pod takes its time to end; it says so if another client has deleted the pod."""
     if run.template == job.template_hash and not compute.spec.suspend:
         told = f"Pod {run.name} was deleted; when it has ended its batch and stopped, another one starts."
     else:
         told = f"Waiting for pod {run.name} to end its batch and stop."
-    return progressing(Reason.DRAINING, told)
+    return progress_verdict(Reason.DRAINING, told)
 
 
-def _replacing(lost: Sequence[JobRun], found: Driving) -> Driving:
+def _add_node_lost_event(lost: Sequence[JobRun], found: Driving) -> Driving:
     """Adds an event if a driver starts although an older one has not gone."""
     if not lost or not found.actions:
         return found
     told = (
-        f"Pod {lost[0].name} was deleted and does not go: its node is lost. Another driver starts in its place, and "
-        "the store refuses what the old one may still commit. Where the checkpoint's volume can be mounted by one node "
-        "only, the new pod waits until the cluster gives the old node up (taint node.kubernetes.io/out-of-service)."
+        f"Pod {lost[0].name} was deleted and does not end: its node is lost. Another driver starts in its place, "
+        "and the store refuses anything that the old one still commits. If only one node can mount the checkpoint's "
+        "volume, the new pod waits until the cluster gives up the old node (taint node.kubernetes.io/out-of-service)."
     )
     return replace(found, actions=(*found.actions, Emit("Warning", "NodeLost", told)))
 
 
-def _absent(compute: Compute, store: str, job: Job, name: str, gates: Gates, now: datetime) -> Driving:
+def _drive_without_pod(compute: Compute, store: str, job: Job, name: str, gates: Gates, now: datetime) -> Driving:
     old = compute.status
     is_same_spec = old.get("observedGeneration") == compute.metadata.generation
     code = old.get("lastExitCode") if "completionTime" in old else None
     kind = compute.spec.restart_policy.type or ("Always" if compute.spec.mode == "Streaming" else "OnFailure")
     if code == 0 and kind != "Always":
-        return completed(compute, {"driverPod": None})
+        return completion(compute, {"driverPod": None})
     if compute.spec.suspend:
-        return Driving(_suspended(), status={"driverPod": None, "nextRestartTime": None})
+        return Driving(_suspension(), status={"driverPod": None, "nextRestartTime": None})
     failures = int(old.get("failures", 0))
     if code not in (None, 0) and not is_same_spec:
-        # Somebody has changed the job: earlier failures do not count.
+        # The spec has changed since: earlier failures do not count.
         failures = 0
     elif code not in (None, 0) and _is_over(compute, failures):
-        return Driving(failure(compute, failures, ""), status={"driverPod": None})
+        return Driving(failure_verdict(compute, failures, ""), status={"driverPod": None})
     status: dict[str, Any] = {"driverPod": None, "failures": failures}
     if failures == 0:
         status.update(completionTime=None, lastExitCode=None, nextRestartTime=None)
     elif (wait := _seconds_until(old.get("nextRestartTime"), now)) > 0:
-        verdict = wrong(Reason.BACKING_OFF, f"The driver starts again at {old['nextRestartTime']}.", progressing=True)
+        verdict = problem_verdict(
+            Reason.BACKING_OFF, f"The driver starts again at {old['nextRestartTime']}.", progressing=True
+        )
         return Driving(verdict, status=status, again_seconds=wait)
     has_run = "startTime" in old
     gate = gates.again if has_run else gates.first
@@ -144,7 +146,7 @@ def start(
         "nextRestartTime": None,
     }
     pod = job.driver_pod(compute, store, name, annotations)
-    return Driving(progressing(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(marked(pod)),), status)
+    return Driving(progress_verdict(Reason.RUNNING, f"Waiting for pod {name} to start."), (Apply(mark(pod)),), status)
 
 
 def stop(run: JobRun) -> Delete:
@@ -152,18 +154,20 @@ def stop(run: JobRun) -> Delete:
     return Delete(Ref("Pod", run.name))
 
 
-def _living(
+def _drive_running_pod(
     compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime, executors: Sequence[Manifest]
 ) -> Driving:
     status = living_status(run)
     serving = is_ready_pod(run.body)
     if compute.spec.suspend:
-        verdict = progressing(Reason.DRAINING, f"Waiting for pod {run.name} to end its batch, to be suspended.")
+        verdict = progress_verdict(
+            Reason.DRAINING, f"Waiting for pod {run.name} to end its batch before the job is suspended."
+        )
         return Driving(verdict, (stop(run),), status)
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first._replace(ready=serving), status=status)
-        verdict = progressing(Reason.ROLLING_OUT, f"Stopping pod {run.name}, to start it as the spec is now.")
+        verdict = progress_verdict(Reason.ROLLING_OUT, f"Stopping pod {run.name} to start it with the current spec.")
         return Driving(verdict, (stop(run),), status)
     verdict = health_of(compute, run.body, executors, now)
     # The verdict on a pod that does not come up changes with time alone.
@@ -189,41 +193,43 @@ def ended_status(run: JobRun, found: Next) -> dict[str, Any]:
     return status
 
 
-def _ended(compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime) -> Driving:
+def _drive_ended_pod(compute: Compute, job: Job, run: JobRun, gates: Gates, now: datetime) -> Driving:
     found = fate_of(compute, run)
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:
-        return completed(compute, status)
+        return completion(compute, status)
     if compute.spec.suspend:
-        return Driving(_suspended(), (stop(run),), {**status, "nextRestartTime": None})
+        return Driving(_suspension(), (stop(run),), {**status, "nextRestartTime": None})
     if run.template != job.template_hash:
         if gates.first is not None:
             return Driving(gates.first, status=status)
-        verdict = progressing(Reason.ROLLING_OUT, "Starting the driver as the spec is now.")
+        verdict = progress_verdict(Reason.ROLLING_OUT, "Starting the driver with the current spec.")
         fresh = {**status, "failures": 0, "nextRestartTime": None, "completionTime": None, "lastExitCode": None}
         return Driving(verdict, (stop(run),), fresh)
     if found.fate is Fate.FAILED:
-        return Driving(failure(compute, found.failures, run.told), status=status)
+        return Driving(failure_verdict(compute, found.failures, run.told), status=status)
     assert found.at is not None
     wait = (found.at - now).total_seconds()
     if wait > 0:
-        return Driving(backing_off(compute, run, found), status=status, again_seconds=wait)
+        return Driving(backoff_verdict(compute, run, found), status=status, again_seconds=wait)
     if gates.again is not None:
         return Driving(gates.again, status=status)
-    return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
+    return Driving(progress_verdict(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
 
 
-def completed(compute: Compute, status: Mapping[str, Any]) -> Driving:
+def completion(compute: Compute, status: Mapping[str, Any]) -> Driving:
     """The job is done: it matches its spec, and nothing more happens."""
     when = status.get("completionTime") or compute.status.get("completionTime")
     verdict = Verdict(
-        Reason.COMPLETED, f"The program ended well at {when}.", ready=True, progressing=False, degraded=False
+        Reason.COMPLETED, f"The program completed at {when}.", ready=True, progressing=False, degraded=False
     )
     return Driving(verdict, status={**status, "nextRestartTime": None})
 
 
-def _suspended() -> Verdict:
-    return idle(Reason.SUSPENDED, "The job rests; its checkpoint is kept. It goes on when spec.suspend is false.")
+def _suspension() -> Verdict:
+    return idle_verdict(
+        Reason.SUSPENDED, "The job is suspended and keeps its checkpoint. It continues when spec.suspend is false."
+    )
 
 
 def _is_over(compute: Compute, failures: int) -> bool:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from tussock.operator.planning.compute.runs import DRAINED, OUTAGE, JobRun, Next, stamp
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.resources.compute import Compute
 
-__all__ = ["backing_off", "failure", "last_failure"]
+__all__ = ["backoff_verdict", "failure_verdict", "last_failure"]
 
 _NOT_ITS_BATCHES = ("comes from", "was never committed", "too old to know")
 """Words of a `Fenced` that the store raises if a writer's batches belong to another query."""
@@ -22,33 +22,35 @@ def last_failure(run: JobRun) -> dict[str, Any] | None:
     return {name: value for name, value in found.items() if value not in ("", None)}
 
 
-def failure(compute: Compute, failures: int, told: str) -> Verdict:
+def failure_verdict(compute: Compute, failures: int, told: str) -> Verdict:
     """The verdict on a job that has failed for good."""
-    what = f" with: {told}" if told else ""
+    what = f"; the last failure: {told}" if told else ""
     most = compute.spec.restart_policy.max_restarts
     rule = "" if most is None else f" (maxRestarts is {most})"
-    return wrong(
+    return problem_verdict(
         _reason(told, Reason.FAILED),
-        f"The driver failed {_times(failures)}{rule}, at last{what}.{_advice(compute, told)} `kubectl logs` of its pod "
-        "has more; a change of the spec starts it again.",
+        f"The driver failed {_times(failures)}{rule}{what}.{_advice(compute, told)} See `kubectl logs` of its pod "
+        "for more; a change of the spec starts it again.",
     )
 
 
-def backing_off(compute: Compute, run: JobRun, found: Next) -> Verdict:
+def backoff_verdict(compute: Compute, run: JobRun, found: Next) -> Verdict:
     """The verdict on a driver that has ended and starts again after a pause."""
     at = stamp(found.at) if found.at else ""
     if run.exit_code in (0, DRAINED):
-        return progressing(Reason.BACKING_OFF, f"The driver ended with code {run.exit_code}; it starts again at {at}.")
+        return progress_verdict(
+            Reason.BACKING_OFF, f"The driver ended with code {run.exit_code}; it starts again at {at}."
+        )
     what = f": {run.told}" if run.told else ""
     if run.exit_code == OUTAGE:
-        told = f"The store was away, so the driver ended{what}. It starts again at {at}; "
-        told += "this is no failure of the program."
-        return wrong(Reason.BACKING_OFF, told, progressing=True)
+        told = f"The driver ended because it could not reach the store{what}. It starts again at {at}; "
+        told += "this does not count as a failure of the program."
+        return problem_verdict(Reason.BACKING_OFF, told, progressing=True)
     code = "without a code" if run.exit_code is None else f"with code {run.exit_code}"
-    return wrong(
+    return problem_verdict(
         _reason(run.told, Reason.DRIVER_FAILED),
-        f"The driver failed {code}{what}.{_advice(compute, run.told)} It starts again at {at}, after it failed "
-        f"{_times(found.failures)}; `kubectl logs {run.name}` has more.",
+        f"The driver failed {code}{what}.{_advice(compute, run.told)} It has failed "
+        f"{_times(found.failures)} and starts again at {at}; see `kubectl logs {run.name}` for more.",
         progressing=True,
     )
 
@@ -66,8 +68,8 @@ def _advice(compute: Compute, told: str) -> str:
     if not _is_another_query(told):
         return ""
     return (
-        f" Its checkpoint is not the one with which writer {compute.writer_id!r} began: put that one back, or delete "
-        "this Compute and make one with another writerId."
+        f" Its checkpoint is not the one with which writer {compute.writer_id!r} began: restore that one, or delete "
+        "this Compute and create one with another writerId."
     )
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.words.components import no_meta, waits_for_store
-from tussock.operator.planning.words.conditions import Reason, Verdict, is_serving, progressing, wrong
+from tussock.operator.planning.words.components import no_meta_message, store_wait_verdict
+from tussock.operator.planning.words.conditions import Reason, Verdict, is_serving, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.compute import Compute
 
@@ -26,20 +26,22 @@ def gates_of(compute: Compute, others: Mapping[Ref, Manifest], settled: Mapping[
     """The gates of a job; `settled` has the store's Metas and Compactors, and whether they match their specs now."""
     name = compute.spec.store_ref.name
     body = others.get(Ref("StateStore", name))
-    waits = waits_for_store(body, name)
+    waits = store_wait_verdict(body, name)
     metas = stores_metas(compute, others)
     if body is None or not metas:
-        missing = waits or progressing(Reason.WAITING_FOR_META, no_meta(body, name))
+        missing = waits or progress_verdict(Reason.WAITING_FOR_META, no_meta_message(body, name))
         return Gates(missing, missing)
     serving = [meta for meta in metas if is_serving(others[Ref("Meta", meta)])]
-    again = None if serving else progressing(Reason.WAITING_FOR_META, f"Waiting until Meta {', '.join(metas)} serves.")
+    again = (
+        None if serving else progress_verdict(Reason.WAITING_FOR_META, f"Waiting until Meta {', '.join(metas)} serves.")
+    )
     if waits is not None:
         return Gates(waits, again)
     for kind, reason in (("Meta", Reason.WAITING_FOR_META), ("Compactor", Reason.WAITING_FOR_COMPACTORS)):
         left = sorted(ref.name for ref, done in settled.items() if ref.kind == kind and not done)
         if left:
-            told = f"Waiting until {kind} {', '.join(left)} serves as asked."
-            return Gates(again or progressing(reason, told), again)
+            told = f"Waiting until {kind} {', '.join(left)} matches its spec."
+            return Gates(again or progress_verdict(reason, told), again)
     return Gates(again, again)
 
 
@@ -60,10 +62,10 @@ def writer_conflict(compute: Compute, others: Mapping[Ref, Manifest]) -> Verdict
             continue
         theirs = (body["metadata"].get("creationTimestamp") or "", ref.name)
         if (body["spec"].get("writerId") or ref.name) == compute.writer_id and theirs < mine:
-            return wrong(
+            return problem_verdict(
                 Reason.WRITER_ID_IN_USE,
-                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r} "
-                "already; delete one of the two, or make this one anew with another writerId.",
+                f"Compute {ref.name} commits to StateStore {compute.spec.store_ref.name} as {compute.writer_id!r}, "
+                "too. Delete one of the two, or create this one again with another writerId.",
             )
     return None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, ready, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict, ready_verdict
 from tussock.operator.planning.words.model import Manifest, seconds_since
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.compute import Compute
@@ -29,25 +29,27 @@ def health_of(compute: Compute, pod: Manifest, executors: Sequence[Manifest], no
         problem = next(filter(None, (pod_problem(executor, now) for executor in executors)), None)
         if problem is not None and not serving:
             # Spark waits for its first executor without reporting it.
-            return wrong(problem.reason, problem.message, progressing=True)
+            return problem_verdict(problem.reason, problem.message, progressing=True)
         if compute.spec.mode == "Batch":
-            return progressing(Reason.RUNNING, f"Pod {name} runs the program.")
-        return ready(f"Pod {name} runs the stream; {serving} executors are ready.")
+            return progress_verdict(Reason.RUNNING, f"Pod {name} runs the program.")
+        return ready_verdict(f"Pod {name} runs the stream; {serving} executors are ready.")
     problem = pod_problem(pod, now)
     # A container that is not ready for a minute may still be starting: Spark and the first batch take that long.
     if problem is not None and problem.reason is not Reason.PROBE_FAILED:
-        return wrong(problem.reason, problem.message, progressing=True)
+        return problem_verdict(problem.reason, problem.message, progressing=True)
     age = seconds_since(pod["metadata"].get("creationTimestamp"), now)
     if age >= STARTING_SECONDS:
         where = "kubectl logs" if phase == "Running" else "kubectl describe pod"
         # Without the minutes, since each would be a write of the status.
-        told = f"Pod {name} is {phase} for long, and its job does not run; {where} {name} may say why."
-        return wrong(Reason.PROBE_FAILED, told, progressing=True)
+        told = (
+            f"Pod {name} is {phase} for more than {STARTING_SECONDS:g} s and its job does not run; see {where} {name}."
+        )
+        return problem_verdict(Reason.PROBE_FAILED, told, progressing=True)
     if _has_ended(pod):
-        return progressing(Reason.DRAINING, f"Pod {name} is ending.")
+        return progress_verdict(Reason.DRAINING, f"Pod {name} is ending.")
     if phase == "Running":
-        return progressing(Reason.RUNNING, f"Pod {name} has started; the job does not run yet.")
-    return progressing(Reason.RUNNING, f"Waiting for pod {name} to start.")
+        return progress_verdict(Reason.RUNNING, f"Pod {name} has started; the job does not run yet.")
+    return progress_verdict(Reason.RUNNING, f"Waiting for pod {name} to start.")
 
 
 def _has_ended(pod: Manifest) -> bool:

@@ -14,7 +14,7 @@ from tussock.operator.manifests.compute.pods import image_trial, trial_name
 from tussock.operator.planning.compute.drivers import Driving
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.runs import JobRun, has_ended, living_status
-from tussock.operator.planning.words.conditions import Reason, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref
 from tussock.operator.planning.words.rollout import pod_problem
 from tussock.operator.resources.compute import Compute
@@ -36,16 +36,16 @@ def try_image(
     status = living_status(run)
     if trial is None:
         made = Apply(image_trial(compute, store, job.template, job.image))
-        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (made,), status)
+        return Driving(progress_verdict(Reason.ROLLING_OUT, _message(job), serving=True), (made,), status)
     if _image(trial) != job.image:
         gone = (Delete(Ref("Pod", trial_name(compute.name))),) if not trial["metadata"].get("deletionTimestamp") else ()
-        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), gone, status)
+        return Driving(progress_verdict(Reason.ROLLING_OUT, _message(job), serving=True), gone, status)
     problem = pod_problem(trial, now)
     if problem is not None and not has_ended(trial):
-        told = f"{problem.message} The driver with image {_image(run.body)} goes on meanwhile."
-        return Driving(wrong(problem.reason, told, serving=True, progressing=True), (), status, LOOK_SECONDS)
+        told = f"{problem.message} The driver with image {_image(run.body)} continues meanwhile."
+        return Driving(problem_verdict(problem.reason, told, serving=True, progressing=True), (), status, LOOK_SECONDS)
     if not has_ended(trial):
-        return Driving(progressing(Reason.ROLLING_OUT, _told(job), serving=True), (), status, LOOK_SECONDS)
+        return Driving(progress_verdict(Reason.ROLLING_OUT, _message(job), serving=True), (), status, LOOK_SECONDS)
     # Whatever its exit code: the image was there.
     return None
 
@@ -55,5 +55,5 @@ def _image(pod: Manifest) -> str:
     return str(found["image"])
 
 
-def _told(job: Job) -> str:
-    return f"Trying image {job.image} before the driver is stopped for it."
+def _message(job: Job) -> str:
+    return f"Trying image {job.image} before the driver stops for it."

@@ -16,17 +16,17 @@ from tussock.operator.manifests.compute.spark_security import spark_secret_name
 from tussock.operator.manifests.meta import meta_address
 from tussock.operator.manifests.settings import Defaults
 from tussock.operator.manifests.transport_security import has_tls, job_secret
-from tussock.operator.planning.compute.certificates import JobCertificate, issued_to, plan_certificate
+from tussock.operator.planning.compute.certificates import JobCertificate, certificate_deletes, plan_certificate
 from tussock.operator.planning.compute.drivers import Driving, drive, stop
 from tussock.operator.planning.compute.gates import Gates, gates_of, stores_metas, writer_conflict
 from tussock.operator.planning.compute.health import is_ready_pod
 from tussock.operator.planning.compute.image_trials import try_image
 from tussock.operator.planning.compute.runs import JobRun, has_ended, run_of, stamp
 from tussock.operator.planning.compute.runs_by_schedule import drive_by_schedule
-from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret, secret_version
+from tussock.operator.planning.compute.secrets import DRAW_SPARK_SECRET, foreign_secret_verdict, secret_version
 from tussock.operator.planning.words.comparison import applies, prunes
 from tussock.operator.planning.words.components import stamps, status_conditions
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.facts import DriverFact
 from tussock.operator.planning.words.model import (
     Action,
@@ -79,13 +79,13 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     body = observed.others.get(Ref("StateStore", compute.spec.store_ref.name))
     store = parse_store(body) if body is not None else None
     if compute.is_being_deleted:
-        return _leaving(compute, observed, store, runs, now)
+        return _plan_deletion(compute, observed, store, runs, now)
     gates = gates_of(compute, observed.others, observed.facts.settled)
     if store is not None and store.is_being_deleted:
-        verdict = progressing(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver is stopped.")
-        return _plan(compute, observed, _stopping(runs), Driving(verdict), None, now)
+        verdict = progress_verdict(Reason.DELETING, f"StateStore {store.name} is being deleted, so the driver stops.")
+        return _plan(compute, observed, _stops(runs), Driving(verdict), None, now)
     if store is not None and store.spec.paused:
-        told = f"StateStore {store.name} is paused: nothing is changed until spec.paused is false."
+        told = f"StateStore {store.name} is paused: the operator changes nothing until spec.paused is false."
         paused = Verdict(Reason.PAUSED, told, ready=_is_serving(runs), progressing=False, degraded=False)
         return _plan(compute, observed, (), Driving(paused), None, now)
     metas = stores_metas(compute, observed.others)
@@ -101,25 +101,36 @@ def plan_compute(compute: Compute, observed: Observed[ComputeFacts], now: dateti
     job = compute_manifests(compute, store, addresses, facts.defaults, facts.application, secret or "")
     due, has_cert_manager = facts.certificate_due, facts.has_cert_manager
     certificate = plan_certificate(compute, store, observed, now, due=due, has_cert_manager=has_cert_manager)
-    driving = _driving(compute, store, job, observed, gates, certificate, runs, now)
+    driving = _plan_driver(compute, store, job, observed, gates, certificate, runs, now)
     wanted = [*job.manifests, *certificate.manifests]
     applied = applies(wanted, observed.children)
-    actions: list[Action] = [Hold(), *applied, *_lost_claim(compute, applied, observed.children), *certificate.actions]
+    actions: list[Action] = [
+        Hold(),
+        *applied,
+        *_lost_claim_event(compute, applied, observed.children),
+        *certificate.actions,
+    ]
     if secret is None:
         # Only once the secret exists: the driver's pod is made from it, and a running driver continues with the old
         # one.
         actions.append(Work(DRAW_SPARK_SECRET, {}))
-        told = "The secret that driver and executors share is being made."
-        driving = Driving(progressing(Reason.RECONCILING, told, serving=_is_serving(runs)))
+        told = "The operator is creating the secret that driver and executors share."
+        driving = Driving(progress_verdict(Reason.RECONCILING, told, serving=_is_serving(runs)))
     actions += [*prunes([*wanted, *observed.pods()], observed.children), *driving.actions]
-    actions += _refreshed(compute, job, store, observed, driving)
+    actions += _refreshes(compute, job, store, observed, driving)
     if job.kept and any(isinstance(action, Apply) and action.manifest["kind"] == "Pod" for action in actions):
         told = ", ".join(job.kept)
-        actions.append(Emit("Warning", "PodTemplateKept", f"Of the pod templates these were not taken over: {told}."))
+        actions.append(
+            Emit(
+                "Warning",
+                "PodTemplateKept",
+                f"The operator sets or forbids, and so ignored, these fields of the pod templates: {told}.",
+            )
+        )
     return _plan(compute, observed, tuple(actions), driving, job, now)
 
 
-def _driving(
+def _plan_driver(
     compute: Compute,
     store: StoreResource,
     job: Job,
@@ -130,14 +141,14 @@ def _driving(
     now: datetime,
 ) -> Driving:
     """What to do with the driver."""
-    foreign = foreign_secret(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
+    foreign = foreign_secret_verdict(compute, spark_secret_name(compute.name), observed.others) or certificate.foreign
     conflict = writer_conflict(compute, observed.others) or foreign
     if conflict is not None:
-        return Driving(conflict, _stopping(runs))
+        return Driving(conflict, _stops(runs))
     if certificate.missing is not None:
         gates = Gates(gates.first or certificate.missing, gates.again or certificate.missing)
     if observed.facts.missing:
-        missing = wrong(Reason.INVALID_SPEC, observed.facts.missing)
+        missing = problem_verdict(Reason.INVALID_SPEC, observed.facts.missing)
         gates = Gates(missing, missing)
     executors = _executors(observed)
     if compute.spec.schedule and not compute.spec.suspend:
@@ -154,27 +165,27 @@ def _driving(
     return found
 
 
-def _lost_claim(compute: Compute, applied: Sequence[Apply], children: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
+def _lost_claim_event(compute: Compute, applied: Sequence[Apply], children: Mapping[Ref, Manifest]) -> tuple[Emit, ...]:
     """An event if the checkpoint of a job that has run is made anew, so that all its progress is gone."""
     claim = Ref("PersistentVolumeClaim", checkpoint_claim(compute))
     if "startTime" not in compute.status or claim in children or claim not in {ref_of(one.manifest) for one in applied}:
         return ()
     told = (
-        f"PersistentVolumeClaim {claim.name} with the job's checkpoint was gone, and an empty one is made. A query "
-        f"that begins anew under writer {compute.writer_id!r} is refused by the store: bring the checkpoint back, or "
-        "delete this Compute and make one with another writerId."
+        f"PersistentVolumeClaim {claim.name} with the job's checkpoint is gone, so the operator creates an empty "
+        f"one. The store refuses a query that starts again under writer {compute.writer_id!r}: restore the checkpoint, "
+        "or delete this Compute and create one with another writerId."
     )
     return (Emit("Warning", str(Reason.CHECKPOINT_LOST), told),)
 
 
-def _stopping(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
+def _stops(runs: Sequence[JobRun]) -> tuple[Delete, ...]:
     return tuple(stop(run) for run in runs if not run.is_leaving)
 
 
-def _refreshed(
+def _refreshes(
     compute: Compute, job: Job, store: StoreResource, observed: Observed[ComputeFacts], driving: Driving
 ) -> list[Action]:
-    """Make kubelets fetch changed files of running pods; by themselves they look after a minute or two."""
+    """Annotations that make kubelets fetch changed files of running pods; by themselves they take a minute or two."""
     stopping = {action.ref.name for action in driving.actions if isinstance(action, Delete)}
     pods = [pod for pod in observed.pods() if not has_ended(pod) and pod["metadata"]["name"] not in stopping]
     secrets = [job_secret(store, compute.name)] if has_tls(store) else []
@@ -191,29 +202,30 @@ def _refreshed(
     ]
 
 
-def _leaving(
+def _plan_deletion(
     compute: Compute,
     observed: Observed[ComputeFacts],
     store: StoreResource | None,
     runs: Sequence[JobRun],
     now: datetime,
 ) -> Plan:
-    """Let drivers end in order, then release; executors go with them, by their owner references."""
+    """The plan that lets drivers end in order, then releases; executors go with them, by their owner references."""
     if not runs:
-        verdict = progressing(Reason.DELETING, "The driver has ended; the rest goes with this object.")
-        return _plan(compute, observed, (*issued_to(observed), Release()), Driving(verdict), None, now)
+        verdict = progress_verdict(
+            Reason.DELETING, "The driver has ended; Kubernetes deletes the other children with this Compute."
+        )
+        return _plan(compute, observed, (*certificate_deletes(observed), Release()), Driving(verdict), None, now)
     deadline = store.spec.deletion_deadline_seconds if store else _DELETION_SECONDS
     # A driver may use its whole time for the end, whatever the deadline is.
     left = max(deadline, DRAIN_SECONDS + 10) - seconds_since(compute.metadata.deletion_timestamp, now)
     if left <= 0:
-        told = (
-            f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be gone. This object goes without it."
-        )
+        pod = f"Pod {runs[0].name} has not ended after {deadline:g} s; its node may be lost."
+        told = f"{pod} The operator deletes this Compute without waiting for it."
         end = Emit("Warning", str(Reason.DELETION_GAVE_UP), told)
-        give_up: tuple[Action, ...] = (end, *issued_to(observed), Release())
-        return _plan(compute, observed, give_up, Driving(wrong(Reason.DELETION_GAVE_UP, told)), None, now)
-    verdict = progressing(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
-    return _plan(compute, observed, _stopping(runs), Driving(verdict, again_seconds=left), None, now)
+        give_up: tuple[Action, ...] = (end, *certificate_deletes(observed), Release())
+        return _plan(compute, observed, give_up, Driving(problem_verdict(Reason.DELETION_GAVE_UP, told)), None, now)
+    verdict = progress_verdict(Reason.DRAINING, f"Waiting for pod {runs[0].name} to end its batch and stop.")
+    return _plan(compute, observed, _stops(runs), Driving(verdict, again_seconds=left), None, now)
 
 
 def _plan(

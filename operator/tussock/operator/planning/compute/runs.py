@@ -117,7 +117,7 @@ def run_of(pod: Manifest) -> JobRun:
         is_leaving=bool(metadata.get("deletionTimestamp")),
         has_ended=is_over,
         exit_code=state.get("exitCode", 0 if status.get("phase") == "Succeeded" else None),
-        told=_told(state, status),
+        told=_failure_cause(state, status),
         log=_last_words(state)[1],
         started=_moment(started),
         ended=_moment(ended) if is_over else None,
@@ -144,7 +144,7 @@ def free_name(compute: Compute, lost: Sequence[JobRun]) -> str:
     return name if name not in taken else next(f"{name}-{n}" for n in count(2) if f"{name}-{n}" not in taken)
 
 
-def _told(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+def _failure_cause(state: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """The cause from the termination message, or a reason: `OOMKilled`, or for the whole pod, such as `Evicted`."""
     if state.get("reason") == "OOMKilled":
         return "it used more memory than its limit (OOMKilled); raise driver.memory or driver.resources"

@@ -10,12 +10,12 @@ from datetime import datetime
 
 from tussock.operator.manifests.compute.job import Job
 from tussock.operator.planning.compute.drivers import Driving, ended_status, start, stop
-from tussock.operator.planning.compute.failures import failure
+from tussock.operator.planning.compute.failures import failure_verdict
 from tussock.operator.planning.compute.gates import Gates
 from tussock.operator.planning.compute.health import health_of
 from tussock.operator.planning.compute.runs import Fate, JobRun, fate_of, free_name, is_lost, living_status, stamp
 from tussock.operator.planning.schedules import parse_schedule
-from tussock.operator.planning.words.conditions import Reason, Verdict, idle, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, idle_verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Action, Manifest
 from tussock.operator.resources.compute import Compute
 
@@ -37,11 +37,11 @@ def drive_by_schedule(
     schedule = parse_schedule(compute.spec.schedule, compute.spec.time_zone)
     known = [compute.metadata.creation_timestamp, compute.status.get("lastScheduleTime", "")]
     last = max(datetime.fromisoformat(text) for text in [*known, *(run.scheduled for run in runs)] if text)
-    newest, upcoming = schedule.latest(now), schedule.next(now)
+    newest, upcoming = schedule.latest_time(now), schedule.next_time(now)
     due = newest if newest > last else None
-    found = _due(compute, store, job, name, runs, due, gates.first, now) if due is not None else None
+    found = _drive_due_run(compute, store, job, name, runs, due, gates.first, now) if due is not None else None
     if found is None:
-        found = _between(compute, store, job, name, runs, upcoming, gates.again, now, executors)
+        found = _drive_between_runs(compute, store, job, name, runs, upcoming, gates.again, now, executors)
     waits = [wait for wait in (found.again_seconds, (upcoming - now).total_seconds()) if wait is not None]
     status = {**found.status, "nextScheduleTime": stamp(upcoming)}
     handled = [run.scheduled for run in runs if run.scheduled]
@@ -50,7 +50,7 @@ def drive_by_schedule(
     return Driving(found.verdict, found.actions, status, min(waits))
 
 
-def _due(
+def _drive_due_run(
     compute: Compute,
     store: str,
     job: Job,
@@ -68,13 +68,13 @@ def _due(
         return None
     stopping: tuple[Action, ...] = tuple(stop(run) for run in runs if not run.is_leaving)
     if runs:
-        told = f"Stopping {runs[0].name}, to start the run of {stamp(due)}."
-        return Driving(progressing(Reason.RUNNING, told), stopping, {"driverPod": runs[0].name})
+        told = f"Stopping pod {runs[0].name} to start the run of {stamp(due)}."
+        return Driving(progress_verdict(Reason.RUNNING, told), stopping, {"driverPod": runs[0].name})
     begun = start(compute, store, job, name, 0, _restarts(compute), now, stamp(due))
     return Driving(begun.verdict, begun.actions, {**begun.status, "lastScheduleTime": stamp(due)})
 
 
-def _between(
+def _drive_between_runs(
     compute: Compute,
     store: str,
     job: Job,
@@ -90,7 +90,9 @@ def _between(
     if living:
         run = max(living, key=lambda run: run.scheduled)
         if run.is_leaving:
-            return Driving(progressing(Reason.DRAINING, f"Waiting for pod {run.name} to stop."), (), living_status(run))
+            return Driving(
+                progress_verdict(Reason.DRAINING, f"Waiting for pod {run.name} to stop."), (), living_status(run)
+            )
         return Driving(health_of(compute, run.body, executors, now), (), living_status(run), 30.0)
     when = f"The next run is at {stamp(upcoming)}."
     if not runs:
@@ -101,23 +103,23 @@ def _between(
             scheduled = compute.status.get("lastScheduleTime", "")
             failures = int(compute.status.get("failures", 0))
             return start(compute, store, job, name, failures, _restarts(compute), now, scheduled)
-        return Driving(idle(Reason.SCHEDULED, when), (), {"driverPod": None})
+        return Driving(idle_verdict(Reason.SCHEDULED, when), (), {"driverPod": None})
     run = max(runs, key=lambda run: run.scheduled)
     found = fate_of(compute, run)
     status = ended_status(run, found)
     if found.fate is Fate.COMPLETED:
-        return Driving(idle(Reason.SCHEDULED, f"The run of {run.scheduled} ended well. {when}"), (), status)
+        return Driving(idle_verdict(Reason.SCHEDULED, f"The run of {run.scheduled} completed. {when}"), (), status)
     if found.fate is Fate.FAILED:
-        verdict = failure(compute, found.failures, run.told)
+        verdict = failure_verdict(compute, found.failures, run.told)
         return Driving(verdict._replace(message=f"{verdict.message} {when}"), (), {**status, "nextRestartTime": None})
     assert found.at is not None
     wait = (found.at - now).total_seconds()
     if wait <= 0 and gate is not None:
         return Driving(gate, (), status)
     if wait <= 0:
-        return Driving(progressing(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
+        return Driving(progress_verdict(Reason.RUNNING, "Starting the driver again."), (stop(run),), status)
     told = f"The run of {run.scheduled} failed: {run.told or 'see its log'}. It starts again at {stamp(found.at)}."
-    return Driving(wrong(Reason.DRIVER_FAILED, told, progressing=True), (), status, wait)
+    return Driving(problem_verdict(Reason.DRIVER_FAILED, told, progressing=True), (), status, wait)
 
 
 def _restarts(compute: Compute) -> int:

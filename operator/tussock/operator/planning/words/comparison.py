@@ -19,7 +19,7 @@ from typing import Any
 
 from tussock.operator.planning.words.model import Apply, Delete, Manifest, Ref, ref_of
 
-__all__ = ["APPLIED", "applies", "differences", "digest", "marked", "prunes"]
+__all__ = ["APPLIED", "applies", "differences", "digest", "mark", "prunes"]
 
 APPLIED = "tussock.dev/applied"
 """Annotation of every child: the digest of the manifest that we applied last."""
@@ -55,8 +55,8 @@ def digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def marked(manifest: Manifest) -> Manifest:
-    """The manifest with its own digest in an annotation, as it is applied."""
+def mark(manifest: Manifest) -> Manifest:
+    """Mark a manifest, as it is applied, with its own digest in an annotation; returns a copy."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED: digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -65,19 +65,19 @@ def marked(manifest: Manifest) -> Manifest:
 def applies(wanted: Sequence[Manifest], children: Mapping[Ref, Manifest]) -> tuple[Apply, ...]:
     """An `Apply` for each of the wanted children that is missing, was made by other code or was edited."""
     found = []
-    for manifest in map(marked, wanted):
+    for manifest in map(mark, wanted):
         child = children.get(ref_of(manifest))
         if child is None:
             found.append(Apply(manifest))
             continue
-        fitting = _grown(manifest, child)
+        fitting = _grow(manifest, child)
         if differences(fitting, child):
             found.append(Apply(fitting))
     return tuple(found)
 
 
-def _grown(manifest: Manifest, child: Manifest) -> Manifest:
-    """A claim as large as it is, if somebody has made it larger than our manifest: no server shrinks it."""
+def _grow(manifest: Manifest, child: Manifest) -> Manifest:
+    """Make a wanted claim as large as it is, if a client has made that larger: no server shrinks it."""
     if manifest["kind"] != "PersistentVolumeClaim":
         return manifest
     has = ((child.get("spec") or {}).get("resources") or {}).get("requests", {}).get("storage")
@@ -115,7 +115,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         ]
     if isinstance(ours, list | tuple):
         return _list_differences(ours, theirs, path)
-    return [] if _same(ours, theirs, path.rpartition(".")[2]) else [path]
+    return [] if _is_same(ours, theirs, path.rpartition(".")[2]) else [path]
 
 
 def _list_differences(ours: Sequence[Any], theirs: Any, path: str) -> list[str]:
@@ -144,11 +144,11 @@ def _list_differences(ours: Sequence[Any], theirs: Any, path: str) -> list[str]:
     ]
 
 
-def _same(ours: Any, theirs: Any, name: str) -> bool:
+def _is_same(ours: Any, theirs: Any, name: str) -> bool:
     if ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool):
         return True
     if theirs is None:
-        # The server left it out because it is the default, or somebody removed it.
+        # The server left it out because it is the default, or a client removed it.
         return not ours and name not in _NOT_EMPTY_BY_DEFAULT
     if isinstance(ours, bool) or isinstance(theirs, bool):
         return False

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from tussock.operator.manifests.labels import digest
-from tussock.operator.planning.words.comparison import differences, marked
-from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progressing
+from tussock.operator.planning.words.comparison import differences, mark
+from tussock.operator.planning.words.conditions import Condition, Reason, Verdict, conditions, progress_verdict
 from tussock.operator.planning.words.model import Annotate, Delete, Manifest, Ref, ref_of
 from tussock.operator.planning.words.rollout import rollout
 from tussock.operator.resources.common import Resource
@@ -16,12 +16,12 @@ __all__ = [
     "image_of",
     "is_settled",
     "last_verdict",
-    "no_meta",
+    "no_meta_message",
     "obstacle_of",
     "stamps",
     "status_conditions",
-    "torn_down",
-    "waits_for_store",
+    "store_wait_verdict",
+    "workload_deletes",
 ]
 
 SECRETS_SEEN = "tussock.dev/secrets-seen"
@@ -57,24 +57,24 @@ def obstacle_of(store: Mapping[str, Any] | None, name: str) -> str:
         return f"There is no StateStore {name} in this namespace; create it, or correct spec.storeRef."
     obstacle = (store.get("status") or {}).get("obstacle")
     if obstacle is None:
-        return f"StateStore {name} is being looked at for the first time."
+        return f"The operator is checking StateStore {name} for the first time."
     return f"StateStore {name} is not usable: {obstacle}" if obstacle else ""
 
 
-def waits_for_store(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
+def store_wait_verdict(store: Mapping[str, Any] | None, name: str) -> Verdict | None:
     """The verdict on a component that cannot start because of its store; `None` if it can."""
     obstacle = obstacle_of(store, name)
-    return progressing(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
+    return progress_verdict(Reason.WAITING_FOR_STORE, obstacle) if obstacle else None
 
 
-def no_meta(store: Mapping[str, Any] | None, name: str) -> str:
-    """A message that a store has no meta nodes: those of its section are on their way, others somebody has to make."""
+def no_meta_message(store: Mapping[str, Any] | None, name: str) -> str:
+    """A message that a store has no meta nodes: the operator creates those of its section, users the others."""
     if ((store or {}).get("spec") or {}).get("meta") is not None:
-        return f"Meta {name} of StateStore {name} is being made."
-    return f"There is no Meta of StateStore {name}; create one, or give the store a meta section."
+        return f"The operator is creating Meta {name} of StateStore {name}."
+    return f"There is no Meta of StateStore {name}; create one, or set spec.meta of the store."
 
 
-def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
+def workload_deletes(store: Mapping[str, Any] | None, workload: Manifest | None) -> tuple[Delete, ...]:
     """A `Delete` of a component's workload, when its store is being deleted and jobs have drained.
 
     This includes components that users made themselves: such a resource stays, and has nothing to do.
@@ -88,7 +88,7 @@ def torn_down(store: Mapping[str, Any] | None, workload: Manifest | None) -> tup
 
 def is_settled(wanted: Manifest, observed: Manifest | None, now: datetime) -> bool:
     """Whether a workload matches its manifest and has rolled out, so that those that wait for it may continue."""
-    if observed is None or differences(marked(wanted), observed):
+    if observed is None or differences(mark(wanted), observed):
         return False
     return rollout(observed, (), now).done
 

@@ -27,14 +27,14 @@ __all__ = [
     "Reason",
     "Verdict",
     "conditions",
-    "idle",
+    "idle_verdict",
     "is_current",
     "is_ready",
     "is_serving",
-    "progressing",
-    "ready",
+    "problem_verdict",
+    "progress_verdict",
+    "ready_verdict",
     "transitions",
-    "wrong",
 ]
 
 Condition: TypeAlias = dict[str, Any]
@@ -103,22 +103,22 @@ class Verdict(NamedTuple):
     degraded: bool
 
 
-def ready(message: str) -> Verdict:
+def ready_verdict(message: str) -> Verdict:
     """It serves, as its spec asks."""
     return Verdict(Reason.READY, message, ready=True, progressing=False, degraded=False)
 
 
-def progressing(reason: Reason, message: str, *, serving: bool = False) -> Verdict:
+def progress_verdict(reason: Reason, message: str, *, serving: bool = False) -> Verdict:
     """It is on its way and nothing is wrong; `serving`: it serves meanwhile."""
     return Verdict(reason, message, ready=serving, progressing=True, degraded=False)
 
 
-def wrong(reason: Reason, message: str, *, serving: bool = False, progressing: bool = False) -> Verdict:
-    """A problem; `serving`: the pods from before still serve."""
+def problem_verdict(reason: Reason, message: str, *, serving: bool = False, progressing: bool = False) -> Verdict:
+    """A problem; `serving`: the old pods still serve."""
     return Verdict(reason, message, ready=serving, progressing=progressing, degraded=True)
 
 
-def idle(reason: Reason, message: str) -> Verdict:
+def idle_verdict(reason: Reason, message: str) -> Verdict:
     """It does nothing, as requested."""
     return Verdict(reason, message, ready=False, progressing=False, degraded=False)
 

@@ -9,11 +9,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tussock.operator.manifests.labels import MANAGED_BY, OWNER_KIND_LABEL, OWNER_LABEL
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict
 from tussock.operator.planning.words.model import Manifest, Ref
 from tussock.operator.resources.common import API_VERSION, Resource
 
-__all__ = ["Holder", "belongs", "holder_in", "holder_of", "in_the_way", "is_of_former", "name_in_use", "uses"]
+__all__ = [
+    "Holder",
+    "belongs",
+    "foreign_object_verdict",
+    "holder_in",
+    "holder_of",
+    "is_of_former",
+    "name_in_use_message",
+    "uses",
+]
 
 _MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 _NAMED = {"claimName": "PersistentVolumeClaim", "secretName": "Secret", "serviceAccountName": "ServiceAccount"}
@@ -63,23 +72,24 @@ def is_of_former(found: Mapping[str, Any], holder: Holder) -> bool:
     )
 
 
-def name_in_use(ref: Ref, namespace: str, holder: Holder) -> str:
-    """A message that somebody else's object has the name of a child, and what to do."""
+def name_in_use_message(ref: Ref, namespace: str, holder: Holder) -> str:
+    """A message that an object which is not the resource's has the name of a child, and what to do."""
     labels = f"{_MANAGED_BY_LABEL}={MANAGED_BY} {OWNER_KIND_LABEL}={holder.kind} {OWNER_LABEL}={holder.name}"
     return (
-        f"There is a {ref.kind} {ref.name} in namespace {namespace} that is not of {holder.kind} {holder.name}, which "
-        "needs the name. It is left as it is. Give it another name or delete it, if nobody needs it; or take another "
-        f"name for {holder.kind} {holder.name}. To hand it over for good, label it {labels}."
+        f"There is a {ref.kind} {ref.name} in namespace {namespace} that does not belong to {holder.kind} "
+        f"{holder.name}, which needs the name. The operator does not touch it. Delete it, or create it again under "
+        f"another name; or create {holder.kind} {holder.name} again under another name. To hand it over for good, "
+        f"label it {labels}."
     )
 
 
-def in_the_way(ref: Ref, found: Mapping[str, Any], namespace: str, holder: Holder) -> Verdict:
+def foreign_object_verdict(ref: Ref, found: Mapping[str, Any], namespace: str, holder: Holder) -> Verdict:
     """The verdict if an object with the name of a child does not belong to the resource; `found` is its body."""
     if is_of_former(found, holder):
         # It goes with that resource; a person who is asked to delete it could delete the next object with that name.
-        told = f"Waiting until what a former resource of this name had is gone: {ref.kind} {ref.name}."
-        return progressing(Reason.RECONCILING, told)
-    return wrong(Reason.NAME_IN_USE, name_in_use(ref, namespace, holder))
+        told = f"Waiting until Kubernetes has deleted what a former resource of this name owned: {ref.kind} {ref.name}."
+        return progress_verdict(Reason.RECONCILING, told)
+    return problem_verdict(Reason.NAME_IN_USE, name_in_use_message(ref, namespace, holder))
 
 
 def uses(manifest: Manifest, ref: Ref) -> bool:
@@ -87,20 +97,20 @@ def uses(manifest: Manifest, ref: Ref) -> bool:
     if manifest["kind"] == "RoleBinding":
         granted = {(subject["kind"], subject["name"]) for subject in manifest.get("subjects") or ()}
         return tuple(ref) in {("Role", manifest["roleRef"]["name"]), *granted}
-    return ref in set(_used(manifest.get("spec")))
+    return ref in set(_used_refs(manifest.get("spec")))
 
 
-def _used(part: Any) -> Iterator[Ref]:
+def _used_refs(part: Any) -> Iterator[Ref]:
     if isinstance(part, Mapping):
         for field, value in part.items():
             if field in _NAMED and isinstance(value, str):
                 yield Ref(_NAMED[field], value)
             elif field in _HOLDS and isinstance(value, Mapping) and "name" in value:
                 yield Ref(_HOLDS[field], value["name"])
-            yield from _used(value)
+            yield from _used_refs(value)
     elif isinstance(part, list | tuple):
         for entry in part:
-            yield from _used(entry)
+            yield from _used_refs(entry)
 
 
 def _is_labelled(found: Mapping[str, Any], holder: Holder) -> bool:

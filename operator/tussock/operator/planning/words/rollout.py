@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tussock.operator.planning.words.conditions import Reason, Verdict, progressing, ready, wrong
+from tussock.operator.planning.words.conditions import Reason, Verdict, problem_verdict, progress_verdict, ready_verdict
 from tussock.operator.planning.words.model import Manifest, seconds_since
 
 __all__ = ["PodProblem", "Rollout", "pod_problem", "rollout", "verdict_of"]
@@ -60,21 +60,21 @@ def verdict_of(found: Rollout, what: str, image: str) -> Verdict:
     """The verdict on a component with that rollout; `what` are its nodes, such as `meta nodes`."""
     serving = found.ready > 0 or (found.done and found.wanted == 0)
     if found.problem:
-        old = " The pods from before still serve." if serving else ""
+        old = " The old pods still serve." if serving else ""
         if found.problem.reason is Reason.UNSCHEDULABLE:
-            return progressing(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
-        return wrong(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
+            return progress_verdict(Reason.UNSCHEDULABLE, found.problem.message + old, serving=serving)
+        return problem_verdict(found.problem.reason, found.problem.message + old, serving=serving, progressing=True)
     if found.done and not found.wanted:
-        return ready(f"No {what} are asked for.")
+        return ready_verdict(f"The spec asks for no {what}.")
     if found.done:
-        return ready(f"All {found.wanted} {what} serve.")
+        return ready_verdict(f"All {found.wanted} {what} serve.")
     if found.updated > found.wanted and found.ready >= found.wanted:
         left = found.updated - found.wanted
         told = f"{found.wanted} {what} serve; {left} more {'is' if left == 1 else 'are'} being stopped."
-        return progressing(Reason.ROLLING_OUT, told, serving=serving)
+        return progress_verdict(Reason.ROLLING_OUT, told, serving=serving)
     # Old pods serve until new ones do, so serving pods are counted as old first.
     new = max(0, found.ready - (found.replicas - found.updated))
-    return progressing(
+    return progress_verdict(
         Reason.ROLLING_OUT,
         f"{new} of {found.wanted} {what} serve with image {image}.",
         serving=serving,
@@ -105,13 +105,13 @@ def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) ->
     if reason in _PULL:
         return PodProblem(
             Reason.IMAGE_PULL_FAILED,
-            f"Pod {pod} cannot pull image {container.get('image', '')}: {said or reason}. Give an image that exists "
+            f"Pod {pod} cannot pull image {container.get('image', '')}: {said or reason}. Set an image that exists "
             "and that the nodes may pull (spec.images, pullSecrets).",
         )
     if reason in _CONFIG:
         return PodProblem(
             Reason.CONTAINER_CONFIG_FAILED,
-            f"The container of pod {pod} cannot be made: {said or reason}. The message names what is missing.",
+            f"Kubernetes cannot create the container of pod {pod}: {said or reason}. Provide what the message names.",
         )
     ended = (container.get("lastState") or {}).get("terminated") or state.get("terminated") or {}
     if reason == "CrashLoopBackOff" or (container.get("restartCount", 0) >= 2 and not container.get("ready")):
@@ -124,7 +124,7 @@ def _container_problem(pod: str, container: Mapping[str, Any], now: datetime) ->
     if running and not container.get("ready") and seconds_since(running.get("startedAt"), now) > NOT_READY_SECONDS:
         return PodProblem(
             Reason.PROBE_FAILED,
-            f"Pod {pod} runs and is not ready. Its probe says why: kubectl describe pod {pod}.",
+            f"Pod {pod} runs but is not ready. Its probe says why: kubectl describe pod {pod}.",
         )
     return None
 
@@ -138,7 +138,7 @@ def _first_problem(workload: Manifest, pods: Sequence[Manifest], now: datetime) 
     if failure.get("status") == "True":
         name = workload["metadata"]["name"]
         return PodProblem(
-            Reason.POD_REFUSED, f"{workload['kind']} {name} may not make a pod: {failure.get('message', '')}"
+            Reason.POD_REFUSED, f"{workload['kind']} {name} may not create a pod: {failure.get('message', '')}"
         )
     # New pods first: their problem is why the rollout stops.
     newest = sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", reverse=True)
