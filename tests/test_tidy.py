@@ -291,7 +291,7 @@ def test_functions_stay_short() -> None:
 
 
 def test_public_names_are_documented() -> None:
-    """Every name of an `__all__` exists, and a class has a docstring of its own, not only its base's."""
+    """Every name of an `__all__` exists, and a class has a docstring beside its base's."""
     bare = {}
     for path in python_files(*ROOMS):
         module = importlib.import_module(module_name(path))

@@ -159,7 +159,7 @@ def run(
     actions: Callable[[PlatformStage], list[Callable[[], None]]],
     seconds: float,
 ) -> None:
-    """Start a platform, disturb it for so long, and judge what its clients saw."""
+    """Start a platform, disturb it for `seconds`, and judge what its clients saw."""
     with Stage(folder, seed) as stage:
         platform = PlatformStage(stage, minio)
         stage.disturb(seconds, actions(platform), rest=REST)

@@ -1,4 +1,4 @@
-"""The chart's policy at a real API server: of a driver's account it takes executors of its own job, no other pod."""
+"""The chart's policy at a real API server: a driver's account may make executors of its job and no other pod."""
 
 import copy
 import json

@@ -198,7 +198,7 @@ def test_the_operators_marker_is_not_foreign(tussock: Tussock, store: Path) -> N
 
 
 def test_a_foreign_body_under_a_right_name_is_found(tussock: Tussock, store: Path) -> None:
-    """An object of another kind that was copied over one of ours is listed."""
+    """`check` lists an object whose content was replaced by that of another kind of file."""
     paths = [sst(tussock, "kv", "data"), sst(tussock, "kv", "meta", 1), entry_path(40), PIN]
     for path in paths:
         (store / path).write_bytes(b"PAR1" + bytes(200))

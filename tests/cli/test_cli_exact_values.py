@@ -201,7 +201,7 @@ def test_a_terminal_of_few_letters_gets_the_others_escaped(odd_store: str, encod
 
 
 def test_a_column_op_of_the_table_is_not_taken_for_the_change(sample: Sample, tussock: Tussock, tmp_path: Path) -> None:
-    """The added columns have names of their own, and stand first."""
+    """The added columns `_epoch` and `__op` get names that no column has, and stand first."""
     url = f"file://{tmp_path / 'ops'}"
     with connect(url, compaction=False) as store:
         table = store.create_table(

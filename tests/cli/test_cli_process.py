@@ -1,4 +1,4 @@
-"""`tussock` as a process of its own: pipes that close, interrupts, and the installed entry point."""
+"""`tussock` as a separate process: pipes that close, interrupts, and the installed entry point."""
 
 import os
 import subprocess

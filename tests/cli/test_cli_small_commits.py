@@ -43,7 +43,7 @@ def listed(bucket: ObjectStore, prefix: str) -> list[str]:
 
 
 def requests(counts: RequestCounts) -> Counter[str]:
-    """How many there were of each kind, whoever made them."""
+    """The number of requests of each kind, summed over all callers."""
     found = Counter[str]()
     for operations in counts.counts().values():
         found.update({name: count for name, (count, _) in operations.items()})
@@ -111,7 +111,7 @@ def test_checked_dumped_and_found_damaged(platform: Platform, folder: Path, tuss
 
 
 def test_backed_up_restored_and_cloned(platform: Platform, folder: Path, tmp_path: Path, tussock: Tussock) -> None:
-    """A restored store has them as objects of its own; a clone reads them where they are."""
+    """A restored store has these SSTs as objects in its bucket; a clone reads them where they are."""
     store = platform.connect()
     commit(store, *ROWS)
     store.backup("nightly")

@@ -1,9 +1,9 @@
 """The programs of a Kubernetes node, built from their Go modules and kept where all clones of this project find them.
 
 No download of binaries and no image registry: a machine that reaches the Go module proxy can build them all.
-`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents, and `cert-manager/` has the same of its
-own; the other programs are modules of their own, because one graph of versions would not fit them all.
-Versions stand in the names of the folders, so a new version builds anew and an old clone keeps its own.
+`go.mod` beside this file pins Kubernetes and etcd, `go.sum` their contents; the `go.mod` in `cert-manager/` does so for
+cert-manager. Each other program is built from its module alone, because one graph of versions would not fit them all.
+Versions stand in the names of the folders, so a new version is built anew and an old clone keeps the one it has.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class Program(NamedTuple):
 
     package: str
     version: str
-    module: str = ""  # the folder, seen from this file's, of the module it is built in; else it is a module of its own
+    module: str = ""  # folder of the Go module that builds it, relative to this file; empty: the package's module
     definitions: str = ""  # a module of which `deploy/crds` is kept beside the program
 
     @property

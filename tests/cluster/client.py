@@ -43,7 +43,7 @@ class Cluster:
         self._numbers = count(1)
         self._objects = Objects(kubeconfig)
 
-    # Each call is a process of its own, as users have it: slow, but what they see is what we test.
+    # Each call is a separate process, as users have it: slow, but what they see is what we test.
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 120) -> str:
         """What kubectl prints; raises `KubectlFailed`."""
         done = self.run("kubectl", *arguments, stdin=stdin, seconds=seconds)
@@ -116,7 +116,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self, prefix: str) -> Iterator[str]:
-        """A namespace of its own, in which only pods of the restricted profile may run; deleted in the end.
+        """A new namespace in which only pods of the restricted profile may run; it is deleted at the end.
 
         When the test fails, what went on in it is printed first.
         """

@@ -1,6 +1,6 @@
 """Gives claims their volumes: a folder of the node for each, as a `local` volume, which honours `fsGroup`.
 
-A cluster elsewhere has a provisioner of its own; this is the smallest that does the same. Run as
+A cluster elsewhere has a provisioner; this is the smallest program that does the same. Run it as
 `python -m cluster.volumes KUBECONFIG FOLDER`.
 """
 

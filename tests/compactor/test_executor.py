@@ -202,7 +202,7 @@ def test_a_damaged_input_fails_the_task(room: Room, part: str) -> None:
 
 @pytest.mark.parametrize("path_of", [data_path, meta_path])
 def test_a_missing_input_fails_the_task(room: Room, path_of: object) -> None:
-    """Whoever runs the task decides whether it was vacuumed or lost."""
+    """The executor raises `ObjectNotFound`; its caller decides whether the input was vacuumed or lost."""
     assert callable(path_of)
     run = store_run(room.bucket, [Put(b"a", 1, b"1")], epoch=1)
     room.bucket.delete([path_of(run[0].id)])

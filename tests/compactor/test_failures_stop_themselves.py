@@ -228,7 +228,7 @@ def test_a_task_that_was_taken_back_is_not_worked_on_to_its_end() -> None:
 
 
 def test_compact_goes_on_as_soon_as_the_task_in_its_way_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once slept up to a second at a time while a task of its own process was long done."""
+    """Once it slept up to a second at a time although the task, which ran in the same process, had long ended."""
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS", 600.0)
     monkeypatch.setattr(embedded, "_BUSY_PAUSE_SECONDS_MAX", 600.0)
     with connect("memory://", compaction=False) as store:

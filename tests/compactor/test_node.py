@@ -343,7 +343,7 @@ def test_a_task_survives_a_change_of_leader(make: Callable[..., Bench]) -> None:
 
 @pytest.mark.parametrize("error", [SlotCrashed("killed"), RuntimeError("a defect")])
 def test_a_slot_that_fails_costs_its_task_and_not_the_node(make: Callable[..., Bench], error: Exception) -> None:
-    """Who asked for the compaction is told; the same slot does the next one."""
+    """The client that asked for the compaction gets the error; the same slot runs the next task."""
     bench = make()
     bench.commit(2)
     bench.node(gated=True)

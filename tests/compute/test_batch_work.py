@@ -51,7 +51,7 @@ def test_a_sink_notes_what_it_committed_and_that_it_had(numbers: StateStore, url
         assert work is not None
         numbers.version()
         assert work.epoch == numbers.committed_epoch
-        # The driver deletes what the batch before wrote, as a task of its own.
+        # The driver deletes the rows of the batch before, which counts as a second task.
         assert (work.rows, work.tasks, work.repeated) == (rows + 50 * number, 2, False)
         assert work.spent.read > 0
         assert 0 < work.slowest.total <= work.spent.total

@@ -61,7 +61,7 @@ def start(folder: Path, program: str, *arguments: str, drain: float = 2) -> tupl
     ],
 )
 def test_the_exit_code_is_the_program_s(tmp_path: Path, program: str, code: int, told: str) -> None:
-    """And the cause is left for the status, with the end of the trace; a store that was away has a code of its own."""
+    """The termination message holds the cause and the trace's end; an unreachable store has a separate exit code."""
     process, _ = start(tmp_path, program)
     log, _ = process.communicate(timeout=60)
     assert process.returncode == code, log

@@ -77,7 +77,7 @@ def test_keys_of_one_hash_are_told_apart() -> None:
 
 
 def test_keys_that_were_made_to_collide_are_noticed() -> None:
-    """Finding one among so many would take a step for each."""
+    """A look-up among 1200 colliding keys would take a step for each."""
     assert KeyIndex(pa.array(colliding(1200), pa.binary())).collides
 
 

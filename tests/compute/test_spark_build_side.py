@@ -62,7 +62,7 @@ def held(sides: BuildSides) -> int:
 
 
 def fill(store: StateStore, table: str, rows: Any) -> int:
-    """Write `rows` in an epoch of their own; the epoch."""
+    """Write `rows` in a new epoch; returns the epoch."""
     epoch = store.new_epoch()
     store.table(table).upsert(rows, epoch)
     return store.commit_epoch(epoch)

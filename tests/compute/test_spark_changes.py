@@ -97,7 +97,7 @@ def test_a_stream_reads_each_epoch_once_over_restarts(
 
 
 def start(url: str, folder: Path, die_after: int) -> subprocess.Popen[bytes]:
-    """The copying program in a process group of its own."""
+    """Start the copying program in a new process group."""
     with (folder / "output").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, spark_changes.__file__, url, str(folder), str(die_after)],

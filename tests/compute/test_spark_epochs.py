@@ -144,7 +144,7 @@ def stream_of(spark: Any, rows: int) -> Any:
 
 
 def run_batches(query: Any, count: int) -> int:
-    """Let a query run until it has done `count` batches; answers how many it did."""
+    """Let a query run until it has done `count` batches; returns how many it did."""
     done = threading.Event()
     for _ in range(600):
         query.exception() and pytest.fail(str(query.exception()))

@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def numbered_batches() -> list[pa.Table]:
-    """Events with a number of their own each, so that every pair is a row of its own."""
+    """Events that each have a different number, so that every pair gives a different row."""
     made, count = [], 0
     for batch in event_batches(SEED):
         numbers = pa.array(range(count, count + batch.num_rows), pa.int64())

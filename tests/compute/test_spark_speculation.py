@@ -1,7 +1,7 @@
 """A task that Spark runs twice, because it is slow: the rows of one attempt are in the store, the other's are garbage.
 
 Spark never puts the second attempt on the host of the first one, and the hosts of `local-cluster` are one. So this is a
-standalone cluster of two workers with addresses of their own, both on this machine.
+standalone cluster of two workers with different addresses, both on this machine.
 """
 
 import json
@@ -33,7 +33,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("attempt", pa.int32()), ("v", pa.string
 
 
 def start_cluster(stage: Stage, folder: Path) -> str:
-    """A master and two workers with a core each; answers the master's URL."""
+    """Start a master and two workers with a core each; returns the master's URL."""
     launcher = Path(_find_spark_home()) / "bin" / "spark-class"
     port = free_port()
     url = f"spark://{HOSTS[0]}:{port}"

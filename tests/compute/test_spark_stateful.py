@@ -199,7 +199,7 @@ def test_one_job_writes_state_and_outputs(spark: Any, store: StateStore) -> None
     spark.sparkContext.setJobGroup(group, "stateful")
     write(rows, 0)
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    # One job, or two where Spark runs the exchange as a job of its own.
+    # One job, or two if Spark runs the exchange as a separate one.
     assert 1 <= len(tracker.getJobIdsForGroup(group)) <= 2
     assert [row["sum"] for row in table_rows(store.table("bank"))] == [4, 6, 8, 10]
     epoch = store.committed_epoch

@@ -99,7 +99,7 @@ def schema_of(columns: list[str]) -> pa.Schema:
 
 
 def plain(rows: list[Any]) -> list[Any]:
-    """Rows by id, each as text: a variant has no equality of its own."""
+    """Rows by id, each as text, because a variant does not define equality."""
     return [str(row) for row in sorted(rows, key=lambda row: row.id)]
 
 

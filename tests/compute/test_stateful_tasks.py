@@ -87,7 +87,7 @@ def test_pieces_have_whole_keys(store: StateStore) -> None:
 
 
 def test_state_and_outputs_share_an_epoch(store: StateStore) -> None:
-    """Rejected rows go to a table of their own; deletes forget keys; two state tables are read and written at once."""
+    """Rejected rows go to another table; deletes forget keys; two state tables are read and written at once."""
     for name in ("left", "right"):
         schema = pa.schema([("k", pa.int64()), ("seen", pa.list_(pa.int64()))])
         store.create_table(name, schema=schema, primary_key=["k"])

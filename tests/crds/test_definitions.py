@@ -101,7 +101,7 @@ def test_every_kind_is_there() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_described(kind: str) -> None:
-    """A description is a sentence of its own: it begins with a capital letter and ends with a stop."""
+    """A description is a whole sentence: it begins with a capital letter and ends with a stop."""
     bare = [
         path
         for path, node in described(kind)

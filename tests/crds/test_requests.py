@@ -42,7 +42,7 @@ def test_refused(kubectl: Kubectl, case: dict[str, Any]) -> None:
 
 
 def test_unknown_fields_are_never_kept(kubectl: Kubectl) -> None:
-    """Whoever turns the check of unknown fields off still can't store a secret inline: the server drops it."""
+    """Even with the check of unknown fields off no secret can be stored inline: the server drops the field."""
     spec = {"objectStore": {"s3": {"bucket": "data", "region": "eu-central-1", "secretAccessKey": "hunter2"}}}
     told = manifest({"kind": "StateStore", "name": "inline"}, spec)
     kept = kubectl.done("create", "--dry-run=server", "--validate=ignore", "-o", "yaml", "-f", "-", manifest=told)

@@ -176,7 +176,7 @@ def test_scale_keeps_to_the_limits(kubectl: Kubectl, objects: None) -> None:
 
 
 def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
-    """With a range the number is Spark's, and whoever sets it is told so."""
+    """With a range Spark chooses the number of executors, and `kubectl scale` is refused with that reason."""
     spec = COMPUTE | {"executor": {"minReplicas": 1, "maxReplicas": 3}}
     kubectl.done("create", "-f", "-", manifest=body("Compute", "elastic", spec))
     answer = kubectl("scale", "tsx", "elastic", "--replicas=2")
@@ -186,7 +186,7 @@ def test_scale_is_refused_where_spark_chooses(kubectl: Kubectl) -> None:
 
 
 def test_status_is_apart_from_the_spec(kubectl: Kubectl, objects: None) -> None:
-    """Who writes a manifest can't write the status with it, and a status doesn't raise the generation."""
+    """Writing a manifest can't write the status with it, and a new status doesn't raise the generation."""
     told = body("Meta", "shop", SPECS["Meta"]) | {"status": {"leader": "me"}}
     kubectl.done("replace", "-f", "-", manifest=told)
     set_status(kubectl, "tsm", {"term": 3})

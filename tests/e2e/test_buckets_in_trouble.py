@@ -51,9 +51,9 @@ class Trouble(NamedTuple):
 
 @pytest.fixture(scope="module")
 def troubles(cluster: Cluster, operator: str, image_names: dict[str, str]) -> Iterator[tuple[Trouble, Trouble, float]]:
-    """Two such stores, each with a MinIO of its own: that of the first is away, the disk of the second is full.
+    """Two stores, each with its MinIO: the server of the first is away, the disk of the second is full.
 
-    Both at once, for both take their time to be seen; since when is the last of the answers.
+    Both begin at once, since each takes its time to be seen; the third value is the moment at which they began.
     """
     with ExitStack() as stack:
         buckets = []

@@ -1,4 +1,4 @@
-"""Who can connect to the pods of a store and of a job, where the cluster's network enforces policies, and who can't.
+"""Which pods can connect to those of a store and of a job, where the cluster's network enforces policies.
 
 The store's meta node and MinIO are real. Pods that only listen stand for driver, executor and compactor: they have the
 labels by which the operator's own policies mean those, and their ports.

@@ -15,7 +15,7 @@ from support.bucket_users import Bucket, bucket_in
 
 WATCHED_SECONDS = 20
 WRITES_MAX = 40
-"""In so many seconds: the compactor, and tries of what is refused, each later than the one before. Once it was 814."""
+"""Within `WATCHED_SECONDS`: the compactor, and ever rarer tries of what is refused. Once there were 814."""
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ class Quickstart:
         return len(re.findall(r"^\d{4}-\d\d-\d\d: \d+ events, epoch \d+$", log, re.MULTILINE))
 
     def await_days(self, total: int) -> None:
-        """Wait until the driver has written so many days."""
+        """Wait until the driver has written `total` days."""
         self._cluster.wait_for(f"{total} days", lambda: self.days() >= total, SECONDS)
 
     def kill_meta(self) -> None:

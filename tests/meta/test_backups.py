@@ -416,7 +416,7 @@ def test_a_maker_that_slept_past_its_time_is_refused(store: MetaStore, bucket: M
 
 
 def test_a_name_held_up_by_a_dead_maker_is_free_after_its_time(store: MetaStore, bucket: ModelBucket) -> None:
-    """Without a vacuum: whoever wants the name gives the old one up."""
+    """Without a vacuum: the next backup of that name takes it over after the lease of the dead one."""
     faulty = FaultyBucket(bucket)
     maker = meta(faulty)
     faulty.script = where("create", "backup/", Fate.CRASH)

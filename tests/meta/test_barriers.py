@@ -283,7 +283,7 @@ def test_slow_participant_is_aborted_after_the_timeout() -> None:
 
 
 def test_refused_commit_aborts() -> None:
-    """Numbers go on above what the ledger says, whoever wrote that."""
+    """Numbers go on above the number of the ledger, no matter which job wrote it."""
     job = Coordinator().committing()
     step = barriers.refused(job.live, "the table was dropped", 17, job.now_ms, job.fresh())
     assert job.take(step) == [("a", "aborted"), ("b", "aborted")]

@@ -219,7 +219,7 @@ class Checkpoints(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def lapse(self, name):
-        """The coordinator gives a session up, whether its process is dead or only slept; who slept joins again."""
+        """The coordinator gives a session up, whether its process is dead or only slept; one that slept joins again."""
         if self.job is not None and name in self.job.members:
             session = self.job.members[name].session
             self.take(lose(self.job, name, "no heartbeat", self.now_ms, self.fresh()))

@@ -138,7 +138,7 @@ def test_a_report_without_outputs_leaves_no_empty_runs(version: Version) -> None
 
 
 def test_a_report_after_its_task_was_taken_back_is_fenced(version: Version) -> None:
-    """Whoever has it now is named, and nothing changed; a second report of the same task likewise."""
+    """The error names the present owner, and nothing changes; a second report of the same task is fenced, too."""
     version = claimed(version, task((OLD1,), (L1A,), target=1))
     out = sst(b"a", b"d", epoch=0, min_epoch=3, max_epoch=7)
     with pytest.raises(Fenced, match="'me' holds it"):

@@ -122,7 +122,7 @@ def test_a_closed_store_says_so(store: StateStore) -> None:
 
 
 def _restore_and_die(source: str, target: str, at: int) -> None:
-    """Restore, and end as `kill -9` does after so many SSTs are in place."""
+    """Restore, and end as `kill -9` does once `at` SSTs are in place."""
     left = at
 
     def told(_: int) -> None:

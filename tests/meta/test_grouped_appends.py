@@ -185,7 +185,7 @@ def test_what_rests_on_a_lost_entry_is_not_believed(bucket: ModelBucket) -> None
 
 @pytest.mark.parametrize("landed", [True, False], ids=["landed", "lost"])
 def test_a_lost_answer_is_lost_for_each_call_and_settled_for_each(bucket: ModelBucket, landed: bool) -> None:
-    """Every caller hears that its outcome is open, by an error of its own, and its repetition answers right."""
+    """Every caller gets a separate error that leaves the outcome open, and its repetition gets the right answer."""
     store = Store(bucket)
     store.create("kv")
     requests = [request(epoch, 1, sst()) for epoch in (5, 6, 7)]

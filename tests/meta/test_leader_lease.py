@@ -1,4 +1,4 @@
-"""The leader's lease: who takes a term, who keeps it, and that no clock, stall or lost answer makes two leaders."""
+"""The leader's lease: how a term is taken and kept, and that no clock, stall or lost answer makes two leaders."""
 
 import random
 from collections.abc import Callable

@@ -50,7 +50,7 @@ def entry(seq: int, version: int = NEWEST) -> bytes:
 
 
 def test_the_golden_files_are_what_the_writer_writes() -> None:
-    """A changed byte is a changed format: that takes a new version and a folder of its own."""
+    """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
     written = runpy.run_path(str(ROOT / "tests" / "golden" / "write_log_v5.py"))["files"]()
     assert written == {path.name: path.read_bytes() for path in (GOLDEN / "v5").iterdir()}
 
@@ -156,7 +156,7 @@ def _before(seq: int) -> Version:
 
 
 def test_damage_before_the_frame_is_told_from_damage_to_an_sst() -> None:
-    """The header's every bit counts; the SSTs have checksums of their own, and the log can be read without them."""
+    """Every bit of the header counts; the SSTs have separate checksums, and the log can be read without them."""
     for position in (*range(20), *range(60, len(entry(19)))):
         data = bytearray(entry(19))
         data[position] ^= 1 << (position % 8)

@@ -80,7 +80,7 @@ def test_everybody_gets_a_turn(processes: int, seconds_max: float, least: int) -
 
 
 def race(seed: int, processes: int) -> tuple[dict[str, int], float]:
-    """How often each of so many processes appended, and the longest time that a call took, in seconds."""
+    """How often each of the processes appended, and the longest time that a call took, in seconds."""
     crowd = Crowd(seed)
     counts: dict[str, int] = {}
     waits: list[float] = []

@@ -176,7 +176,7 @@ def test_a_clock_that_jumps_neither_ends_a_lease_nor_makes_it_eternal(
 
 
 def test_a_pin_by_a_clock_years_ahead_ends_a_day_after_it_was_written(bucket: ModelBucket, system: FakeSystem) -> None:
-    """Whoever wrote it is gone: it holds back compaction for a day by the bucket's clock, then vacuum takes it."""
+    """If its writer is gone, it holds back compaction for a day by the bucket's clock, then vacuum deletes it."""
     store = meta(bucket, system)
     pin = store.pins.pin(None)
     years = 5 * 365 * 86_400_000

@@ -28,7 +28,7 @@ from tussock.statestore.errors import (
 
 ROWS = 20
 OLD = b"old!" * 1_000
-"""So long that a hundred of them, uncompressed, make an SST whose meta is an object of its own."""
+"""A value of such a length that a hundred of them, uncompressed, make an SST whose meta is a separate object."""
 
 
 class InlineSystem(TickingSystem):
@@ -57,7 +57,7 @@ def rows(bucket: ObjectStore, system: InlineSystem) -> list[tuple[bytes, bytes]]
 
 @pytest.fixture
 def source(system: InlineSystem) -> ModelBucket:
-    """A store whose backup `b` holds two SSTs of its own, one in two objects, and rows that were overwritten since."""
+    """A store whose backup `b` alone holds two SSTs, one in two objects, and rows that were overwritten since."""
     bucket = ModelBucket(system, "model://source")
     with open_on(bucket, system, retention=0, gc_grace=0) as store:
         fill(store, OLD, 100)
@@ -247,7 +247,7 @@ def test_a_meta_that_is_not_what_the_backup_names_is_refused(
 
 
 def test_a_place_with_a_store_is_refused(source: ModelBucket, target: ModelBucket, system: InlineSystem) -> None:
-    """Whatever store: of its own, restored from another backup, or the source itself. It stays as it was."""
+    """The target holds another store, or is the source itself; it stays as it was."""
     with open_on(target, system) as store:
         fill(store, b"mine")
     before = dict(target.objects)

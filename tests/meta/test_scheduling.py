@@ -90,7 +90,7 @@ def claimed(leader: Leader) -> CompactionTask:
     return task
 
 
-# --- Who gets what -----------------------------------------------------------------------------------------------
+# --- Which node gets which task ----------------------------------------------------------------------------------
 
 
 def test_without_a_compactor_nothing_is_claimed() -> None:

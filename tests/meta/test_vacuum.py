@@ -332,7 +332,7 @@ def test_a_damaged_snapshot_does_not_count_for_truncation(bucket: ModelBucket) -
 
 
 def test_young_entries_stay_even_with_no_grace_period(bucket: ModelBucket) -> None:
-    """Truncation has a lower bound of its own, on which the log's stall check rests."""
+    """Truncation keeps entries for 30 s at least, on which the log's stall check rests."""
     store = meta(bucket, snapshot_every=2, gc_grace_seconds=0)
     store.create_table(spec())
     for epoch in range(1, 8):
@@ -360,7 +360,7 @@ def test_stray_entries_below_the_boundary_and_expired_pins_go(bucket: ModelBucke
 
 
 def test_what_no_store_has_written_stays_in_its_folders() -> None:
-    """A bucket may have files of others, also in folders of ours, and as old as anything that goes."""
+    """A bucket may hold foreign files, also in the store's folders, and as old as anything that vacuum deletes."""
     bucket = ModelBucket(FakeSystem())
     store = meta(bucket)
     foreign = {

@@ -70,7 +70,7 @@ def test_a_warm_commit_is_one_create_and_lists_the_markers_every_ten_seconds(buc
 
 
 def test_two_writers_race_for_one_number_and_both_commit(bucket: ModelBucket) -> None:
-    """The loser validates again on what the winner left, and gets an epoch of its own."""
+    """The loser validates again on the version that the winner left, and gets another epoch."""
     one, two = Store(bucket, "one"), Store(bucket, "two")
     one.create("kv")
     two.log.refresh()

@@ -33,7 +33,7 @@ def objects(definitions: Path) -> Objects:
 
 @pytest.fixture(scope="session")
 def shared(definitions: Path) -> Objects:
-    """The namespace of which `operator` takes care; tests make objects of their own names in it."""
+    """The namespace that the fixture `operator` watches; each test makes objects under its own names in it."""
     found = Objects(definitions, "shared")
     found.make_namespace()
     return found
@@ -67,5 +67,5 @@ def name() -> str:
 
 @pytest.fixture
 def store(name: str, minio: MinioServer, shared: Objects) -> Body:
-    """A store on a prefix of its own in a real bucket, with the secret that it names; not created yet."""
+    """A store on a new prefix in a real bucket, with the secret that it names; not created yet."""
     return store_on(minio, shared, name)

@@ -135,9 +135,9 @@ WHOSE: dict[str, tuple[dict[str, str], list[Body], bool]] = {
     "without labels, but with our owner": ({}, [reference()], True),
     "of another owner": ({}, [reference(OTHER, "Deployment", "x")], False),
     "of a former owner of that name": (LABELS, [reference(OTHER)], False),
-    "of a release of Helm's with a label of ours": ({OWNER_LABEL: "m"}, [], False),
-    "of another resource of ours": ({**LABELS, OWNER_LABEL: "other"}, [], False),
-    "of another kind of ours": ({**LABELS, OWNER_KIND_LABEL: "Compactor"}, [], False),
+    "of a release of Helm's with one of our labels": ({OWNER_LABEL: "m"}, [], False),
+    "of another resource of this operator": ({**LABELS, OWNER_LABEL: "other"}, [], False),
+    "of a resource of another kind": ({**LABELS, OWNER_KIND_LABEL: "Compactor"}, [], False),
 }
 
 

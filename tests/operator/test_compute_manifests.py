@@ -108,7 +108,7 @@ def test_what_must_hold_wins_over_what_users_set() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_is_in_settings_or_arguments(case: str) -> None:
-    """Of a bucket, and of the user: his references stay references."""
+    """Neither a bucket's secret nor a user's: references of the user stay references."""
     text = "\n".join(files(case).values()) + json.dumps(one(case, "Pod")["spec"]["containers"][0]["args"])
     assert "secret-access-key" not in text
     assert "AWS_" not in text
@@ -214,7 +214,7 @@ def test_sparks_traffic_is_for_driver_and_executors_alone(case: str) -> None:
 
 
 def test_a_job_cannot_leave_its_traffic_open() -> None:
-    """Nor bring a secret of its own, which would be in a ConfigMap, and which Spark would take before the file's."""
+    """Nor may it set a secret, which would be in a ConfigMap, and which Spark would prefer to the one in the file."""
     asked = {
         "spark.authenticate": "false",
         "spark.authenticate.secret": "hunter2",

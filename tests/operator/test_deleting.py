@@ -135,9 +135,9 @@ def with_identity(store: Body) -> Body:
 def test_a_refused_store_takes_nothing_along(
     first_has_secret: bool, store: Body, shared: Objects, minio: MinioServer
 ) -> None:
-    """Of two stores on one prefix the second is refused, and deleted as whoever reads its message may do.
+    """Of two stores on one prefix the second is refused, and its user deletes it as the message advises.
 
-    The first one has no marker: its operator was never given credentials, or somebody has removed it a moment ago.
+    The first store has no marker: its operator was never given credentials, or a user has just removed the marker.
     """
     name, prefix = store["metadata"]["name"], f"shared/{store['metadata']['name']}/"
     second = {**store, "metadata": {"name": f"{name}-b"}, "spec": {**store["spec"], "deletionPolicy": "Delete"}}

@@ -22,7 +22,7 @@ BUSY = EmptiedFact(done=False, message="1000 objects were removed just now, and 
 
 
 def store(seconds_ago: int, policy: str = "Delete", **backend: Any) -> StoreResource:
-    """A store that was deleted so long ago, with a deadline of 60 s."""
+    """A store that was deleted `seconds_ago`, with a deadline of 60 s."""
     deleted = datetime.fromtimestamp(NOW.timestamp() - seconds_ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     spec = {"objectStore": backend or S3, "deletionPolicy": policy, "deletionDeadlineSeconds": 60}
     metadata = {"name": "s", "namespace": "n", "uid": "1", "deletionTimestamp": deleted}

@@ -144,7 +144,7 @@ OF_MINIO = {
 
 @pytest.mark.parametrize("kind", OF_MINIO)
 def test_a_foreign_minio_is_left_alone(kind: str, name: str, shared: Objects) -> None:
-    """The names are those of a well-known chart. No server of ours starts on somebody else's disk or password."""
+    """The names are those of a well-known chart. The operator starts no server on a foreign disk or password."""
     before = made(shared, OF_MINIO[kind](f"{name}-minio"))
     spec = {"objectStore": {"managed": {}}, "deletionPolicy": "Delete", "tls": {"mode": "none"}, "meta": {}}
     shared.apply(body("tussock.dev/v1alpha1", "StateStore", name, spec=spec))

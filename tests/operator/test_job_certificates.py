@@ -1,4 +1,4 @@
-"""Each job has a certificate of its own: issued, mounted, renewed and taken away with it, and nobody else's."""
+"""Each job has its own certificate: issued, mounted, renewed and deleted with it, and readable by no other job."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -212,7 +212,7 @@ def job(store: str, name: str) -> Body:
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("operator")
 def test_two_jobs_of_a_store_have_two(store: Body, name: str, shared: Objects) -> None:
-    """Each of its own key, mounted by its own pods; another one is issued when it is lost, and it goes with the job."""
+    """Each has a different key and is mounted by its job's pods; a lost one is issued again; both go with their job."""
     store["spec"]["tls"] = {"mode": "managed"}
     platform = serving(shared, store)
     jobs = [f"{name}-a", f"{name}-b"]

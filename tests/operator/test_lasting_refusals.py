@@ -13,12 +13,12 @@ pytestmark = [pytest.mark.minio, pytest.mark.timeout(300)]
 
 WATCHED_SECONDS = 8.0
 WRITES_MAX = 12
-"""In so many seconds: tries of what is refused, each later than the one before, and nothing that follows from them."""
+"""Within the time watched: ever rarer tries of what is refused, and no write that follows from them."""
 
 
 @pytest.fixture
 def own(objects: Objects, tmp_path: Path) -> Objects:
-    """A namespace with an operator of its own, whose every write is one for the test's store."""
+    """A namespace with a separate operator, whose every write is one for the test's store."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()
     return objects
@@ -96,7 +96,7 @@ def test_an_object_of_somebody_else_that_cannot_be_taken_comes_to_rest(own: Obje
         found = own.get("Deployment", "s-meta")
         return found is not None and found["spec"]["selector"]["matchLabels"] != labels
 
-    eventually("a Deployment of ours", is_ours)
+    eventually("a Deployment of the operator", is_ours)
 
 
 def test_a_webhook_that_does_not_answer_stops_nothing_else(own: Objects, minio: MinioServer) -> None:

@@ -73,7 +73,7 @@ def test_of_several_that_come_at_once_one_succeeds(objects: Objects, monkeypatch
 
 
 def test_a_holder_that_falls_silent_is_replaced(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever has seen no renewal for as long as the Lease lasts, on its own clock; any renewal begins that anew."""
+    """A candidate takes over after `LEASE_SECONDS` without a renewal by its own clock; a renewal restarts that."""
 
     async def test(api: Api) -> None:
         clock = Clock()

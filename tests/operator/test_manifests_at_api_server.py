@@ -71,7 +71,7 @@ def test_pods_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
 
 @pytest.mark.parametrize("case", RESTORE_CASES)
 def test_restores_are_taken(api: dynamic.DynamicClient, case: str) -> None:
-    """Their settings, and their pods into the restricted namespace; nothing of ours gets lost on the way."""
+    """The restricted namespace accepts settings and pods of a restore, and the API server keeps every field."""
     for manifest in RESTORE_CASES[case]:
         found = apply(api, manifest).to_dict()
         assert differences(manifest, found) == []

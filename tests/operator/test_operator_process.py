@@ -88,7 +88,7 @@ def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path:
 def test_an_operator_that_is_killed_in_the_middle_goes_on(
     writes: int, objects: Objects, minio: MinioServer, tmp_path: Path
 ) -> None:
-    """Killed after so many writes, by whatever comes then: the next one makes what is missing, and nothing twice."""
+    """Killed after a number of writes, wherever it is then: the next one makes what is missing, nothing twice."""
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     start(process)
     objects.apply(store_on(minio, objects, "s"))

@@ -93,7 +93,7 @@ def test_a_hostile_template_changes_nothing_of_it() -> None:
 
 
 def test_what_the_profile_allows_is_left_to_the_user() -> None:
-    """Groups of a file server's volumes, and whether a container of his own writes to its root file system."""
+    """Groups of a file server's volumes, and whether a user's container may write to its root file system."""
     template = {
         "spec": {
             "securityContext": {"supplementalGroups": [4000]},

@@ -115,7 +115,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def test_a_prefix_is_its_first_owners_alone(place: Place) -> None:
-    """Looking again changes nothing; who comes later is told whose it is, and what to write if that one is gone."""
+    """A second look changes nothing; a later store learns the owner, and what to write if that owner is gone."""
     assert place.check(OURS, write=True) == BucketFact(None)
     assert place.check(OURS) == place.check(OURS, write=True) == BucketFact(None)
     found = place.check(THEIRS, write=True)
@@ -161,7 +161,7 @@ def test_no_object_is_left_out_of_thousands(place: Place) -> None:
 
 
 def test_without_a_marker_nothing_is_deleted(place: Place) -> None:
-    """Stores whose operator has no credentials have none: whoever is deleted on such a prefix may be a stranger."""
+    """A store whose operator has no credentials has no marker: what is deleted on its prefix may be another store."""
     place.put(STORE)
     found = place.clean(OURS)
     assert (found.done, found.hopeless) == (False, True)

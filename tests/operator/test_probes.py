@@ -86,7 +86,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 def test_every_replica_leads_to_the_leader_and_its_numbers(platform: Platform) -> None:
-    """The newest epoch, its time, the term and the version; whoever of the replicas is asked."""
+    """The newest epoch, its time, the term and the version, no matter which replica is asked."""
     shown = platform.certificates("reader")
     eventually("a leader", lambda: ask(platform.addresses[0], shown, server_name(STORE)).leader)
     with connect(f"tussock://{','.join(platform.addresses)}", **platform.options("writer")) as store:

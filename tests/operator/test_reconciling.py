@@ -90,10 +90,10 @@ def test_a_deleted_child_is_back(kind: str, store: Body, shared: Objects) -> Non
 
 
 def test_nothing_is_written_when_nothing_differs(objects: Objects, minio: MinioServer, tmp_path: Path) -> None:
-    """Passes are made, since foreign annotations wake them, and the audit log has no write of ours.
+    """Passes are made, since foreign annotations wake the operator, and the audit log has none of its writes.
 
-    With an operator of its own: each pass is one over this store, and each write one for it. One child has lost its
-    labels and got them back, which its watch tells of as of its end and its beginning.
+    The operator watches this namespace only, so each pass is one over this store, and each write one for it. One child
+    has lost its labels and got them back, which its watch reports as a deletion and a creation.
     """
     process = OperatorProcess(objects.kubeconfig, tmp_path, objects.namespace, lease=objects.namespace)
     process.start()

@@ -109,7 +109,7 @@ def test_a_pod_that_leaves_has_no_problem() -> None:
 
 
 def test_the_newest_pod_explains_why_a_change_stops() -> None:
-    """Old pods may have troubles of their own, which are not the reason."""
+    """Old pods may have other troubles, which are not the reason."""
     old, new = pod("old", state=LOOP), pod("new", state=PULL)
     new["metadata"]["creationTimestamp"] = ago(10)
     found = rollout(workload(updated=1), [old, new], NOW)

@@ -1,4 +1,4 @@
-"""What is known of the cluster: the newest state, whoever told it, and nothing of objects that are gone."""
+"""The operator's picture of the cluster: the newest state from any source, and nothing of objects that are gone."""
 
 from typing import Any
 

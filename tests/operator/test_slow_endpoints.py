@@ -1,4 +1,4 @@
-"""A server that is slow, or says too much, costs the operator a moment of its own and nothing of anybody else's."""
+"""A server that is slow, or says too much, costs the operator a moment, and no other resource anything."""
 
 import asyncio
 import socket
@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_server_is_told_in_the_same_words_each_time() -> No
     ],
 )
 def test_a_driver_is_believed_no_long_answer_and_no_other_address(answer: bytes) -> None:
-    """Who answers is a program of a user's: it must not fill the operator's memory, nor send it anywhere."""
+    """The server is a user's program: it must not fill the operator's memory, nor redirect it."""
     with (
         server(lambda other: other.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + STATUS)) as there,
         server(lambda connection: connection.sendall(answer.replace(b"LOCATION", there.encode()))) as address,

@@ -143,7 +143,7 @@ def test_secrets_of_a_former_store_of_the_name_are_waited_for() -> None:
 
 
 def test_an_operator_that_has_just_begun_takes_a_store_as_it_was() -> None:
-    """Until it has looked at the bucket itself; what stood in the way does so till then, and starts nothing."""
+    """That holds until it has looked at the bucket itself; until then an obstacle stays one, and nothing is started."""
     meta = component("Meta", ready("x"))
     others = {**secret(), **meta, **component("Compactor", ready("x"))}
     for bucket in (BucketFact(None), BucketFact(Reason.BUCKET_UNREACHABLE, "away.")):
@@ -258,7 +258,7 @@ def test_a_meta_of_the_section_is_on_its_way() -> None:
 
 
 def test_a_status_of_another_release_is_no_hindrance() -> None:
-    """Its reason is none of ours: what stood in the way does so until somebody has looked again."""
+    """Its reason is unknown to this release: the obstacle stays one until the operator has looked again."""
     before = plan(store(), replace(GOOD, bucket=BucketFact(Reason.BUCKET_UNREACHABLE, "away."))).status
     for condition in before["conditions"]:
         condition["reason"] = "OfTheNextRelease"

@@ -1,4 +1,4 @@
-"""Who is woken by what; and that what watches have missed is found."""
+"""Which events wake which resources; and that events that the watches missed are made up for."""
 
 import asyncio
 from typing import Any

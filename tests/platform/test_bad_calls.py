@@ -234,7 +234,7 @@ def test_commit_that_had_read_an_older_epoch(service: Service) -> None:
 
 
 def test_commit_of_a_writer_that_was_replaced(service: Service) -> None:
-    """The generation of whoever took the name over last counts."""
+    """The generation of the client that took the name over last counts."""
     first = service.call("OpenWriter", pb.OpenWriterRequest(writer="w")).generation
     service.call("OpenWriter", pb.OpenWriterRequest(writer="w"))
     request = commit_of(uploaded(service), writer="w", batch_id=1, generation=first)
@@ -275,7 +275,7 @@ def test_second_compactor_of_the_same_name(service: Service) -> None:
 
 
 def test_report_for_a_task_that_was_taken_back(service: Service) -> None:
-    """Whoever has it now does the work; nothing of the late report gets into the version."""
+    """The node that has the task now does the work; nothing of the late report gets into the version."""
     service.call("OpenSession", pb.OpenSessionRequest(session_id="a" * 32, kind=pb.COMPACTOR, name="c1", slots=1))
     request = pb.ReportTaskRequest(session_id="a" * 32, task_id="0" * 32, outputs=[sst_to_message(uploaded(service))])
     code, error = service.refused("ReportTask", request)
@@ -385,7 +385,7 @@ def test_payload_that_is_damaged_or_stands_under_another_id(service: Service) ->
 
 
 def test_payload_cannot_replace_what_is_there(service: Service) -> None:
-    """Whoever may commit must not overwrite an SST that others have committed."""
+    """The right to commit is no right to overwrite an SST that others have committed."""
     sst = uploaded(service)
     bucket = service.platform.leader.bucket
     there = bucket.get(data_path(sst.id))

@@ -1,4 +1,4 @@
-"""What a leader keeps for its clients, and what a version keeps for ever: so much of each, then a named error."""
+"""What a leader keeps for its clients and a version for ever is bounded: past each bound there is a named error."""
 
 from collections.abc import Iterator
 

@@ -88,7 +88,7 @@ def state(store: StateStore) -> dict[str, str | None]:
 
 
 def test_no_snapshot_shows_one_worker_without_the_other(platform: Platform) -> None:
-    """Both write the barrier's number when it comes; whoever looks, sees the same number twice."""
+    """Both write the barrier's number when it comes; a reader sees the same number twice at any time."""
     workers: dict[str, Worker] = {}
 
     def write_number(name: str):

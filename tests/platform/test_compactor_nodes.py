@@ -57,7 +57,7 @@ class Cluster:
         return len(state.levels.runs())
 
     def held_task(self, compactor: CompactorProcess) -> tuple[Asked, str, int]:
-        """A compaction under way in a slot that stands still: who asked, the task, and the slot's process."""
+        """A running compaction in a stopped slot: the call that waits for it, the task, and the slot's process."""
         self.table("first")
         self.store.compact("first")
         (slot,) = compactor.slots()
@@ -103,7 +103,7 @@ def test_tasks_run_in_processes_of_their_own(cluster: Cluster) -> None:
 
 
 def test_a_slot_that_is_killed_costs_its_task_only(cluster: Cluster) -> None:
-    """Who asked is told how it ended; the next task gets a fresh process."""
+    """The caller gets an error with the signal; the next task gets a fresh process."""
     node = cluster.compactor("n1")
     asked, _, slot = cluster.held_task(node)
     os.kill(slot, signal.SIGKILL)

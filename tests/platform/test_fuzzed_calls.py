@@ -78,7 +78,7 @@ def test_hostile_calls_end_with_named_errors_and_the_service_goes_on(meta: Guard
             attacker.start()
         for attacker in attackers:
             attacker.join()
-        # What a hostile administrator may do, he may: the table can be gone, or what it kept be short.
+        # A hostile administrator still has the rights of one: the table can be gone, or its retention be short.
         del kv
     told = {end for counts in ends.values() for end in counts}
     assert not {end for end in told if "INTERNAL" in end or "UNKNOWN" in end or end == "TussockError"}, ends

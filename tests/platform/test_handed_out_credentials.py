@@ -1,4 +1,4 @@
-"""Credentials of the bucket that the service hands out: who gets which, how long, and where they never show."""
+"""Credentials of the bucket that the service hands out: to which role, for how long, and where they never show."""
 
 import dataclasses
 import logging
@@ -123,7 +123,7 @@ def test_mode_without_a_key_is_refused() -> None:
 
 
 def test_static_readers_are_not_handed_what_writes() -> None:
-    """The pair of the service may empty the bucket; readers get one of their own, or none."""
+    """The service's keys may empty the bucket, so readers get a separate pair, or none."""
     keys = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
     given = {"store": "s3://b/x", "credentials.mode": "static"}
     ask = credential_source(load_settings(given, {}), keys, FakeSystem())
@@ -215,7 +215,7 @@ def test_client_needs_no_credentials_of_its_own(
                 store.commit_epoch(epoch, writer="job", batch_id=1)
             with connect(process.url, token=tokens["reader"]) as store:
                 if mode == "static":
-                    # Readers have a pair of their own, or none: the service's may empty the bucket.
+                    # Readers have a separate pair, or none: the service's may empty the bucket.
                     with pytest.raises(AccessDenied, match="no keys of the bucket"):
                         store.table("kv").get(b"a")
             if mode == "static":

@@ -24,7 +24,7 @@ COMMIT_SECONDS_MAX = 30.0
 
 
 def times_of_commits(store: StateStore, seconds: float) -> list[float]:
-    """How long each commit of one row took, one after the other for so long, in order of length."""
+    """Commit one row after the other for `seconds`; returns how long each took, shortest first."""
     kv = store.table("kv")
     took = []
     until = time.monotonic() + seconds

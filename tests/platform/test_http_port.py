@@ -130,7 +130,7 @@ def test_figures_ask_for_a_token(path: str) -> None:
 
 @pytest.mark.parametrize("path", OPEN)
 def test_page_and_probes_ask_for_no_token(path: str) -> None:
-    """The console's own files hold nothing of the store, and whoever restarts the process has no token."""
+    """The console's files hold nothing of the store, and the kubelet, which probes, has no token."""
 
     async def questions(client: Client) -> None:
         async with client.get(path) as response:

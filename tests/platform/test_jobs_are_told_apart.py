@@ -1,4 +1,4 @@
-"""Jobs of one store at the meta service: each has a name, limits and log lines of its own, and can be shut out alone.
+"""Jobs of one store at the meta service: each has its name, limits and log lines, and can be shut out alone.
 
 The certificates are those that the operator issues.
 """

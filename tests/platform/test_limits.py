@@ -23,7 +23,7 @@ def test_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 def test_pause_fills_the_bucket_up_to_its_burst() -> None:
-    """Who was silent for an hour may not make an hour's calls at once."""
+    """A client that was silent for an hour may not make an hour's calls at once."""
     bucket = TokenBucket(rate=2, burst=3, calls=0, at=0)
     assert [bucket.take(3600) for _ in range(4)] == [0, 0, 0, 0.5]
 
@@ -131,7 +131,7 @@ def test_large_message_is_not_sent_by_the_client() -> None:
 
 
 def test_large_request_travels_in_pieces() -> None:
-    """As one message it would be more than gRPC lets in, whoever sends it."""
+    """As one message it would be more than gRPC lets in or out."""
     with Platform("memory://pieces") as platform:
         store = platform.connect()
         columns = {f"column_{number:05}_{'x' * 80}": pa.int64() for number in range(2_000)}

@@ -31,7 +31,7 @@ def meta(tmp_path: Path) -> Iterator[GuardedMeta]:
 
 
 def at_once(count: int, work: Callable[[int], object]) -> None:
-    """Do it in so many threads, and wait for them; errors are what is expected."""
+    """Do the work in `count` threads and wait for them; errors are expected."""
 
     def tried(number: int) -> None:
         try:

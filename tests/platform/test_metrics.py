@@ -170,7 +170,7 @@ def table_status(name: str, **fields: object) -> TableStatus:
 
 
 def test_number_of_tables_does_not_grow_the_labels() -> None:
-    """Only the largest have lines of their own; the rest is one line, and no row of it is lost."""
+    """Only the largest tables have lines; all others share one line, and no row of them is lost."""
     count = TABLES_MAX + 50
     tables = tuple(table_status(f"t{at}", bytes=100 + at, stall="x" * (at == 0)) for at in range(count))
     families = rendered(bare_status(tables=tables))
@@ -189,7 +189,7 @@ def test_names_of_tables_are_escaped() -> None:
 
 
 def test_two_servers_of_a_process_do_not_mix() -> None:
-    """Each has a registry of its own."""
+    """Each server has a separate registry."""
     one, two = ReplicaMetrics(), ReplicaMetrics()
     one.log.count([])
     assert b"tussock_meta_log_entries_total 1.0" in one.render()

@@ -98,7 +98,7 @@ def test_a_replica_of_an_older_release_says_so_and_leads_no_more(tmp_path: Path)
 
 
 def test_an_embedded_process_of_an_older_release_says_so(tmp_path: Path) -> None:
-    """By an error of its own, which is still a `CorruptLog` for who knows no better."""
+    """The error is `NewerFormat`, a subclass of `CorruptLog` for code that knows only that."""
     with connect((tmp_path / "store").as_uri()) as store:
         store.create_table("kv")
     newer_entry(tmp_path / "store")

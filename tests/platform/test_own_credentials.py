@@ -1,4 +1,4 @@
-"""Readers and credentials of the bucket: a pair for readers, keys or an identity of their own, or an error at once."""
+"""Readers and credentials of the bucket: a pair for readers, their own keys or identity, or an error at once."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 @contextlib.contextmanager
 def identity_server(handed: pb.GetCredentialsResponse) -> Iterator[str]:
-    """What a cloud has for its instances and containers: an address that tells whoever asks credentials of his role."""
+    """A cloud's metadata service for instances and containers: an address that hands out credentials of a role."""
     document = {
         "AccessKeyId": handed.access_key_id,
         "SecretAccessKey": handed.secret_access_key,
@@ -167,7 +167,7 @@ def test_reader_without_keys_is_told_at_once(
 
 
 def make_reader(minio: MinioServer, url: str, folder: Path) -> None:
-    """A user who may do just what docs/security.md says that readers need, and his pair in files."""
+    """Make a user with just the rights that docs/security.md says readers need, and write the key pair to files."""
     where = parse_bucket_url(url)
     user, password = f"reader-{where.prefix}", secrets.token_hex(16)
     host = minio.endpoint.removeprefix("http://")

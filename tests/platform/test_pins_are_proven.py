@@ -1,4 +1,4 @@
-"""Who may let go of a pin: the session that took it, here and at the next leader, and nobody else."""
+"""A pin is released only by the session that took it, at this leader and at the next one."""
 
 from collections.abc import Iterator
 from pathlib import Path

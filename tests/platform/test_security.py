@@ -1,4 +1,4 @@
-"""Who may call what: pure rules first, then a real service that is asked by clients of every kind."""
+"""Authentication and authorisation: pure rules first, then a real service that is called by clients of every kind."""
 
 import itertools
 import ssl
@@ -54,7 +54,7 @@ def test_token_is_known_by_its_hash_only(tmp_path: Path) -> None:
 
 
 def test_tokens_do_not_repeat() -> None:
-    """Each has 256 bits of its own."""
+    """Each has 256 random bits."""
     assert len({create_token("a", "reader", SYSTEM)[0] for _ in range(100)}) == 100
     assert len(create_token("a", "reader", SYSTEM)[0]) > 43
 
@@ -128,7 +128,7 @@ def test_pattern_fits_the_whole_name(pattern: str, name: str, fits: bool) -> Non
     ],
 )
 def test_a_caller_goes_by_the_uri_that_gives_it_a_role(names: list[str], identity: str) -> None:
-    """Not by a common name that an issuer may have signed for anybody; who has no such URI goes by the first name."""
+    """Not by a common name, which an issuer may have signed for anybody; without such a URI the first name counts."""
     rules = {"writer": ["URI:tussock://data/shop/writer", "CN:tussock-writer"], "admin": ["CN:ops"]}
     authenticator = Authenticator(SYSTEM, certificates_required=True, certificate_roles=rules)
     assert authenticator.authenticate(Presented(None, names)).identity == identity
@@ -391,7 +391,7 @@ def test_reader_may_not_pose_as_a_compactor(guarded: Guarded) -> None:
 
 
 def test_session_belongs_to_who_opened_it(guarded: Guarded) -> None:
-    """Whoever learns a session's id can neither keep, end, use nor read it under another name."""
+    """Another caller that learns a session's id can neither keep, end, use nor read it."""
     session = "b" * 32
     with guarded.channel() as channel:
         opened = pb.OpenSessionRequest(session_id=session, kind=pb.CLIENT, name="w").SerializeToString()
@@ -470,7 +470,7 @@ def test_flood_of_wrong_tokens_does_not_flood_the_log(tmp_path: Path) -> None:
     ):
         codes = [call(channel, "GetStatus", f"wrong-{number}") for number in range(140)]
         assert codes[0] == grpc.StatusCode.UNAUTHENTICATED
-        # Who is told to wait waits for that answer, too; the call after it is looked at again.
+        # A caller that is told to wait waits for that answer, too; the next call is checked again.
         assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes[-2:]
         process.terminate()
         assert process.wait() == 0

@@ -116,7 +116,7 @@ def test_tasks_oldest_first_with_their_progress() -> None:
 
 
 def test_pins_by_epoch_without_their_ids() -> None:
-    """Whoever knows a pin's id could let go of it."""
+    """A pin's id is only for the session that holds the pin."""
     pins = [PinInfo(id=f"secret-{epoch}", epoch=epoch, owner="o", created_ms=1, expires_ms=2) for epoch in (9, 3)]
     told = pin_statuses(pins)
     assert [pin.epoch for pin in told] == [3, 9]
@@ -198,7 +198,7 @@ VACUUM = VacuumStatus(finished_ms=1, deleted=0, bytes_freed=0, kept_young=0)
     ],
 )
 def test_problems_are_found(fields: dict[str, Any], found: list[str]) -> None:
-    """Each trouble is one problem of its own, and a healthy replica has none."""
+    """Each trouble gives exactly one problem, and a healthy replica has none."""
     assert kinds(replace(HEALTHY, **fields)) == found
 
 

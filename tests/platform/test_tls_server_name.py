@@ -22,7 +22,7 @@ NAME = "tussock-meta.store.svc"
 
 
 class Replicas:
-    """Two of them on one store, each with a certificate of its own that is for `NAME`, and for no address."""
+    """Two replicas on one store, each with a certificate that is for `NAME`, and for no address."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -112,7 +112,7 @@ def test_chain_is_checked_as_before(replicas: Replicas, tmp_path: Path) -> None:
 
 
 def test_name_without_tls_is_refused() -> None:
-    """Nothing would check it, and whoever gave it believes that something does."""
+    """Nothing would check it, though the user who gave it believes that something does."""
     with pytest.raises(InvalidOption, match="tls_server_name is 'meta', but only TLS checks a name: give tls_ca"):
         access_from({"TUSSOCK_TLS_SERVER_NAME": "meta"})
     assert "tls_server_name='meta'" in repr(access_from({}, tls_ca="ca.pem", tls_server_name="meta"))

@@ -1,8 +1,8 @@
 """A bucket behind a network: requests take time, get lost before or after they act, come late, or come twice.
 
-`SimBucket` is the server: objects, and a clock of its own that stamps them. `NodeBucket` is how one process reaches
-it, an `ObjectStore`. A call switches to the scheduler; the request acts on the server as an event of its own, whether
-or not its sender still waits or lives.
+`SimBucket` is the server: objects, and a clock that stamps them. `NodeBucket` is how one process reaches it, an
+`ObjectStore`. A call switches to the scheduler; the request acts on the server as a separate event, whether or not its
+sender still waits or lives.
 """
 
 import builtins
@@ -36,7 +36,7 @@ class Faults(NamedTuple):
     latency: float = 0.02
     """Usual seconds either way, at most."""
     deadline: float = 10.0
-    """The sender gives up after so long at most."""
+    """Seconds after which the sender gives up, at most."""
     page: int = 1000
     """Objects that one request of a listing answers; what changes between two is seen or not."""
 

@@ -24,11 +24,11 @@ from tussock.statestore.errors import MetaUnavailable, TussockError
 __all__ = ["Network"]
 
 BROKEN_SECONDS = 5.0
-"""After so long a peer that is gone without a word is taken for dead, as by gRPC's keep-alives."""
+"""Seconds after which a peer that is gone without a word is taken for dead, as by gRPC's keep-alives."""
 
 
 class Network:
-    """Who answers where, and how bad the lines are."""
+    """Which node serves which address, and how bad the lines are."""
 
     def __init__(self, scheduler: Scheduler, faults: Callable[[], Faults]) -> None:
         self.scheduler = scheduler
@@ -40,7 +40,7 @@ class Network:
         return lambda address: SimTransport(self, node, address)
 
     def server(self, address: str) -> tuple[Node, MetaNode] | None:
-        """Who listens there, if anybody lives there."""
+        """The living node that listens there, if there is one."""
         found = self.servers.get(address)
         return found if found is not None and found[0].alive else None
 

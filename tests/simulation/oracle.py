@@ -51,7 +51,7 @@ class Batch:
 
 @dataclass
 class HeldPin:
-    """A pin that somebody holds, by what he was told."""
+    """A pin, as its holder was told of it."""
 
     epoch: int
     node: str
@@ -93,7 +93,7 @@ class Oracle:
         return self.state_of(self._names.get(table, -1), epoch)
 
     def state_of(self, table_id: int, epoch: int) -> State:
-        """The same of a table by its id, whoever has its name now."""
+        """What a reader at `epoch` has to see of the table with that id, even if another table has its name now."""
         return self._tables[table_id].at(epoch)
 
     def states(self, table: str, floor: int) -> Iterator[tuple[int, State]]:
@@ -105,7 +105,7 @@ class Oracle:
         return self._tables[self._names.get(table, -1)].changes(after, until)
 
     def hold(self, token: int, epoch: int, node: str) -> None:
-        """Somebody was told that he holds a pin."""
+        """A process was told that it holds a pin."""
         self.pins[token] = HeldPin(epoch, node, {name: self.state(name, epoch) for name in self._names})
 
     # --- What happens to the objects -----------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Oracle:
     def _batch_of(self, delta: CommitEpoch) -> Batch:
         if delta.writer is not None:
             return self.batches[f"{delta.writer}:{delta.batch_id}"]
-        # A commit without a writer is known by a key of its own, which sorts first.
+        # A commit without a writer is known by a key that no other batch has, which sorts first.
         marks = {sst.smallest for runs in delta.tables.values() for run in runs for sst in run.ssts}
         for mark in sorted(marks):
             if (batch := self.batches.get(mark[1:].decode("latin-1"))) is not None:

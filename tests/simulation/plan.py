@@ -61,12 +61,12 @@ class Plan(NamedTuple):
     ambushes: float
     """It meets trouble just as it commits or pins."""
     coups: float
-    """The leader, whoever that is, meets it: mean seconds from one to the next; 0: none."""
+    """Mean seconds between ambushes of the leader of the moment; 0: none."""
     slow_nodes: float
     """Share of the nodes whose requests take up to `slow_latency` either way, while others race past them."""
     slow_latency: float
     dawdle: float
-    """An epoch is left open between its rows and its commit for so many seconds, at most."""
+    """Seconds, at most, for which an epoch is left open between its rows and its commit."""
     pin_lease: float
     zombies: bool
     """A process that stands still is replaced, and comes back beside its successor."""

@@ -23,7 +23,7 @@ ROUNDS = 12
 
 
 def replace(process: Process) -> None:
-    """Drop the table, create it anew and write to it, some times. Whoever had this job before may be at it, too."""
+    """Drop the table, create it anew and write to it, some times. A process that had this job before may do so, too."""
     world, random = process.world, process.scheduler.random
     for number in range(1, ROUNDS + 1):
         process.system.sleep(random.random() * max(world.plan.nap_seconds, 2.0))

@@ -6,7 +6,7 @@ off a heap, by simulated time. Latencies, failures and orders of events at one m
 so a seed is a whole history, and the same seed is the same history.
 
 A process is a `Node`. Its death is that its greenlets are never resumed; a stall (SIGSTOP) is that they are resumed
-later. Requests that it has sent are events of their own: they reach the bucket whether or not it lives.
+later. A request that was sent is a separate event: it reaches the bucket whether or not its sender lives.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ class Scheduler:
     # --- Events --------------------------------------------------------------------------------------------------
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
-        """Do that in so many seconds; of events at one moment, the order is random."""
+        """Do the action after `delay` seconds; events at one moment come in random order."""
         self._events += 1
         heapq.heappush(self._heap, (self.now + delay, self.random.random(), self._events, action))
 
@@ -201,7 +201,7 @@ class Scheduler:
         return self._running
 
     def park(self, what: str, timeout: float | None = None) -> bool:
-        """Switch to the loop until woken or for so many seconds; `False` if the time was up."""
+        """Switch to the loop until woken or for `timeout` seconds; `False` if the time was up."""
         thread = self.current()
         thread.turn += 1
         turn = thread.turn
@@ -214,7 +214,7 @@ class Scheduler:
         return bool(thread.woken_by)
 
     def wake(self, thread: Thread, turn: int, delay: float = 0.0) -> None:
-        """End that wait of the thread, in so many seconds."""
+        """End that wait of the thread after `delay` seconds."""
         self.at(delay, lambda: self._resume(thread, turn, True))
 
     def crash(self, node: Node) -> None:
@@ -226,7 +226,7 @@ class Scheduler:
             raise NodeDead
 
     def stall(self, node: Node, seconds: float) -> None:
-        """None of its threads goes on for so long; its clocks do."""
+        """None of the node's threads goes on for `seconds`; its clocks do."""
         node.resumes_at = max(node.resumes_at, self.now + seconds)
         self.trace(f"{node} stands still for {seconds:.1f} s")
 

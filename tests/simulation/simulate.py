@@ -61,8 +61,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one only, with its trace")
     parser.add_argument("--hunt", nargs="?", const="", metavar="NAME", help="plant bugs, and count seeds to find each")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--seconds", type=float, help="begin no further seeds after so long")
-    parser.add_argument("--failures", type=int, default=5, help="stop after so many")
+    parser.add_argument("--seconds", type=float, help="begin no further seeds after this time")
+    parser.add_argument("--failures", type=int, default=5, help="stop after this number of failures")
     options = parser.parse_args()
     if options.seed is not None:
         outcome = run_seed(options.seed, verbose=print)

@@ -61,7 +61,7 @@ def read_table(face: Any, **options: Any) -> State:
 
 
 def write(process: Process, job: Job) -> None:
-    """Commit batches until the job is done; a batch that failed is tried again, by whoever runs the job then."""
+    """Commit batches until the job is done; a batch that failed is tried again by the process that has the job then."""
     world, random = process.world, process.scheduler.random
     while job.left > 0 and not world.closing:
         process.system.sleep(random.random() * world.plan.think_seconds * job.pace)
@@ -147,7 +147,7 @@ def _transfer(process: Process) -> tuple[dict[str, dict[bytes, bytes | None]], d
 
 
 def _commit(process: Process, job: Job, batch: Batch) -> None:
-    """One attempt to write the batch under an epoch of its own, and to commit it, perhaps by repeated calls."""
+    """One attempt to write the batch under a new epoch, and to commit it, perhaps by repeated calls."""
     store, random = process.store, process.scheduler.random
     if batch.epoch is None and random.random() < 0.1:
         # A commit that finds its batch in the ledger must not care for what was written meanwhile.

@@ -37,7 +37,7 @@ DAMAGED = "damaged"
 DAMAGED_COMMITS = 5
 YEARS_SECONDS = 5 * 365 * 86400.0
 AFTER_YEARS_SECONDS = 400.0
-"""For so long what was begun under the clock that was ahead may still be under way; who begins it may stand still."""
+"""Seconds for which work that began under a clock that was ahead may go on; its process may stand still."""
 HOMES = 6
 """For three writers and three readers, the most there are."""
 
@@ -118,7 +118,7 @@ class World:
         return not others and not plan.metas and not plan.jumps and not (plan.stalls and plan.zombies)
 
     def check_clock(self, process: Process, error: Exception) -> None:
-        """Nobody is told that his clock is ahead but who is ahead, or still at what he began then."""
+        """A process is told that its clock is ahead only if it is, or while it still does what it began then."""
         node = process.node
         is_ahead = self.scheduler.now < node.years_until + AFTER_YEARS_SECONDS or node.wall_offset > 3000
         if isinstance(error, ClockAhead) and str(error).startswith("epoch "):
@@ -128,7 +128,7 @@ class World:
             raise Violation(f"{node} is told that its clock is ahead, and it is not: {error}") from error
 
     def note_pin(self, process: Process, snapshot: Any) -> int:
-        """The process holds this pin, unless its lease may lapse without its knowing; answers a token for it."""
+        """The process holds this pin, unless its lease may lapse without its knowing; returns a token for it."""
         self._pins_taken += 1
         if not self.may_lose_pins():
             self.oracle.hold(self._pins_taken, snapshot.epoch, repr(process.node))
@@ -219,7 +219,7 @@ class World:
         return Job(f"{kind}{number}", kind, self.plan.batches, self.random.choice([1.0, 1.0, 1.0, 20.0]))
 
     def _start(self, name: str, incarnation: int) -> None:
-        """A process with its share of the jobs; whoever had this name before may still run, or have died."""
+        """Start a process with its share of the jobs; an earlier one of that name may still run, or have died."""
         number = int(name[1:])
         is_remote = self.plan.metas and not (self.plan.mixed and number == 0)
         process = (RemoteProcess if is_remote else Process)(self, self._node(name, incarnation))

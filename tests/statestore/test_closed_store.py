@@ -80,7 +80,7 @@ IN_FLIGHT: dict[str, tuple[Callable[[Any], Any], Callable[[StateStore, Any], obj
 
 @pytest.mark.parametrize("call", IN_FLIGHT)
 def test_a_close_in_the_middle_of_a_call_says_so(call: str) -> None:
-    """Who waits in another thread gets `StoreClosed`, not what the pool of reads or uploads raises."""
+    """A call that waits in another thread gets `StoreClosed`, not what the pool of reads or uploads raises."""
     part, run = IN_FLIGHT[call]
     store = connect("memory://", compaction=False, cache_bytes=0)
     kv = _rows(store, commit=call != "commit")

@@ -99,7 +99,7 @@ KEY = pa.field("id", pa.int64(), nullable=False)
     ],
 )
 def test_a_schema_that_old_rows_do_not_fit_is_refused(fields: list[Any], words: str) -> None:
-    """Whoever writes such a delta, it does not get into the log."""
+    """Such a delta does not get into the log, no matter which process writes it."""
     with pytest.raises(SchemaMismatch, match=words):
         check_evolved(spec(a=pa.int8()), pa.schema(fields))
 

@@ -57,7 +57,7 @@ def test_a_stalled_call_sees_what_happened_meanwhile() -> None:
 
 
 def test_a_script_by_place_counts_its_times() -> None:
-    """Only the first so many calls on that prefix fail."""
+    """Only the first `times` calls on that prefix fail."""
     bucket = FaultyBucket(open_bucket("memory://"), where("put", "x/", Fate.LOSE_REQUEST, times=2))
     bucket.put("y/1", b"")
     for _ in range(2):

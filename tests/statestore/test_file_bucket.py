@@ -87,7 +87,7 @@ def test_a_failing_disk_stores_nothing_and_says_why(
 def test_a_read_that_the_disk_fails_is_not_a_missing_object(
     bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads must not take a broken disk for an object that was never there."""
+    """A reader must not take a broken disk for an object that was never there."""
     fail(monkeypatch, "pread", errno.EIO)
     for call in (lambda: bucket.get("a/there"), lambda: bucket.get_range("a/there", 0, 2)):
         with pytest.raises(ObjectStoreUnavailable, match="the disk failed"):

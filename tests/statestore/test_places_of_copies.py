@@ -1,4 +1,4 @@
-"""Restores and clones take only a place of their own, make nothing before they refuse, and trust no old copy unread."""
+"""Restores and clones take only an empty place, make nothing before they refuse, and trust no old copy unread."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -431,7 +431,7 @@ def test_swapped_objects_are_found(bucket: ObjectStore, block_bytes: int, part: 
 
 @pytest.mark.parametrize("part", ["data", "meta"])
 def test_a_missing_object_is_not_corrupt(bucket: ObjectStore, part: str) -> None:
-    """It may be one that vacuum took; who holds the version decides."""
+    """Vacuum may have deleted it; the holder of the version decides."""
     run = store_run(bucket, puts(10))
     bucket.delete([f"sst/{run[0].id}.{part}"])
     with pytest.raises(ObjectNotFound, match=run[0].id):

@@ -90,7 +90,7 @@ def test_golden_files_are_read(name: str, codec: str, version: int) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_golden_files_are_what_the_writer_writes(codec: str) -> None:
-    """A changed byte is a changed format: that takes a new version and a folder of its own."""
+    """A changed byte is a changed format: that takes a new version and a new folder of golden files."""
     for name, data in SCRIPT["files"](codec).items():
         assert data == (GOLDEN / name).read_bytes(), name
     for name, data in SCRIPT_2["files"](codec).items():

@@ -117,7 +117,7 @@ def test_a_full_disk_fails_the_write_and_leaves_a_readable_store(small_disk: Pat
 
 
 def fill(folder: Path) -> Path:
-    """Leave not one byte on that disk; answers the file that takes it all."""
+    """Leave not one byte on that disk; returns the file that takes it all."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 10, 1):

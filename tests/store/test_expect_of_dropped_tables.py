@@ -81,7 +81,7 @@ def test_a_table_that_was_never_written_may_be_expected(clients: list[StateStore
 
 
 def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(clients: list[StateStore]) -> None:
-    """Who reads in one process and commits in another names the epoch only."""
+    """A client that reads in one process and commits in another names only the epoch that was read."""
     mine, other = clients
     mine.create_table("count")
     mine.create_table("else")

@@ -73,7 +73,7 @@ def test_a_table_refuses_what_was_uploaded_for_a_dropped_one_of_its_name(store: 
 
 
 def test_a_committed_batch_is_answered_though_its_table_was_dropped_and_made_again(store: StateStore) -> None:
-    """Who repeats a commit whose answer was lost is told its epoch."""
+    """A client that repeats a commit whose answer was lost gets the epoch of that commit."""
     runs = store.create_table("t", PRICES, ["k"]).upload(ROWS)
     epoch = store.commit_uploaded({"t": runs}, writer="w", batch_id=1)
     store.drop_table("t")

@@ -61,7 +61,7 @@ def test_a_dry_run_says_what_vacuum_will_delete_and_deletes_nothing(store: State
 
 
 def test_the_grace_period_is_kept_to_the_second() -> None:
-    """Replaced SSTs and orphans stay so long, and go afterwards."""
+    """Replaced SSTs and orphans stay for the grace period, and go after it."""
     system = TickingSystem()
     bucket = ModelBucket(system)
     store = open_on(bucket, system, gc_grace=100)

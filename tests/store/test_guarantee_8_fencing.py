@@ -1,4 +1,4 @@
-"""Guarantee 8: whoever was replaced can no longer change anything.
+"""Guarantee 8: a process that was replaced can no longer change anything.
 
 In an embedded store every process may write, so what is replaced is a claim on a compaction, a place in the log, or
 an upload; each is refused by the create-only append, which validates on the version that it lands on.

@@ -1,4 +1,4 @@
-"""Retention and grace period belong to the store, not to whoever happens to open it."""
+"""Retention and grace period belong to the store, not to the process that opens it."""
 
 import re
 from pathlib import Path

@@ -54,7 +54,7 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_two_processes_commit_at_once_while_a_third_compacts_and_vacuums(shared_url: str) -> None:
-    """Each commit has a final epoch of its own, every row is there, and snapshots taken between never change."""
+    """Each commit gets a different final epoch, every row is there, and snapshots taken between never change."""
     with connect(shared_url, compaction=False) as store:
         kv = store.create_table("kv")
         with (
@@ -117,7 +117,7 @@ def test_two_processes_count_together_by_conditional_commits(shared_url: str) ->
 
 
 def check_after_kill(store: StateStore, acknowledged: int) -> int:
-    """Everything acknowledged is there, whole and once; answers the next batch, after one that was perhaps in doubt."""
+    """Everything acknowledged is there, whole and once; returns the next batch, after one that was perhaps in doubt."""
     kv = store.table("kv")
     known = 0
     while store.committed_batch("w", known) is not None and known <= acknowledged + 1:

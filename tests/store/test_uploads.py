@@ -66,7 +66,7 @@ def test_a_delete_needs_its_key_only(store: StateStore) -> None:
 
 
 def test_the_later_of_two_rows_wins_over_batches_and_flushes() -> None:
-    """Also where the buffer is so small that each batch becomes a sorted run of its own."""
+    """Also with a buffer that is too small for two batches, each of which becomes a sorted run."""
     with connect("memory://", compaction=False, buffer_bytes=0) as store:
         table = store.create_table("people", SCHEMA, ["id"])
         runs = table.upload([pa.record_batch({"id": [1, 2], "name": [name, name]}) for name in ("old", "new")])

@@ -326,7 +326,7 @@ def test_arrow_data_of_any_type_is_stored_exactly_or_refused(
     if found is not None:
         assert [meaning(value) for value in found] == [given_by(value, kind) for value in array]
     elif given_kind == kind:
-        assert has_null_where_none_may_be(kind), f"{kind} refuses values of its own type"
+        assert has_null_where_none_may_be(kind), f"{kind} refuses values of this type"
 
 
 def likes(kind: Any) -> st.SearchStrategy[Any]:

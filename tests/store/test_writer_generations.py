@@ -21,7 +21,7 @@ def test_a_job_that_was_taken_over_cannot_commit(store: StateStore, other: State
     with pytest.raises(Fenced, match="generation 1 of writer 'job' is over: generation 2 was opened"):
         put(store, b"b", 2, old)
     assert store.table("kv").get(b"b") is None
-    # The batch that the old job had committed holds, for whoever may ask.
+    # The batch that the old job had committed stays committed, and any client may ask for it.
     assert put(other, b"a", 1, new) == first
     second = put(other, b"c", 2, new)
     assert other.committed_batch("job", 2) == second
@@ -42,7 +42,7 @@ def test_a_job_that_was_taken_over_learns_of_it_even_by_repeating_what_it_commit
 
 
 def test_a_commit_that_names_no_generation_is_not_held_to_one(store: StateStore) -> None:
-    """Who never opened the writer is not fenced by who did."""
+    """A client that never opened the writer is not fenced by one that did."""
     store.create_table("kv")
     put(store, b"a", 1, None)
     store.open_writer("job")

@@ -59,7 +59,7 @@ class Board(User):
         return int(self.cluster.wait_for("a batch", lambda: self.driver()["committedBatch"], SECONDS))
 
     def await_batches(self, more: int = 2, since: int | None = None) -> None:
-        """Wait until so many more batches are in the store than now, or than when the newest was `since`."""
+        """Wait until `more` batches are in the store beyond now, or beyond the batch `since`."""
         wanted = (self.batch() if since is None else since) + more
         self.cluster.wait_for(f"batch {wanted}", lambda: self.driver()["committedBatch"] >= wanted, SECONDS)
 
@@ -74,7 +74,7 @@ class Board(User):
         return [pod["metadata"]["name"] for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
 
     def expect_exact(self, events: int = 1) -> int:
-        """Assert that all tables are as the number of events in them asks for, at least so many; that number."""
+        """Assert that all tables are what the events in them ask for; returns how many these are, at least `events`."""
         files = {"board_truth.py": (BOARD / "board_truth.py").read_text()}
         found = self.run("check_board", store="board", files=files)
         assert found["wrong"] == []

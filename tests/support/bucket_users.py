@@ -1,4 +1,4 @@
-"""A user with an S3 bucket of their own, on which stores come and go; its server is a MinIO that is nobody's."""
+"""A user with an S3 bucket, on which stores come and go; its server is a MinIO outside any store."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,8 +35,8 @@ class Bucket(User):
         return secret(name, {"access-key-id": self.server.user, "secret-access-key": password or self.server.password})
 
     def rows(self, store: str, to: int = 0) -> dict[str, object]:
-        """The rows of the table `kv`, after so many epochs of the client were written."""
-        # The one pair of this bucket may write, so it is handed to no reader, who brings his own.
+        """The rows of the table `kv`, after the client has written epochs up to `to`."""
+        # The one pair of this bucket may write, so the service hands it to no reader; the reader brings a pair.
         role, keys = ("writer", []) if to else ("reader", ["bucket"])
         return self.run("rows", store=store, role=role, secret_names=keys, environment={"TO": str(to)})
 

@@ -26,7 +26,7 @@ def running_cert_manager(kubeconfig: Path, folder: Path) -> Iterator[Path]:
 
 
 def ca_issuer(name: str) -> list[Body]:
-    """An `Issuer` with a CA of its own, and what that is made by."""
+    """An `Issuer` with a new CA, and the objects that make that CA."""
     certificate = {
         "isCA": True,
         "commonName": f"{name} CA",

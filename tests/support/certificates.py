@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """A CA in a folder of its own."""
+    """A CA, kept in a folder."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         if shutil.which("openssl") is None:

@@ -61,7 +61,7 @@ class Query:
         return batches
 
     def die(self) -> list[dict[str, Any]]:
-        """End as `kill -9` would once the lease is over; answers the checkpoint."""
+        """End as `kill -9` would once the lease is over; returns the checkpoint."""
         cursor = self.reader._cursor
         if cursor is not None and cursor._snapshot is not None:
             cursor._snapshot.close()

@@ -42,7 +42,7 @@ class Actor:
         """Start it; its output goes to the log."""
         self._logged = len(self.log.read_text(errors="replace")) if self.log.exists() else 0
         with self.log.open("ab") as output:
-            # In a session of its own, so that what it starts can be ended with it.
+            # In a new session, so that what it starts can be ended with it.
             self._process = subprocess.Popen(self.command, stdout=output, stderr=output, start_new_session=True)
 
     def wait_until_begun(self) -> None:
@@ -82,7 +82,7 @@ class Actor:
         self._process = None
 
     def stop(self) -> int:
-        """SIGTERM, once it has begun, and wait; answers the exit code."""
+        """Send SIGTERM once the process has begun, and wait for its end; returns the exit code."""
         assert self._process is not None
         self.wait_until_begun()
         self._process.terminate()
@@ -148,7 +148,7 @@ class Stage:
         print(f"{time.monotonic() - self._began:6.2f} s  {what}", flush=True)
 
     def disturb(self, seconds: float, actions: Sequence[Callable[[], None]], *, rest: tuple[float, float]) -> None:
-        """For so long, do one of the actions after a rest, by the stage's seed; each is done at least once."""
+        """For `seconds`, do one of the actions after a rest, by the stage's seed; each is done at least once."""
         deadline = time.monotonic() + seconds
         due = list(actions)
         self.chance.shuffle(due)

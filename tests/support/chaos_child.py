@@ -40,7 +40,7 @@ FENCED = 3
 OPTIONS: dict[str, Any] = {"retention": 3600, "gc_grace": 8, "deadline": 2.0}
 """The bucket stands still for longer than the deadline now and then, so that answers are lost."""
 COUNTS_EVERY = 4
-"""One batch in so many adds to the counter, by a conditional commit."""
+"""One of this number of batches adds to the counter, by a conditional commit."""
 TRY_AGAIN = (ObjectStoreUnavailable, MetaUnavailable, WriteStalled)
 
 _stopped = False

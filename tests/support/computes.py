@@ -20,7 +20,7 @@ DEFAULTS = Defaults(node_image="localhost/tussock-node:dev", spark_image="localh
 
 
 def at(seconds: float) -> str:
-    """So many seconds after NOW, as the API writes it."""
+    """The time `seconds` after NOW, as the API writes it."""
     return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -31,7 +31,7 @@ def conditions(*, ready: bool = True, reason: str = "Ready") -> list[dict[str, A
 
 
 def body(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
-    """A resource of ours, ready."""
+    """One of Tussock's custom resources, ready."""
     about = {
         "name": name,
         "namespace": "team",

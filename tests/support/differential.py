@@ -153,7 +153,7 @@ class History:
             self._create(name, kind)
 
     def run(self, operations: int) -> None:
-        """So many operations; an `AssertionError` names seed and operation of an answer that is wrong."""
+        """Do that number of operations; an `AssertionError` names seed and operation of a wrong answer."""
         weighted = [
             (self._get, 40),
             (self._multi_get, 12),
@@ -366,7 +366,7 @@ def _same(found: object, expected: object, what: object, epoch: int | None) -> N
 
 
 def run_history(seed: int, operations: int = OPERATIONS) -> int:
-    """Run the history of that seed; answers the operations that it had."""
+    """Run the history of that seed; returns the number of operations that it had."""
     History(seed).run(operations)
     return operations
 

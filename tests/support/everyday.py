@@ -16,7 +16,7 @@ __all__ = ["group_of"]
 GROUPS = {
     "node": "a Kubernetes node of our own (tests/e2e)",
     "kills": "random kills of Spark",
-    "programs": "programs with a Spark of their own (driver processes, speculation, the examples)",
+    "programs": "programs that start their own Spark (driver processes, speculation, the examples)",
 }
 """Pieces that are left out as a whole, and what they are."""
 API_SERVER_GROUP = "an API server of Kubernetes (most of tests/operator, tests/crds, tests/charts)"

@@ -1,4 +1,4 @@
-"""A meta service that asks for tokens, as a process of its own, and callers that may be hostile."""
+"""A meta service that asks for tokens, as a separate process, and callers that may be hostile."""
 
 from collections.abc import Iterable
 from pathlib import Path

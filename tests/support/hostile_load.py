@@ -1,4 +1,4 @@
-"""`python -m support.hostile_load ADDRESS RATE SECONDS TOKEN...`: hostile calls at a rate, from a process of their own.
+"""`python -m support.hostile_load ADDRESS RATE SECONDS TOKEN...`: hostile calls at a rate, from a separate process.
 
 A third of them have no token, the others those given, in turn. Tells on standard output, as JSON, how many calls the
 rate came to (`offered`), how many were made (`calls`; none while a connection waits for as many as it may), and how

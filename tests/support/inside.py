@@ -18,7 +18,7 @@ from tussock.statestore.contract.backend import PinInfo
 
 
 def backend(store: StateStore) -> Any:
-    """Who keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
+    """The part that keeps the version: tests claim, fail and repeat single steps of it, which a user cannot."""
     return store._parts.backend
 
 
@@ -168,12 +168,12 @@ def kill(store: StateStore) -> None:
 
 
 def pin_keeper(embedded: Any) -> Any:
-    """Who renews the pins: a test renews them at the moments that it decides."""
+    """The part that renews the pins: a test renews them at the moments that it decides."""
     return embedded.meta.pins
 
 
 def set_pin_lease(embedded: Any, seconds: float) -> None:
-    """Make pins last so long: the simulator lets them lapse, which a minute's lease would make too rare."""
+    """Make pins last `seconds`: the simulator lets them lapse, which a minute's lease would make too rare."""
     keeper = embedded.meta.pins
     keeper._lease_seconds, keeper._renew_seconds = seconds, seconds / 3
 
@@ -198,7 +198,7 @@ def forget_version(embedded: Any) -> None:
 
 
 def snapshot_every(log: Any, entries: int) -> None:
-    """Write a snapshot of the version every so many entries: short histories have some, too."""
+    """Write a snapshot of the version every `entries` entries: short histories have some, too."""
     log._snapshot_every = entries
 
 
@@ -263,7 +263,7 @@ def awaited_end(embedded: Any) -> threading.Event:
 
 
 def connection(owner: Any) -> Any:
-    """The session of a client or a compactor node: tests send what no client of ours would send."""
+    """The session of a client or a compactor node: tests send what no client of Tussock would send."""
     return owner._connection
 
 
@@ -308,7 +308,7 @@ def uploads_in_flight(leadership: Any) -> Any:
 
 
 def kill_threads(node: Any) -> None:
-    """Put an ended thread in the place of a compactor node's own: a defect of ours that no input brings about."""
+    """Put an ended thread in the place of a compactor node's own: a defect of Tussock that no input brings about."""
     node._threads = [SimpleNamespace(is_alive=lambda: False)]
 
 
@@ -331,7 +331,7 @@ def generation_of(checkpoint: Checkpoint) -> int:
 
 
 def deafen(client_backend: Any, job: str, name: str, checkpoint: Any) -> Callable[[Any], None]:
-    """Let no event reach the participant, as while its process sleeps; answers what delivers them."""
+    """Let no event reach the participant, as while its process sleeps; returns the function that delivers them."""
     receive: Callable[[Any], None] = checkpoint._receive
     checkpoint._receive = lambda _: None
     client_backend._channels._inboxes[job] = (name, checkpoint._receive)

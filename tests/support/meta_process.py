@@ -1,4 +1,4 @@
-"""`tussock meta serve` and `tussock compactor` as processes of their own, and what they wrote to their logs."""
+"""`tussock meta serve` and `tussock compactor` as separate processes, and what they wrote to their logs."""
 
 import json
 import os

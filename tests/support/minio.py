@@ -16,8 +16,8 @@ from cluster.binaries import PROGRAMS, NoCluster, build, search_path
 
 BUCKET = "tussock-tests"
 START_SECONDS_MAX = 120
-# Below those that Linux and macOS give to whoever connects or asks for any: until the server has started, only another
-# draw could take the port away.
+# Below the ports that Linux and macOS give to programs that connect or ask for any: until the server has started, only
+# another draw could take the port away.
 PORTS = range(20_000, 30_000)
 
 

@@ -113,7 +113,7 @@ class Objects:
         return self.ready(kind, name)
 
     def events(self, name: str) -> "list[Body]":
-        """The events about a resource of ours, oldest first."""
+        """The events about one of Tussock's custom resources, oldest first."""
         found = [body for body in self.list("Event") if (body.get("regarding") or {}).get("name") == name]
         return sorted(found, key=lambda body: body["eventTime"])
 
@@ -145,7 +145,7 @@ class OperatorProcess:
     """`python -m tussock.operator`, for some namespaces."""
 
     running: ClassVar[set["OperatorProcess"]] = set()
-    """All that were started and not ended, for whoever cleans up after a test that failed."""
+    """All that were started and not ended: a fixture ends them after a test that failed."""
 
     def __init__(
         self,

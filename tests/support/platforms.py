@@ -1,6 +1,6 @@
 """A platform inside the test's process: replicas of the meta service behind real gRPC, each with its own event loop.
 
-For what needs processes of their own (kill -9, SIGSTOP, SIGTERM), tests start `tussock meta serve` instead.
+For what needs separate processes (kill -9, SIGSTOP, SIGTERM), tests start `tussock meta serve` instead.
 """
 
 import asyncio

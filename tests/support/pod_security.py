@@ -1,7 +1,7 @@
 """The rules of the profile `restricted` of Kubernetes' Pod Security Standards, as a function of a pod's spec.
 
 Written by the table of the standard's documentation, fields of Windows and of kernels' security modules aside: those
-are refused whatever they say, since no pod of ours has them.
+are refused whatever they say, since no pod of Tussock has them.
 """
 
 from collections.abc import Iterator, Mapping

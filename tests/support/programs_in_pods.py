@@ -80,7 +80,7 @@ def run_program(
     labels: Mapping[str, str] | None = None,
     called: str = "",
 ) -> dict[str, object]:
-    """Run one of `programs` in a pod until it succeeds; answers the last line that it printed, which is JSON.
+    """Run one of `programs` in a pod until it succeeds; returns the last line that it printed, which is JSON.
 
     `files` are beside the program. A program that runs more than once in a namespace is `called` something else.
     """

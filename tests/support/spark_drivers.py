@@ -23,7 +23,7 @@ __all__ = ["DRIVER_IP", "Driver", "executor_environment", "running_driver", "run
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER_IP, EXECUTOR_IP = "127.0.0.2", "127.0.0.3"
-"""All of 127.0.0.0/8 is this machine, so pods may have addresses of their own, as on a node."""
+"""All of 127.0.0.0/8 is this machine, so each pod may have a different address, as on a node."""
 SECRET = "/etc/tussock/spark/secret"
 
 

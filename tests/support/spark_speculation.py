@@ -1,6 +1,6 @@
 """A program whose tasks are run twice by Spark's speculation, on a standalone cluster of two hosts.
 
-Usage: `python spark_speculation.py MASTER FOLDER`. Three writes go to table `t` of stores of their own, FOLDER/batch,
+Usage: `python spark_speculation.py MASTER FOLDER`. Three writes go to table `t` of three stores, FOLDER/batch,
 FOLDER/sink and FOLDER/stateful. In each, the first attempt of one task uploads some of its rows and then stands still
 until the write is committed, which thus needs another attempt. Rows say which attempt wrote them.
 

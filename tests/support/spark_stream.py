@@ -82,7 +82,7 @@ def main(url: str, folder: Path, master: str) -> None:
 def die_if_told(folder: Path, writer: str) -> None:
     """Kill Python and Java of the driver at once, if it is this writer's turn."""
     if (folder / "die").exists() and (folder / "die").read_text() == writer:
-        # Python workers are in process groups of their own, but in the session that the driver leads.
+        # Python workers are in other process groups, but in the session that the driver leads.
         os.killpg(os.getsid(0), signal.SIGKILL)
 
 

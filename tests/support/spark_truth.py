@@ -78,7 +78,7 @@ def writer_of(store: StateStore, point: str) -> str:
 
 
 def check_exact(store: StateStore) -> dict[str, int]:
-    """Compare every table with what it should hold, and how often it was written; answers the batches per writer."""
+    """Compare every table with what it should hold, and how often it was written; returns the batches by writer."""
     batches = batches_of(store)
     _check_written_once(store, "sink", {(number,) for number in _numbers(batches["sink"])}, ["id"])
     totals = {(key, len(numbers), sum(numbers)) for key, numbers in _by_key(batches["totals"]).items()}

@@ -1,6 +1,6 @@
 """The streaming program `spark_stream.py` as processes to be killed: driver, Java, executors and Python workers.
 
-All of them are in the session that the driver's Python leads, though Python workers are in process groups of their own.
+All of them are in the session that the driver's Python leads, though Python workers are in other process groups.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tussock.statestore import connect
 __all__ = ["CLUSTER", "LOCAL", "STREAMS", "Victim", "members"]
 
 LOCAL, CLUSTER = "local[2, 100]", "local-cluster[2,1,640]"
-"""Everything in one JVM, or two executors of one core in JVMs of their own."""
+"""Everything in one JVM, or two executors of one core in two more JVMs."""
 
 STREAMS = {point: point if point in ("sink", "accounts") else "totals" for point in POINTS}
 """Which stream's batches a writer commits."""

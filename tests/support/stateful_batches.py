@@ -19,7 +19,7 @@ from tussock.statestore.keys.spark_hash import spark_hash
 def run_batch(
     function: Any, store: StateStore, rows: pa.Table, batch_id: int, tasks: int = 2, batch_rows: int = 100
 ) -> int:
-    """Do what `function(rows, batch_id)` does for a DataFrame; answers the epoch."""
+    """Do what `function(rows, batch_id)` does for a DataFrame; returns the epoch."""
     with ExitStack() as stack:
         plan = function.plan(
             store, rows.schema, batch_id, lambda: stack.enter_context(store.pin_snapshot()).epoch, tasks

@@ -132,7 +132,7 @@ class StoreMachine(MachineBase):
 
     @rule(number=CLIENTS, name=st.sampled_from(NAMES), rows=st.lists(BATCHES, min_size=2, max_size=6))
     def write_and_commit_much(self, number: int, name: str, rows: list[dict[int, bytes | None]]) -> None:
-        """So much that background compaction has something to do."""
+        """Write enough for background compaction to have something to do."""
         self._write_all(number, name, rows)
 
     def _write_all(self, number: int, name: str, rows: list[dict[int, bytes | None]]) -> None:

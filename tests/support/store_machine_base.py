@@ -83,7 +83,7 @@ class Client:
 
 
 def _script(fault: Fault, calls: int) -> Script:
-    """The fault, for an operation that begins after so many calls."""
+    """The fault, for an operation that begins after `calls` calls."""
     low = calls + fault.first if isinstance(fault.first, int) else None
 
     def script(call: Call) -> Fate:

@@ -24,7 +24,7 @@ class Condition(NamedTuple):
 
 
 def resource(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    """A resource of ours."""
+    """One of Tussock's custom resources."""
     return {"apiVersion": "tussock.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 WAIT_SECONDS = 120
-"""Far more than anything takes: a test that waits so long has failed, however busy the machine is."""
+"""Far more than anything takes: a test that waits until then has failed, however busy the machine is."""
 
 
 def eventually(what: Callable[[], object]) -> None:

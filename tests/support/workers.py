@@ -24,7 +24,7 @@ LONG_PIECES = {
     "kills": ("tests/compute/test_spark_crash.py",),
     # API servers, operators at them; they mostly wait.
     "api server": ("tests/operator/", "tests/crds/", "tests/charts/"),
-    # What has a Spark of its own each time.
+    # Tests that each start their own Spark.
     "programs": (
         "tests/compute/test_spark_speculation.py",
         "tests/compute/test_driver_process.py",

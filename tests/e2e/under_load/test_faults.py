@@ -129,7 +129,7 @@ def test_the_driver_is_killed(cluster: Cluster, board: Board) -> None:
 
 @pytest.mark.usefixtures("same_driver")
 def test_the_operator_is_killed_in_the_middle(cluster: Cluster, board: Board, operator: str) -> None:
-    """Three times, each a little later after it was given work: whoever comes next ends it."""
+    """Three kills, each a little later after the work was given; the next operator finishes the work each time."""
     killed = ""
     for moment, compactors in ((0.0, 2), (0.2, 3), (0.5, 1)):
         # One that was too late for its work to be interrupted is not the one to kill next.
