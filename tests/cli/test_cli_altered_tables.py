@@ -11,7 +11,7 @@ from tussock.statestore import StateStore, connect
 
 
 def fill(store: StateStore) -> None:
-    """Rows from before and from after."""
+    """Write rows before and after the change of the schema."""
     schema = pa.schema([("id", pa.int64()), ("qty", pa.int8())])
     table = store.create_table("orders", schema=schema, primary_key=["id"])
     for row in ({"id": 1, "qty": 7}, {"id": 2, "qty": 1 << 40, "note": "big"}):

@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
     @property
     def crds(self) -> Path:
-        """The folder of its definitions, if it has some."""
+        """The folder of the program's definitions, if it has some."""
         return self.path.parent / "crds"
 
 
@@ -101,11 +101,11 @@ PROGRAMS = {
 }
 API_SERVER = ("etcd", "kube-apiserver")
 NODE = tuple(name for name in PROGRAMS if name != "cert-manager")
-"""What a node runs, and what works on it; cert-manager is for tests at an API server."""
+"""The programs of a node and of its work; cert-manager is for tests at an API server."""
 
 
 def missing(names: tuple[str, ...] = NODE) -> list[str]:
-    """Those of the programs that are not built yet."""
+    """The programs that are not built yet."""
     return [name for name in names if not os.access(PROGRAMS[name].path, os.X_OK)]
 
 
@@ -116,7 +116,7 @@ def search_path() -> str:
 
 
 def build(names: tuple[str, ...] = NODE, report: Callable[[str], None] = print) -> None:
-    """Build the programs that are missing; `report` hears of each. Raises `NoCluster` where that can't be done."""
+    """Build the programs that are missing; `report` is called for each. Raises `NoCluster` where that can't be done."""
     if not missing(names):
         return
     check_go()

@@ -45,7 +45,7 @@ def volume_for(claim: client.V1PersistentVolumeClaim, folder: Path) -> client.V1
 
 
 def provide(api: client.CoreV1Api, classes: set[str], folder: Path) -> None:
-    """One round: a volume for each claim of our classes that a pod waits for, and none for claims that are gone."""
+    """One round: a volume for each claim of these classes that a pod waits for, and none for claims that are gone."""
     volumes = {volume.metadata.name: volume for volume in api.list_persistent_volume().items}
     for claim in api.list_persistent_volume_claim_for_all_namespaces().items:
         name = f"pvc-{claim.metadata.uid}"
