@@ -184,7 +184,9 @@ QUERY = Query("q", "totals", 3, 1.5)
         (False, Status(is_started=True), True),
     ],
 )
-def test_readiness(tmp_path: Path, is_stream: bool, status: Status, ready: bool) -> None:
+def test_a_stream_is_ready_while_it_runs_and_a_batch_while_spark_does(
+    tmp_path: Path, is_stream: bool, status: Status, ready: bool
+) -> None:
     """A stream is ready while it runs, a batch while Spark does."""
     watch = Watch(Scaler(tmp_path / "executors", None), Clock(), is_stream=is_stream)
     watch.status = status

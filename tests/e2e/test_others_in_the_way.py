@@ -123,7 +123,7 @@ def writes(cluster: Cluster, operator: str, namespace: str) -> list[str]:
     return [f"{line['verb']} {line['requestURI']}" for line in ours]
 
 
-def test_a_refused_store_takes_nothing_along(cluster: Cluster, bucket: Bucket, stranger: Bucket) -> None:
+def test_the_deletion_of_a_refused_store_touches_nothing(cluster: Cluster, bucket: Bucket, stranger: Bucket) -> None:
     """One with `deletionPolicy: Delete` on the prefix of another, whose marker is gone, is deleted as it was told to.
 
     Story: everything that the first one had in the bucket went with it.
