@@ -50,7 +50,7 @@ BAD_BATCHES = {
 
 @pytest.mark.parametrize("batch", BAD_BATCHES.values(), ids=BAD_BATCHES)
 def test_nothing_of_a_refused_batch_is_seen_then_or_after_a_restart(tmp_path: object, batch: object) -> None:
-    """Rows written before in the same epoch stay; of the refused batch there is no trace, however it was wrong."""
+    """Earlier rows of the same epoch stay; of the refused batch there is no trace, however it was wrong."""
     url = f"file://{tmp_path}"
     with connect(url) as store:
         kv = store.create_table("kv")
