@@ -59,7 +59,7 @@ def cache_folder() -> Path:
     return Path(named) if named else user_cache / "tussock-cluster"
 
 
-def _pinned(module: str, folder: str = ".") -> str:
+def _pinned_version(module: str, folder: str = ".") -> str:
     """The version of a module in a folder's `go.mod`, without the `v`."""
     file = HERE / folder / "go.mod"
     found = re.search(rf"^(?:require)?\s*{re.escape(module)} v(\S+)", file.read_text(), re.MULTILINE)
@@ -68,12 +68,12 @@ def _pinned(module: str, folder: str = ".") -> str:
 
 
 CERT_MANAGER = "github.com/cert-manager/cert-manager"
-KUBERNETES_VERSION = _pinned("k8s.io/kubernetes")
+KUBERNETES_VERSION = _pinned_version("k8s.io/kubernetes")
 PROGRAMS = {
     program.name: program
     for program in (
         # Most wanted first: tests of CRDs and handlers need these two only.
-        Program("go.etcd.io/etcd/server/v3", _pinned("go.etcd.io/etcd/server/v3"), "."),
+        Program("go.etcd.io/etcd/server/v3", _pinned_version("go.etcd.io/etcd/server/v3"), "."),
         *(
             Program(f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_VERSION, ".")
             for name in (
@@ -93,7 +93,7 @@ PROGRAMS = {
         Program("github.com/minio/minio", "0.0.0-20260212201848-7aac2a2c5b7c"),
         Program(
             "tussock.dev/testcluster/cert-manager",
-            _pinned(CERT_MANAGER, "cert-manager"),
+            _pinned_version(CERT_MANAGER, "cert-manager"),
             "cert-manager",
             definitions=CERT_MANAGER,
         ),

@@ -73,12 +73,12 @@ class Objects:
     def _path(self, kind: str, namespace: str) -> str:
         """Where the objects of a kind are; for an unknown kind the cluster is asked again."""
         if kind not in self._paths:
-            self._paths = self._discovered()
+            self._paths = self._discover()
         if kind not in self._paths:
             raise ClusterFailed(f"the cluster has no kind {kind!r}")
         return self._paths[kind].format(namespace=namespace)
 
-    def _discovered(self) -> dict[str, str]:
+    def _discover(self) -> dict[str, str]:
         """The path of each kind, by each of its names; the first group that has a name wins, as in `kubectl`."""
         versions = ["/api/v1"]
         versions += [f"/apis/{one['preferredVersion']['groupVersion']}" for one in self.answer("/apis")["groups"]]

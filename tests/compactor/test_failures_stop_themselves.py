@@ -238,7 +238,7 @@ def test_compact_continues_as_soon_as_the_blocking_task_ends(monkeypatch: pytest
         for number in range(4):
             commit(store, "kv", number)
         task = backend.meta.own_tasks.claim()
-        awaited = inside.awaited_end(backend)
+        awaited = inside.waiting_event(backend)
         caller = threading.Thread(target=store.compact, args=("kv",))
         caller.start()
         assert awaited.wait(SOON)

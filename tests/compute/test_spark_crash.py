@@ -115,7 +115,7 @@ class Run:
 
     def check(self) -> None:
         """Assert that every table holds exactly the store's batches, and that Spark has noted the same ones."""
-        noted = self.victim.noted()
+        noted = self.victim.noted_batches()
         with connect(self.url, compaction=False) as store:
             batches = check_exact(store)
         self.stage.say(f"exact: {batches}")

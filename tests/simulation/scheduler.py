@@ -25,7 +25,7 @@ class Violation(AssertionError):
 
 
 class Deadlock(Violation):
-    """Something waits that nobody will wake, or time runs on without an end."""
+    """A thread waits and nothing will wake it, or time runs on without an end."""
 
 
 class NodeDead(BaseException):
@@ -33,7 +33,7 @@ class NodeDead(BaseException):
 
 
 class Ambush(NamedTuple):
-    """Trouble at the most delicate moment: when a commit is on its way to the log, or a pin to the bucket."""
+    """A failure at the most delicate moment: when a commit is on its way to the log, or a pin to the bucket."""
 
     kind: str
     """`halt before` it is sent, `halt after` it was sent, or `silence`: it acts, and nothing comes or goes since."""
@@ -107,9 +107,9 @@ class Thread:
         except (NodeDead, GreenletExit):
             pass
         except Violation as error:
-            self.scheduler.violated(error)
+            self.scheduler.fail(error)
         except BaseException as error:
-            self.scheduler.violated(Violation(f"thread {self.name} of {self.node} died of {error!r}"), error)
+            self.scheduler.fail(Violation(f"thread {self.name} of {self.node} died of {error!r}"), error)
         self.done = True
         for thread, turn in self._joiners:
             self.scheduler.wake(thread, turn)
@@ -135,14 +135,14 @@ class Scheduler:
     # --- The trace -----------------------------------------------------------------------------------------------
 
     def trace(self, text: str) -> None:
-        """Note what happened: it goes into the hash of this history."""
+        """Add an event to the hash of this history."""
         line = f"{self.now:.6f} {text}"
         self._hash.update(line.encode())
         if self._verbose is not None:
             self._verbose(line)
 
     def trace_hash(self) -> str:
-        """What tells this history from others."""
+        """The hash of this history."""
         return self._hash.hexdigest()
 
     # --- Events --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Scheduler:
         heapq.heappush(self._heap, (self.now + delay, self.random.random(), self._events, action))
 
     def run(self, until: Callable[[], bool], *, seconds_max: float, steps_max: int) -> None:
-        """Take events until `until()` holds or something is violated; `Deadlock` if that does not happen."""
+        """Take events until `until()` holds or a check fails; raises `Deadlock` if neither happens."""
         while self.failure is None and not until():
             if not self._heap or self.now > seconds_max or self.steps > steps_max:
                 waiting = [f"{thread.node} {thread.name}: {thread.waiting_for}" for thread in self.waiting()]
@@ -166,7 +166,7 @@ class Scheduler:
         if self.failure is not None:
             raise self.failure
 
-    def violated(self, error: BaseException, cause: BaseException | None = None) -> None:
+    def fail(self, error: BaseException, cause: BaseException | None = None) -> None:
         """End the run with this error; the first one counts."""
         if self.failure is None and not self.over:
             error.__cause__ = cause

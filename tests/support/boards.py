@@ -1,4 +1,4 @@
-"""The stream of `examples/board` as a `Compute` of a user's: how far it is, and whether its results are the truth."""
+"""The stream of `examples/board` as a user's `Compute`: its progress, and whether its results are right."""
 
 from pathlib import Path
 from typing import Any
@@ -39,23 +39,23 @@ class Board(User):
         return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "board"}, "data": files}, job]
 
     def settle(self) -> None:
-        """Wait until all of the platform serves, and the stream commits."""
+        """Wait until the whole platform serves, and the stream commits."""
         for what in ("tss/board", "tsm/board", "tsc/board", "tsx/board"):
             self.await_reason(what, "Ready", status="True")
         self.await_batches()
 
     def driver_pod(self) -> str:
-        """The name of the driver's pod, which is another one while a lost pod has the usual one."""
+        """The name of the driver's pod, which differs while a lost pod has the usual one."""
         return str(self.get("tsx/board")["status"].get("driverPod", "board-driver"))
 
     def driver(self) -> dict[str, Any]:
-        """What the driver says of itself, through the API server's proxy."""
+        """The driver's status, through the API server's proxy."""
         found = self.cluster.answer(f"/api/v1/namespaces/{self.namespace}/pods/{self.driver_pod()}:7372/proxy/status")
         assert isinstance(found, dict)
         return found
 
     def batch(self) -> int:
-        """The newest batch that the driver has committed; of one that has just started, once it has."""
+        """The newest batch that the driver has committed; waits for the first one."""
         return int(self.cluster.wait_for("a batch", lambda: self.driver()["committedBatch"], SECONDS))
 
     def await_batches(self, more: int = 2, since: int | None = None) -> None:

@@ -47,19 +47,19 @@ class Bucket(User):
         return set(found)
 
     def elsewhere(self, namespace: str) -> "Bucket":
-        """Somebody with the same bucket in another namespace."""
+        """Another user with the same bucket in another namespace."""
         self.cluster.apply(self.keys("keys"), secret("bucket", self.server.environment()), namespace=namespace)
         return Bucket(self.cluster, namespace, self._node_image, self.server)
 
     def delete_stores(self) -> None:
-        """Delete all of the namespace, and wait until they are gone."""
+        """Delete all stores of the namespace, and wait until they are gone."""
         with self.cluster.phase(f"{self.namespace.partition('-')[0]}: delete"):
             self.kubectl("delete", "tsb,tsx,tss", "--all", "--timeout=200s", seconds=240)
 
 
 @contextmanager
 def bucket_in(cluster: Cluster, namespace: str, image_names: Mapping[str, str], small: str = "") -> Iterator[Bucket]:
-    """A MinIO with its bucket in a namespace; in the end all stores there are deleted. `small` of `minio_pod`."""
+    """A MinIO with its bucket in a namespace; at the end all stores there are deleted. `small` as in `minio_pod`."""
     found = Bucket(cluster, namespace, image_names["node"], start_minio(cluster, namespace, image_names, small))
     cluster.apply(found.keys("keys"), namespace=namespace)
     try:

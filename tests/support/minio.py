@@ -44,7 +44,7 @@ def build_binary() -> Path:
 
 
 class MinioServer:
-    """One server with one bucket, in one folder. `environment` is what a client of it needs."""
+    """One server with one bucket, in one folder. `environment` is that of its clients."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
         self.binary = binary
@@ -115,7 +115,7 @@ class MinioServer:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on with everything that was asked meanwhile."""
+        """Continue, with all requests of the meantime."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -128,7 +128,7 @@ class MinioServer:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on at this moment, nor gets but by its number."""
+    """A TCP port of this machine on which no program listens now, and that no program gets but by its number."""
     for _ in range(1000):
         # Not by `random`, which Hypothesis seeds alike in every process.
         port = secrets.choice(PORTS)

@@ -15,7 +15,7 @@ _VOLUMES = {
 
 
 def violations(spec: Mapping[str, Any]) -> list[str]:
-    """What the profile forbids in a pod's spec, as paths with a reason; empty for a pod that it takes."""
+    """What the profile forbids in a pod's spec, as paths with a reason; empty for an admissible pod."""
     return [
         *_pod(spec),
         *(found for path, container in _containers(spec) for found in _container(path, container, spec)),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = 40_000
-"""Even ids are of the task that stands still."""
+"""Even ids belong to the task that stands still."""
 BUFFER_BYTES = 1 << 20
 """A task's rows are about twenty times as large, so it uploads while it runs."""
 WIDE = "array_join(transform(sequence(1, 8), part -> sha2(string(id * 8 + part), 512)), '') v"

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from support.spark_truth import GROUP, KEYS, ODD_KEY, ODD_STATE, ODD_SUM, ODD_VALUE, ROWS_PER_BATCH
 
 STREAMING = "streaming"
-"""What it prints when all queries have been started."""
+"""The line that it prints when all queries have been started."""
 FAILED = "failed: "
-"""How a line begins that tells of a query which ended by itself."""
+"""The beginning of a line about a query that ended by itself."""
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -32,7 +32,7 @@ def run_batch(
 
 
 def _as_key(rows: pa.Table, field: pa.Field) -> pa.Array:
-    """A key column as Spark casts it to place the rows, whether it fits or not."""
+    """A key column as Spark casts it to place the rows, even if it does not fit."""
     return rows.column(field.name).combine_chunks().cast(field.type, safe=False)
 
 

@@ -1,4 +1,4 @@
-"""What the store's tests run as other processes: `python store_child.py commit|upkeep|write URL ...`."""
+"""Child processes of the store's tests: `python store_child.py commit|upkeep|write URL ...`."""
 
 import select
 import sys
