@@ -163,7 +163,7 @@ def test_secrets_that_the_job_has_anyhow_pass(kubectl: Kubectl) -> None:
     assert "Secrets" in refused(kubectl, "totals-driver", other)
 
 
-def test_jobs_that_share_an_account_are_told_apart(kubectl: Kubectl) -> None:
+def test_jobs_that_share_an_account_are_distinguished(kubectl: Kubectl) -> None:
     """The policy holds each pod to the needs of its job, and lets pass nothing that no job of the account has."""
     for job in ("left", "right"):
         pod = executor(job)

@@ -59,7 +59,7 @@ def needs() -> list[tuple[str, str]]:
     return wanted
 
 
-def test_the_operator_may_do_what_it_does(release: Cluster) -> None:
+def test_the_operator_has_the_rights_that_it_needs(release: Cluster) -> None:
     who = "system:serviceaccount:wide:r-operator"
     assert refused(release[1], who, needs(), "anywhere") == []
     assert refused(release[1], who, [("list", "namespaces"), ("get", "secrets")], "anywhere") == []

@@ -147,7 +147,7 @@ def test_the_dashboard_asks_for_documented_metrics_only() -> None:
         assert base in documents or base.removesuffix("_total") in documents, name
 
 
-def test_every_panel_says_what_it_shows() -> None:
+def test_every_panel_has_a_description() -> None:
     board = json.loads((CHART / "dashboards/tussock.json").read_text())
     panels = [one for one in board["panels"] if one["type"] != "row"]
     assert all(one["description"] and one["targets"] for one in panels)

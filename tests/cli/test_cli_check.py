@@ -252,7 +252,7 @@ def _unbroken(store: Path, path: str) -> Path:
     return aside
 
 
-def test_a_damaged_entry_tells_what_can_be_read(tussock: Tussock, store: Path) -> None:
+def test_a_damaged_entry_still_shows_its_deltas(tussock: Tussock, store: Path) -> None:
     """If only the checksum is wrong, the deltas are still shown; `log` shows the entry as damaged, too."""
     path = store / entry_path(70)
     whole = path.read_bytes()

@@ -63,7 +63,7 @@ def test_another_table_is_not_read_from_the_checkpoint_of_the_first(store: State
     assert batch == history.between(history.epochs[0], history.epochs[1])
 
 
-def test_a_checkpoint_that_notes_no_table_goes_on_and_notes_it(store: StateStore, url: str) -> None:
+def test_a_checkpoint_without_a_table_is_accepted_and_gets_one(store: StateStore, url: str) -> None:
     """Checkpoints written before tables were noted have none; the note is added with the first new changes."""
     history = History(store, 33)
     history.commit()

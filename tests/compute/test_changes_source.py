@@ -69,7 +69,7 @@ def test_a_stream_that_lags_behind_the_retention_gets_every_change_once(shared_u
         assert held < min(pin.epoch for pin in store.pins()) == history.epochs[-1], "what is read is let go of"
 
 
-def test_a_restart_goes_on_where_the_checkpoint_is(store: StateStore, url: str) -> None:
+def test_a_restart_continues_from_the_checkpoint(store: StateStore, url: str) -> None:
     """Killed between the note of a batch and its end: the same batch runs again, and no change is left out."""
     history = History(store, 8)
     query = Query(url, maxEpochsPerTrigger="1")
@@ -106,7 +106,7 @@ def test_latest_is_resolved_once(store: StateStore, url: str, consumer: str | No
     assert joined(again.drain()) == history.between(history.epochs[0], history.epochs[-1])
 
 
-def test_earliest_shows_what_was_before_the_kept_history_as_inserts(url: str) -> None:
+def test_earliest_shows_rows_from_before_the_history_as_inserts(url: str) -> None:
     """If the first changes are gone, the rows that they led to begin the feed, so that the table can be built anew."""
     with connect(url, retention=0, gc_grace=0, compaction=False) as store:
         history = History(store, 10)
@@ -170,7 +170,7 @@ def test_a_feed_begins_with_the_epoch_that_is_named(store: StateStore, url: str)
     assert streamed == history.between(history.epochs[0], history.epochs[-1])
 
 
-def test_available_now_ends_at_what_was_there(store: StateStore, url: str) -> None:
+def test_available_now_ends_at_the_newest_epoch_of_its_start(store: StateStore, url: str) -> None:
     """A later commit is left to the next run; epochs of other tables leave nothing to catch up with."""
     history = History(store, 13)
     for _ in range(5):

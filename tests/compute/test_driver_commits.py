@@ -34,7 +34,7 @@ def test_a_driver_makes_and_deletes_its_folder_of_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_sink_tells_the_driver_what_it_commits(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
+def test_a_sink_reports_its_commits_to_the_driver(spark: Any, store: StateStore, url: str, tmp_path: Path) -> None:
     """By query id, with the store's epoch, though a Python worker committed it."""
     for note in Path(os.environ[NOTES_FOLDER]).iterdir():
         note.unlink()  # of tests before this one

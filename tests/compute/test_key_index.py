@@ -65,7 +65,7 @@ def colliding(count: int) -> list[bytes]:
     ]
 
 
-def test_keys_of_one_hash_are_told_apart() -> None:
+def test_keys_of_one_hash_are_distinguished() -> None:
     """Their places follow each other, and an absent key has the same hash."""
     keys = colliding(400)
     assert len({hash_key(key) for key in keys}) == 1

@@ -232,7 +232,7 @@ def test_slower_attempt_of_a_speculated_task_is_garbage(spark: Any, store: State
         (lambda s, u: read(s, "memory://x"), ["InvalidOption", "in the memory of one process"]),
     ],
 )
-def test_errors_say_what_is_wrong(spark: Any, store: StateStore, url: str, act: Any, words: list[str]) -> None:
+def test_errors_reach_the_user_by_name(spark: Any, store: StateStore, url: str, act: Any, words: list[str]) -> None:
     """Spark's exception holds the named error and its message, and nothing was stored."""
     with pytest.raises(Exception) as caught:
         act(spark, url)
@@ -240,7 +240,7 @@ def test_errors_say_what_is_wrong(spark: Any, store: StateStore, url: str, act: 
     assert store.table("t").changes(0).num_rows == 0
 
 
-def test_expired_epoch_says_so_unless_it_is_pinned(spark: Any, url: str) -> None:
+def test_a_read_at_an_expired_epoch_is_refused_unless_it_is_pinned(spark: Any, url: str) -> None:
     """Past the retention a read names the oldest readable epoch; a user's pin keeps its epoch for all tasks."""
     with connect(url, retention=0) as store:
         store.create_table("t", schema=pa.schema([("id", pa.int64())]), primary_key=["id"])

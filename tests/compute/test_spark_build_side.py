@@ -182,7 +182,9 @@ def test_a_build_side_gives_every_value_type_like_multi_get(store: StateStore, u
     )
 
 
-def test_the_table_is_read_after_as_many_keys_as_it_has_rows(store: StateStore, url: str, sides: BuildSides) -> None:
+def test_the_table_is_read_once_the_keys_are_as_many_as_its_rows(
+    store: StateStore, url: str, sides: BuildSides
+) -> None:
     """The keys of all tasks of a worker count, without null ones; then nothing more is read."""
     epoch = fill_t(store, 0, 100, "old")
     task = task_of(store, url, "t", epoch)

@@ -97,7 +97,7 @@ def test_wrong_arguments_of_a_lookup_are_refused_before_any_job(store: StateStor
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_lookup_finds_what_sparks_left_join_finds(spark: Any, store: StateStore, url: str) -> None:
+def test_a_lookup_equals_sparks_left_join(spark: Any, store: StateStore, url: str) -> None:
     """Keys of one column and of two, with nulls, absent ones and repetitions, over several partitions."""
     random = np.random.default_rng(7)
     fixed = fill(store, 0, 500, "old")

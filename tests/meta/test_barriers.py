@@ -291,7 +291,7 @@ def test_refused_commit_aborts() -> None:
     assert job.live.number == 18
 
 
-def test_name_of_a_live_participant_is_taken() -> None:
+def test_the_name_of_a_live_participant_cannot_be_used() -> None:
     """Another session is refused; the same incarnation may ask again; a new one of the session begins anew."""
     job = Coordinator().two_joined()
     with pytest.raises(DuplicateName, match="has a live participant 'a'"):
@@ -339,7 +339,7 @@ def test_job_ends_with_its_last_participant() -> None:
     assert job.job is None
 
 
-def test_numbers_go_on_above_the_ledger_and_what_participants_have_seen() -> None:
+def test_numbers_continue_above_the_ledger_and_those_that_participants_know() -> None:
     """After a change of leader no barrier is committed twice, and no number that a participant knows is used again."""
     job = Coordinator(newest=(41, 700), participants=1)
     job.join("a", seen_barrier=44)

@@ -188,7 +188,7 @@ def both(world: World, fates: dict[int, Fate]) -> tuple[FaultyBucket, FaultyBuck
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
-def test_a_clone_interrupted_at_any_request_goes_on(world: World, fate: Fate) -> None:
+def test_a_clone_interrupted_at_any_request_can_be_repeated(world: World, fate: Fate) -> None:
     """Meanwhile the source changes and is vacuumed: the clone is whole, and has one hold."""
     start = dict(world.bucket("a").objects)
     first, second, count = both(world, {})

@@ -134,7 +134,7 @@ def _restore_and_die(source: str, target: str, at: int) -> None:
     restore(source, "nightly", target, on_bytes=told)
 
 
-def test_a_restore_that_is_killed_goes_on(store: StateStore, urls: list[str]) -> None:
+def test_a_killed_restore_can_be_repeated(store: StateStore, urls: list[str]) -> None:
     """Another process is killed after one SST, and after the next: no store exists until the last attempt."""
     if urls[0].startswith("memory:"):
         pytest.skip("a memory store cannot be reached from another process")

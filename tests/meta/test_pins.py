@@ -37,7 +37,7 @@ def store(bucket: ModelBucket, system: FakeSystem) -> MetaStore:
     return made
 
 
-def test_a_pin_is_on_the_newest_epoch_or_the_one_asked_for(store: MetaStore, system: FakeSystem) -> None:
+def test_a_pin_is_on_the_newest_or_the_given_epoch(store: MetaStore, system: FakeSystem) -> None:
     """The pin is listed with owner and times, smallest epoch first, until its release."""
     keeper = meta(store._bucket, system, retention=100)  # type: ignore[arg-type]
     newest, older = store.pins.pin(None), keeper.pins.pin(1)
@@ -245,7 +245,7 @@ def four_runs(store: MetaStore) -> None:
 
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("outer", ["pin", "claim"])
-def test_no_interleaving_lets_a_compaction_drop_what_a_pin_holds(outer: str, at: int) -> None:
+def test_no_interleaving_lets_a_compaction_drop_pinned_rows(outer: str, at: int) -> None:
     """At each request of one, the other runs whole: a granted pin is at or above the task's watermark."""
     system = FakeSystem()
     bucket = ModelBucket(system)

@@ -133,7 +133,7 @@ def test_a_commit_whose_read_epoch_was_renumbered_has_to_read_again() -> None:
     assert isinstance(stamp(much_later, request(FAR + 50, expect={1: FAR + 3}), AT_MS), CommitEpoch)
 
 
-def test_pins_on_old_numbers_end_and_the_others_go_on() -> None:
+def test_pins_on_old_numbers_end_and_others_stay() -> None:
     """Pins of this process and adopted ones alike."""
     system = FakeSystem()
     bucket = ModelBucket(system)

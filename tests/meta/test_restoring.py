@@ -154,7 +154,7 @@ class Shared:
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
-def test_a_restore_interrupted_at_any_request_goes_on(
+def test_a_restore_interrupted_at_any_request_can_be_repeated(
     source: ModelBucket, target: ModelBucket, system: InlineSystem, fate: Fate
 ) -> None:
     """There is no store until it is done; the repeated restore copies nothing twice."""
@@ -227,7 +227,7 @@ def test_an_object_of_another_size_is_copied_again(
     assert {path: target.objects[path][0] for path in whole} == whole
 
 
-def test_a_meta_that_is_not_what_the_backup_names_is_refused(
+def test_a_meta_that_differs_from_the_backups_record_is_refused(
     source: ModelBucket, target: ModelBucket, system: InlineSystem
 ) -> None:
     """Both are intact, and of one SST, and contradict each other."""

@@ -235,7 +235,7 @@ def test_tasks_of_a_silent_compactor_are_taken_back() -> None:
     assert {claimed(leader).table_id, claimed(leader).table_id} == {1, 2}
 
 
-def test_a_compactor_that_comes_back_with_a_lost_task_is_told() -> None:
+def test_a_compactor_that_comes_back_learns_of_a_lost_task() -> None:
     """Its session lapsed and the task was taken back: the new session's first heartbeat names it in vain."""
     leader = Leader(table(1, 4))
     leader.beat("a")

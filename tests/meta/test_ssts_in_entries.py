@@ -298,7 +298,7 @@ def test_an_invariant_finds_an_impossible_place() -> None:
         )
 
 
-def test_an_entry_takes_no_more_calls_once_it_is_large(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_entry_takes_no_more_calls(bucket: ModelBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other calls go into the next entry; a single large call goes alone."""
     monkeypatch.setattr(grouping, "PAYLOADS_AN_ENTRY_MAX", 100)
     queue = CallQueue(bucket.system, 0.0)

@@ -61,7 +61,7 @@ def test_deeper_levels_do_not_slow_writes() -> None:
     assert write_stall(TableState(spec=spec(), levels=TableLevels(levels=(deep,))), CONFIG) is None
 
 
-def test_a_slowed_commit_goes_through_once_it_has_waited() -> None:
+def test_a_slowed_commit_succeeds_once_it_has_waited() -> None:
     """A commit that comes early is told the rest of its wait."""
     slow = Stall(300, False, "slow")
     assert hold_back([], 0) == (0, "")

@@ -32,9 +32,7 @@ def foreign(objects: Objects) -> Body:
     return objects.get("ConfigMap", "m-meta") or {}
 
 
-def test_a_child_is_made_changed_and_loses_what_is_no_longer_set(
-    objects: Objects, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_is_created_changed_and_loses_unset_fields(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     async def check(api: Api) -> None:
         for data in ({"a": "1", "b": "1"}, {"a": "2"}):
             found = await apply_child(api, child(**data), objects.namespace, HOLDER)

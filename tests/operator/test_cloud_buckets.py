@@ -110,7 +110,7 @@ def test_a_problem_of_a_bucket_has_the_same_text_each_time(target: Target, monke
     assert "error sending request" in found.message
 
 
-def test_a_bucket_that_is_gone_has_nothing_to_clean(cloud: CannedCloud) -> None:
+def test_a_missing_bucket_needs_no_clean_up(cloud: CannedCloud) -> None:
     cloud.read = Answer(404, "ContainerNotFound", "The specified container does not exist.")
     assert clean_cloud(azure_target(cloud.url), OURS, SYSTEM, delete=True).done
 

@@ -74,7 +74,7 @@ def test_a_digest_does_not_depend_on_the_order_of_fields() -> None:
         pytest.param(deployment(replicas=1), True, id="made-by-somebody-else"),
     ],
 )
-def test_only_what_differs_is_applied(child: dict[str, Any] | None, applied: bool) -> None:
+def test_only_differences_are_applied(child: dict[str, Any] | None, applied: bool) -> None:
     wanted = deployment(replicas=1)
     children = {Ref("Deployment", "m-meta"): child} if child else {}
     assert applies([wanted], children) == ((Apply(marked(wanted)),) if applied else ())

@@ -144,7 +144,7 @@ def test_the_number_of_executors_is_no_part_of_a_driver() -> None:
     assert len(others) == 7
 
 
-def test_an_executors_memory_limit_is_what_the_user_says() -> None:
+def test_an_executors_memory_limit_is_the_users() -> None:
     """Spark computes the pod's memory as heap plus overhead, so the overhead is the rest of the limit."""
     executor = CASES["production"][1].spec.executor
     assert executor_overhead_bytes(executor) == 4 << 30

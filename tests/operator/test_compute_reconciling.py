@@ -82,7 +82,7 @@ class Kubelet:
         self._objects.patch("Pod", self.pod_name, {"status": status}, "status")
 
 
-def test_a_job_is_made_and_says_when_it_runs(platform: str, name: str, shared: Objects) -> None:
+def test_a_job_is_made_and_reports_that_it_runs(platform: str, name: str, shared: Objects) -> None:
     """All children exist, with the store's address; later passes write nothing."""
     shared.apply(job(platform, name, executor={"replicas": 2}))
     kubelet = Kubelet(shared, name)

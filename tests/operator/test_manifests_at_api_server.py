@@ -86,7 +86,7 @@ def test_executors_are_admitted(api: dynamic.DynamicClient, case: str) -> None:
     assert apply(api, named).spec.containers[0].securityContext.readOnlyRootFilesystem is True
 
 
-def test_admission_refuses_what_is_not_restricted(api: dynamic.DynamicClient) -> None:
+def test_admission_refuses_an_unrestricted_pod(api: dynamic.DynamicClient) -> None:
     """The test above can therefore fail."""
     spec = dict(pod_templates("minimal")["Deployment/shop-meta"]["spec"])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "open"}, "spec": {**spec, "hostNetwork": True}}

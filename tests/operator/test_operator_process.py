@@ -85,7 +85,7 @@ def test_a_leader_whose_lease_was_taken_ends_at_once(objects: Objects, tmp_path:
 
 
 @pytest.mark.parametrize("writes", [1, 3, 6, 9])
-def test_an_operator_that_is_killed_in_the_middle_goes_on(
+def test_the_work_of_a_killed_operator_is_continued(
     writes: int, objects: Objects, minio: MinioServer, tmp_path: Path
 ) -> None:
     """Killed after a number of writes, wherever it is then: the next one makes what is missing, nothing twice."""

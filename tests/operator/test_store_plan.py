@@ -315,7 +315,7 @@ def test_a_managed_object_store_restarts_with_another_secret() -> None:
     assert second["spec"]["template"] != first["spec"]["template"]
 
 
-def test_certificates_are_asked_for_by_the_names_of_all_meta_nodes() -> None:
+def test_certificates_are_requested_for_the_names_of_all_meta_nodes() -> None:
     others = {**secret(), **component("Meta", ready("x"), name="other")}
     found = plan(store(tls={}), replace(GOOD, certificates_due=True), others)
     assert Work(ISSUE_CERTIFICATES, {"metas": ["other", "s"]}) in found.actions

@@ -282,7 +282,7 @@ def test_lost_connection_is_shown_and_heals(place: Place) -> None:
     run(body)
 
 
-def test_token_is_asked_for_and_kept_in_the_tab(place: Place) -> None:
+def test_the_page_asks_for_a_token_and_keeps_it_in_the_tab(place: Place) -> None:
     """The page shows nothing of the store without a token, says when one is refused, and forgets it on demand."""
 
     def authenticate(presented: Presented) -> Caller:

@@ -134,7 +134,7 @@ def test_key_of_google_cloud_is_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert "s3cret" not in str(raised.value)
 
 
-def test_library_is_told_when_to_ask_again() -> None:
+def test_the_library_gets_the_time_of_the_next_renewal() -> None:
     """At the time for renewal, or 5 minutes before the expiry, whichever is first; never for lasting ones."""
     system = FakeSystem()
     at = system.now_ms()

@@ -109,7 +109,7 @@ def test_subscribers_get_the_reason_of_the_end(store_url: str) -> None:
         assert process.wait() == 0
 
 
-def test_commits_go_on_while_replicas_are_restarted_in_turn(store_url: str) -> None:
+def test_commits_continue_during_a_rolling_restart(store_url: str) -> None:
     """A rolling restart under load: every acknowledged commit is there, once, and no call fails."""
     unhurried = ("--compaction.l0-stall-runs", "100000")  # nobody compacts here
     with MetaProcess(store_url, *unhurried) as first:

@@ -51,7 +51,7 @@ def one_call(caller: Caller, name: str, data: bytes) -> str:
 
 
 @pytest.mark.slow
-def test_hostile_calls_end_with_named_errors_and_the_service_goes_on(meta: GuardedMeta) -> None:
+def test_hostile_calls_end_with_named_errors_and_the_service_survives(meta: GuardedMeta) -> None:
     """The calls are seeded; there are as many as time allows."""
     ends: dict[str, Counter[str]] = {str(role): Counter() for role in CALLERS}
     until = time.monotonic() + SECONDS

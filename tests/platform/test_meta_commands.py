@@ -35,7 +35,7 @@ def test_effective_settings_are_shown(tmp_path: Path) -> None:
     assert "s3cret" not in ran.stdout + ran.stderr
 
 
-def test_token_goes_to_one_stream_and_its_line_to_the_other(tmp_path: Path) -> None:
+def test_the_token_and_its_line_go_to_different_streams(tmp_path: Path) -> None:
     """`>> tokens` appends what the service needs, and the secret is seen once."""
     ran = run("token", "spark", "writer,compactor")
     assert ran.returncode == 0

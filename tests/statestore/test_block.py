@@ -196,7 +196,7 @@ def test_compressible_bytes_shrink() -> None:
         assert (len(data) < raw_length // 4) == (name != "none")
 
 
-def test_columns_are_picked_in_the_order_asked_for() -> None:
+def test_columns_are_picked_in_the_given_order() -> None:
     """Any subset, in any order, as a read from the cache gives it."""
     columns = (pa.array([1, 2], pa.int8()), pa.array(["a", None]), pa.array([[1], []]), pa.array([b"x", b"y"]))
     rows = Rows(keys(2, fixed=True), 1, None, columns)

@@ -126,7 +126,7 @@ def test_order_of_bytes_is_order_of_values(table: tuple[pa.RecordBatch, list[str
 
 @settings(max_examples=400, deadline=None)
 @given(tables(), st.sampled_from([0, 1, 16, 256]))
-def test_decode_gives_back_what_was_encoded(table: tuple[pa.RecordBatch, list[str], int], count: int) -> None:
+def test_decode_undoes_encode(table: tuple[pa.RecordBatch, list[str], int], count: int) -> None:
     """Exact and with types, from any slice; but -0.0 becomes 0.0, and all NaN become one."""
     batch, nullable, skip = table
     names = batch.schema.names

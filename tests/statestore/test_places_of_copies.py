@@ -116,7 +116,7 @@ def test_a_damaged_copy_of_an_earlier_attempt_is_copied_again(source: str, tmp_p
     assert len(told) == len(list((target / "sst").glob("*.data")))
 
 
-def test_a_clone_whose_source_is_away_says_so(source: str, tmp_path: Path) -> None:
+def test_a_clone_without_its_source_names_it(source: str, tmp_path: Path) -> None:
     """A read makes no folder in its place, and names it; once the source is back, it is read."""
     target = (tmp_path / "target").as_uri()
     clone(source, target)

@@ -287,7 +287,7 @@ def test_a_forgotten_sst_is_read_again(bucket: ObjectStore) -> None:
     sstables.close()
 
 
-def test_columns_come_in_the_order_asked_for_cached_or_not(bucket: ObjectStore) -> None:
+def test_columns_come_in_the_given_order_cached_or_not(bucket: ObjectStore) -> None:
     """A read of some columns gives the same from the bucket and from the cache."""
     schema = pa.schema([("key", pa.binary()), ("a", pa.binary()), ("b", pa.int64())])
     spec = TableSpec(id=1, name="t", schema=schema.serialize().to_pybytes(), primary_key=("key",), block_bytes=100)

@@ -128,7 +128,7 @@ def test_a_clock_may_lag_and_may_be_a_little_ahead(right: StateStore, bucket: Mo
                     _commit(store, b"x")
 
 
-def test_the_bucket_is_asked_for_the_time_only_if_needed(bucket: ModelBucket, system: TickingSystem) -> None:
+def test_the_time_of_the_bucket_is_read_only_if_needed(bucket: ModelBucket, system: TickingSystem) -> None:
     """Once by a process that saw no young object, and not by its commits, however long it runs."""
     with open_on(bucket, system) as store:
         store.create_table("kv")
@@ -148,7 +148,7 @@ def test_the_bucket_is_asked_for_the_time_only_if_needed(bucket: ModelBucket, sy
         assert len({call.path for call in counted.calls if call.path.startswith("tmp/clock-")}) == 1
 
 
-def test_repeated_refusals_ask_the_bucket_for_the_time_once(bucket: ModelBucket, system: TickingSystem) -> None:
+def test_repeated_refusals_read_the_time_of_the_bucket_once(bucket: ModelBucket, system: TickingSystem) -> None:
     """Each look-up is three requests, made while commits are decided; once a hundred of them delayed all others."""
     with open_on(bucket, system) as store:
         store.create_table("kv")

@@ -90,7 +90,7 @@ def test_a_table_created_after_the_epoch_that_was_read_conflicts_for_any_client(
         put(other, b"6", {"count": read_at})
 
 
-def test_a_table_that_is_gone_for_good_is_not_found(clients: list[StateStore]) -> None:
+def test_a_table_that_was_only_dropped_is_not_found(clients: list[StateStore]) -> None:
     """There is nothing to read again."""
     mine, _ = clients
     mine.create_table("count")

@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
         yield opened
 
 
-def test_a_forked_child_is_told_to_connect_again(store: StateStore) -> None:
+def test_a_forked_child_gets_an_error_to_connect_again(store: StateStore) -> None:
     """Threads and leases stay with the parent, which goes on; the child gets a clear error instead of a hang."""
     table = store.table("kv")
     with store.pin_snapshot() as snapshot:

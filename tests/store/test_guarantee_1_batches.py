@@ -9,7 +9,7 @@ from tussock.statestore import EpochTooOld, InvalidBatch, SchemaMismatch, StateS
 SECRET = b"not a value"
 
 
-def test_the_seeds_valid_batch_is_taken(store: StateStore) -> None:
+def test_the_seeds_valid_batch_is_accepted(store: StateStore) -> None:
     """[a => put 1, b => put 2] at epoch 1 is a valid write batch."""
     kv = store.create_table("kv")
     kv.ingest_batch([(b"a", b"1"), (b"b", b"2")], 1)
