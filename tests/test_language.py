@@ -30,7 +30,7 @@ PATTERNS = {
 
 
 def tracked_texts() -> list[Path]:
-    """Text of the project, but licences and what is generated."""
+    """The project's text, without licences and generated files."""
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     return [
         ROOT / name

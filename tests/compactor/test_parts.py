@@ -132,7 +132,7 @@ def parts_of(owner: CompactionJob, count: int) -> list[TaskPart]:
 
 
 def test_a_free_slot_goes_to_the_task_with_the_fewest_slots() -> None:
-    """So a task in many parts keeps no other waiting for longer than one part takes."""
+    """A task in many parts keeps no other one waiting for longer than one part takes."""
     jobs, large, small = Jobs(), job("large"), job("small")
     jobs.add(large)
     first = jobs.take()

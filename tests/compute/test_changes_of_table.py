@@ -49,7 +49,7 @@ def test_a_table_created_anew_is_not_the_one_that_was_read(store: StateStore, ur
 
 
 def test_another_table_is_not_read_from_the_checkpoint_of_the_first(store: StateStore, url: str) -> None:
-    """Nor are changes of the first table left out when it is named again."""
+    """The other table is refused, so no change of the first one is left out when it is named again."""
     history = History(store, 32)
     history.commit()
     store.create_table("u", schema=store.table("t").schema, primary_key=["id"])

@@ -68,7 +68,7 @@ def test_deletes_by_operation_column_and_by_mode(spark: Any, store: StateStore, 
 
 
 def test_one_write_is_one_epoch(spark: Any, store: StateStore, url: str) -> None:
-    """Whatever the number of tasks, the store has one new epoch with all rows."""
+    """The store has one new epoch with all rows, for any number of tasks."""
     write(spark.range(1000).repartition(5), url)
     changes = store.table("t").changes(0)
     assert len(changes) == 1000

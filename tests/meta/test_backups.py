@@ -537,7 +537,7 @@ def test_deltas_that_do_not_fit_change_nothing() -> None:
 
 
 def test_a_commit_cannot_bring_an_sst_of_another_store(store: MetaStore, bucket: ModelBucket) -> None:
-    """Nor may a compaction report one."""
+    """A compaction may not report one, either."""
     newest = store.version().max_committed_epoch
     with pytest.raises(InvalidBatch, match="own bucket"):
         store.commit(request(newest + 1, 1, upload(bucket, source="memory://x")))

@@ -83,7 +83,7 @@ def test_a_backup_outlives_changes_of_the_store(store: StateStore, urls: list[st
 
 
 def test_a_clone_reads_its_source_and_later_releases_it(store: StateStore, urls: list[str]) -> None:
-    """So does a clone of a clone; each store is changed, compacted and vacuumed by itself."""
+    """A clone of a clone does, too; each store is changed, compacted and vacuumed by itself."""
     before = pairs(store.table("kv").scan())
     clone(urls[0], urls[1])
     clone(urls[0], urls[1])

@@ -106,7 +106,7 @@ def race(seed: int, processes: int) -> tuple[dict[str, int], float]:
 
 
 def test_a_process_that_is_alone_never_waits() -> None:
-    """Nor does a process whose last entry is long ago."""
+    """A process whose last entry is long ago does not wait, either."""
     system = FakeSystem()
     turns = Turns(system)
     turns.tried(0.02, won=True)

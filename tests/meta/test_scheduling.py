@@ -94,7 +94,7 @@ def claimed(leader: Leader) -> CompactionTask:
 
 
 def test_without_a_compactor_nothing_is_claimed() -> None:
-    """Nor with a compactor without slots, which is about to stop."""
+    """With only a compactor without slots, which is about to stop, nothing is claimed, either."""
     leader = Leader(table(1, 8))
     assert leader.chosen() is None
     leader.beat("a", slots=0)

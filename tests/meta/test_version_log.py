@@ -123,7 +123,7 @@ def test_an_answer_exists_for_the_own_entry_counts_as_success(bucket: ModelBucke
 def test_a_commit_of_unknown_outcome_can_be_repeated_without_a_writer(
     bucket: ModelBucket, landed: bool, between: str
 ) -> None:
-    """Whatever happens in between, the SSTs are in the store exactly once, and the answer is their epoch."""
+    """The SSTs are in the store exactly once, and the answer is their epoch, whatever happens in between."""
     store, other = Store(bucket), Store(bucket, "other")
     store.create("kv")
     req = request(5, 1, sst())

@@ -289,7 +289,7 @@ def test_a_failed_backup_is_reported_and_tried_again(listed: bool, is_due: bool)
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
 @pytest.mark.parametrize("schedule", ["", "*/10 * * * *"])
 def test_backups_go_with_their_object(policy: str, schedule: str) -> None:
-    """Or all stay; the object is released once a list that is younger than its deletion shows no backup of it."""
+    """With `Retain` all stay; the object is released once a list younger than its deletion shows no backup of it."""
     case = Case(deletionPolicy=policy, **({"schedule": schedule} if schedule else {}))
     assert case.held is not None
     case.held.append(held("foreign", "0" * 32, NOW))

@@ -119,7 +119,7 @@ def test_a_certificate_is_renewed_at_two_thirds_of_its_life() -> None:
     ids=["absent", "no certificate", "no base64", "another key", "another CA", "another's"],
 )
 def test_only_a_wrong_certificate_is_renewed(damage: Any) -> None:
-    """Whatever a user changed in a secret by hand."""
+    """A user may have changed anything in a secret by hand."""
     secrets: Secrets = {}
     renew(secrets, START)
     damage(secrets)
@@ -199,7 +199,7 @@ def test_with_a_shared_issuer_only_the_name_of_the_store_counts() -> None:
 
 @pytest.mark.parametrize("identity", get_args(Identity)[1:])
 def test_a_certificate_of_another_store_of_the_issuer_is_refused(tmp_path: Path, identity: Identity) -> None:
-    """Nor does one whose common name is `tussock-admin`, which any tenant may request from the issuer."""
+    """Another store's certificate is refused even with the common name `tussock-admin`, which any tenant can get."""
     tls = {"mode": "certManager", "issuerRef": {"name": "all"}}
     store = store_with({"managed": {}}, tls=tls)
     authority = new_authority("the issuer of all", datetime.now(UTC), CA_SECONDS)

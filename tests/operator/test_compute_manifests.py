@@ -214,7 +214,7 @@ def test_sparks_traffic_is_authenticated_between_driver_and_executors(case: str)
 
 
 def test_a_job_cannot_leave_its_traffic_open() -> None:
-    """Nor may it set a secret, which would be in a ConfigMap, and which Spark would prefer to the one in the file."""
+    """A job may not set a secret, which would be in a ConfigMap, and which Spark would prefer to that in the file."""
     asked = {
         "spark.authenticate": "false",
         "spark.authenticate.secret": "hunter2",

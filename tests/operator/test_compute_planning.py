@@ -58,7 +58,7 @@ def test_the_secret_of_spark_is_drawn_before_the_driver_starts() -> None:
 
 
 def test_a_foreign_secret_is_not_used_for_spark() -> None:
-    """Nor overwritten: strangers might know its value."""
+    """The foreign secret is not overwritten, either: strangers might know its value."""
     world = World(compute())
     world.others[Ref("Secret", "x-spark")]["metadata"] = {"name": "x-spark", "namespace": "team", "uid": "mine"}
     plan = world.settle()

@@ -153,7 +153,7 @@ def test_driver_and_executors_mount_only_the_jobs_certificate() -> None:
 
 @pytest.mark.parametrize("tls", [{"mode": "managed"}, ISSUER])
 def test_a_foreign_certificate_is_not_used(tls: dict[str, Any]) -> None:
-    """Nor overwritten: the job reports whose name it is."""
+    """The foreign secret is not overwritten, either: the job reports whose name it is."""
     world = World(compute(), tls=tls)
     world.has_cert_manager = True
     world.others[SECRET]["metadata"] = {"name": "x-driver-tls", "namespace": "team", "uid": "mine"}

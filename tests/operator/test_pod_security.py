@@ -51,7 +51,7 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_pods_fit_the_restricted_profile(case: str) -> None:
-    """And beyond it: root file systems are read-only, and pods have no API token."""
+    """Beyond the profile root file systems are read-only, and pods have no API token."""
     templates = pod_templates(case)
     assert len(templates) >= 2
     for name, template in templates.items():

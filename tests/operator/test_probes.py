@@ -138,7 +138,7 @@ def test_refusing_nodes_are_distinguished_from_unreachable_ones(platform: Platfo
 
 
 def test_an_untrusted_certificate_is_reported_as_a_problem(platform: Platform) -> None:
-    """So is an address without a server; neither raises."""
+    """An address without a server is reported, too; neither raises."""
     shown = platform.certificates("reader")
     stranger = shown._replace(ca=new_authority("stranger", datetime.now(UTC), 3600).certificate.encode())
     assert ask(platform.addresses[0], stranger, server_name(STORE)).problem

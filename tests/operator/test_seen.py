@@ -110,7 +110,7 @@ def test_a_sweep_finds_unreported_objects() -> None:
 
 
 def test_values_of_secrets_are_not_kept() -> None:
-    """Nor the copy in the annotation of `kubectl apply`."""
+    """The copy in the annotation of `kubectl apply` is not kept, either."""
     secret = body()
     secret["data"] = {"password": "c2VjcmV0"}
     last = "kubectl.kubernetes.io/last-applied-configuration"

@@ -269,7 +269,7 @@ def test_a_status_of_another_release_keeps_its_obstacle() -> None:
 
 
 def test_a_paused_store_changes_nothing() -> None:
-    """Whatever differs, and whatever obstacle there is; the status still shows whether it serves."""
+    """No difference and no obstacle changes that; the status still shows whether the store serves."""
     found = plan(store(paused=True), replace(GOOD, bucket=None), component("Meta", ready("x")))
     assert found.actions == (Hold(),)
     assert told(found) == ("Paused", "TFF")

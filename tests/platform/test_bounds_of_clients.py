@@ -74,7 +74,7 @@ def test_the_records_of_a_session_are_bounded(
 
 @pytest.mark.slow
 def test_one_identity_cannot_take_all_sessions(meta: GuardedMeta) -> None:
-    """Nor can three: the others still find room, and a status stays small."""
+    """Three identities cannot, either: the others still find room, and a status stays small."""
     opened: dict[str, list[str]] = {}
 
     def fill(role: str) -> None:

@@ -81,7 +81,7 @@ def without_keys(minio: MinioServer, folder: SecretFolder) -> dict[str, str]:
 
 
 def test_settings_are_read_through_one_link(tmp_path: Path) -> None:
-    """Whatever the links of single files point to at that moment, an id and its key are of one pair."""
+    """An id and its key are of one pair, whatever the links of single files point to at that moment."""
     folder = SecretFolder(tmp_path / "secret", "key-1", "secret-1")
     assert settings_in(str(folder.path)) == dict(zip(NAMES, ("key-1", "secret-1"), strict=True))
     (folder.path / NAMES[0]).unlink()

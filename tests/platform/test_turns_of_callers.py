@@ -48,7 +48,7 @@ def test_callers_take_turns(calls: str, at_once: int, order: str) -> None:
 
 
 def test_one_caller_cannot_fill_the_queue() -> None:
-    """Nor can all together: then calls are refused with a time to come again."""
+    """All callers together cannot, either: then calls are refused with a time to come again."""
 
     async def fill() -> tuple[int, int]:
         turns, gate = CallTurns(1), asyncio.Event()

@@ -51,7 +51,7 @@ Copy = Callable[[str, str], None]
 @COPIES
 @pytest.mark.parametrize("path", ["note.txt", "log/x.txt", "pins/x", "other/log/00000000000000000001.delta"])
 def test_a_place_with_foreign_files_is_refused(source: str, tmp_path: Path, copy: Copy, path: str) -> None:
-    """Whatever their names: a store that began there would have them as foreign objects."""
+    """A store that began there would have them as foreign objects, whatever their names."""
     file = tmp_path / "target" / path
     file.parent.mkdir(parents=True)
     file.write_text("of others")

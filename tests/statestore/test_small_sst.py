@@ -80,7 +80,7 @@ READS: dict[str, Callable[[Sstables, SstInfo], object]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_one_request_brings_meta_and_blocks(bucket: FaultyBucket, read: Callable[[Sstables, SstInfo], object]) -> None:
-    """Whatever is read first; every later read finds all of it."""
+    """Later reads find all of it in the cache, whichever part was read first."""
     info = small(bucket)
     operations(bucket)
     sstables = Sstables(bucket, 1 << 20, FakeSystem())
@@ -138,7 +138,7 @@ def test_damage_in_transit_is_not_cached(bucket: FaultyBucket) -> None:
 
 @pytest.mark.parametrize("lost", [1, META_LENGTH.size, 40])
 def test_an_object_that_lost_its_end_is_refused(bucket: FaultyBucket, lost: int) -> None:
-    """So is one that has grown."""
+    """One that has grown is refused, too."""
     info = small(bucket)
     whole = bucket.get(data_path(info.id))
     for damaged in (whole[:-lost], whole + bytes(lost)):

@@ -55,7 +55,7 @@ def test_an_own_write_is_not_seen_below_its_epoch(store: StateStore) -> None:
 
 
 def test_no_other_client_sees_a_write_before_its_commit(store: StateStore, other: StateStore) -> None:
-    """Nor does a snapshot of the writer itself."""
+    """A snapshot of the writer itself does not show it, either."""
     kv = store.create_table("kv")
     epoch = store.new_epoch()
     kv.ingest_batch([(b"a", b"1")], epoch)

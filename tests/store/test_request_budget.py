@@ -131,7 +131,7 @@ def test_a_small_commit_is_a_put_and_a_create(bucket: FaultyBucket, counted: Sta
 
 
 def test_writes_to_the_buffer_are_free(bucket: FaultyBucket, counted: StateStore) -> None:
-    """So are epochs, own reads from the caches, and an abort."""
+    """Epochs, own reads from the caches, and an abort are free, too."""
     kv = counted.table("kv")
 
     def work() -> None:
